@@ -65,6 +65,10 @@ class Broker:
 
     ``policies``: by namespace, policies that sign tokens in addition to the root policy.
 
+    ``advertise``: the host in connection strings and in the certificate, where clients know this machine by another
+    name than the one listened on. ``management_port``: a second port of the first namespace, which serves the same as
+    its own: the vendor's emulator has its administration API on one.
+
     Raises BrokerError; with ``data`` StoreError, StoreInUse, StoreDamaged.
     """
 
@@ -86,6 +90,8 @@ class Broker:
         on_failure: Callable[[BrokerError], None] | None = None,
         one_port: bool = False,
         policies: Mapping[str, Sequence[SharedAccessPolicy]] | None = None,
+        advertise: str | None = None,
+        management_port: int | None = None,
     ) -> None:
         if not namespaces:
             raise BrokerError("A broker needs at least one namespace.")
@@ -95,7 +101,8 @@ class Broker:
         self._legacy_forward_tdlq = legacy_forward_tdlq
         self._first_partition = first_partition
         self._credits_per_second = credits_per_second
-        self._host = host
+        self._host, self._advertise = host, advertise
+        self._management_port = management_port
         self._neighbours = Neighbours[NamespaceServer]() if one_port else None
         self.failure: BrokerError | None = None
         self._on_failure = on_failure
@@ -158,6 +165,8 @@ class Broker:
             self._failed,
             audit_writer,
             self._neighbours,
+            management_port=None if self._servers else self._management_port,
+            advertised=self._advertise,
         )
         self._servers.append(server)
         self._controls[name] = NamespaceControl(
@@ -405,8 +414,8 @@ class Broker:
 
         with self._tls_lock:
             if self._certificates is None:
-                names = LOCAL_NAMES if self._host in LOCAL_NAMES else (*LOCAL_NAMES, self._host)
-                self._certificates = provide(names, int(time.time()), self._tls_directory)
+                more = [name for name in (self._host, self._advertise) if name and name not in LOCAL_NAMES]
+                self._certificates = provide((*LOCAL_NAMES, *more), int(time.time()), self._tls_directory)
             return self._certificates
 
     def _tls_context(self) -> ssl.SSLContext:

@@ -82,6 +82,12 @@ class NamespaceControl:
         return self._server.port
 
     @property
+    def management_url(self) -> str | None:
+        """The address of the management port, None without one."""
+        port = self._server.management_port
+        return None if port is None else f"http://{self._server.advertised or 'localhost'}:{port}"
+
+    @property
     def connection_string(self) -> str:
         """A connection string with all rights, for plain TCP.
 
@@ -93,8 +99,9 @@ class NamespaceControl:
     def _connection_string(self, policy: SharedAccessPolicy) -> str:
         if self._server.neighbours.are_several:
             return cloud_connection_string(self.name, policy)
-        host = self._server.host
-        return connection_string(_host_to_connect_to(host), self.port, policy)
+        # E-4: the name that clients know this machine by
+        host = self._server.advertised or _host_to_connect_to(self._server.host)
+        return connection_string(host, self.port, policy)
 
     # -- keys
 

@@ -1,6 +1,7 @@
 """HTTP on the namespace's port: aiohttp reads and writes, the frontends decide.
 
     GET /$servicebus/websocket, an upgrade     AMQP over WebSocket: one more wire
+    GET /health, without a token               whether AMQP works, by a round trip
     ... /{entity}/messages, .../messages/...   sending and receiving
     anything else                              the administration API
 
@@ -36,6 +37,7 @@ from ..frontends.admin.requests import forwarding_refusal
 from ..frontends.rest import requests as rest
 from ..frontends.rest.faults import FaultedResponse
 from ..frontends.rest.receiver import NOTHING, RestReceiver
+from .health import HealthProbe
 from .host_names import comes_from_us, names_us
 from .wire import AmqpWire, WireHost
 
@@ -44,6 +46,8 @@ BODY_WITHIN = 20.0  # seconds
 MAX_REQUEST_BYTES = 2**20  # bytes of a body: aiohttp's own bound, and the service's over HTTP
 MAX_FIELD_BYTES = 32 * 1024  # bytes of a header's value: a property may be as large
 LINGER = 1.0  # seconds the rest of a refused body is read, so that the refusal arrives
+HEALTH = "/health"
+ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to connect to what listens there
 _OPENS_AMQP = ord("A")
 
 _ABSOLUTE = re.compile(
@@ -79,6 +83,7 @@ class HttpServer:
             max_field_size=MAX_FIELD_BYTES,
             handler_cancellation=True,  # a client that disconnected must not take a message
         )
+        self._health: HealthProbe | None = None
         self._patience: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
         self._carrying: set[asyncio.Future[None]] = set()
 
@@ -99,12 +104,16 @@ class HttpServer:
         """Close every connection."""
         for timer in self._patience.values():
             timer.cancel()
+        if self._health is not None:
+            await self._health.close()
         await self._server.shutdown(0.5)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         transport = request.transport
         if transport is not None and (timer := self._patience.pop(transport, None)) is not None:
             timer.cancel()
+        if request.path == HEALTH and request.method in ("GET", "HEAD") and "Authorization" not in request.headers:
+            return await self._report_health()
         if self._is_of_a_page(request):
             return _plain(403, "With open access, Host and Origin must name this machine's loopback.")
         raw_path, _, query = _ABSOLUTE.sub("", request.raw_path, count=1).partition("?")
@@ -126,12 +135,25 @@ class HttpServer:
             return await self._administer(server, request, requested)
         return await self._converse(server, request, call)
 
+    async def _report_health(self) -> web.Response:
+        """200 when AMQP through this port works, else 503."""
+        if self._health is None:
+            host = self._front.host
+            self._health = HealthProbe(ANYWHERE.get(host, host), self._front.neighbours.all[0].port)
+        try:
+            seconds = await self._health.round_trip()
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or "no answer over AMQP in time"
+            return web.json_response({"status": "unhealthy", "reason": reason}, status=503)
+        return web.json_response({"status": "healthy", "round_trip_ms": round(seconds * 1000, 3)})
+
     def _is_of_a_page(self, request: web.BaseRequest) -> bool:
         """Whether, with open access, a foreign web page may have sent this request (DNS rebinding)."""
         fronts = self._front.neighbours.all
         if not any(isinstance(each.frontend.verifier, OpenAccess) for each in fronts):
             return False
         host, names = self._front.host, [each.frontend.namespace.name for each in fronts]
+        names += [each.advertised for each in fronts if each.advertised]
         headers = request.headers
         return not (
             names_us(headers.get("Host", ""), host, names)

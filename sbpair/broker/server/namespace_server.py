@@ -54,12 +54,19 @@ class NamespaceServer:
         on_failure: Callable[[BrokerError], None] | None = None,
         audit_writer: AuditWriter | None = None,
         neighbours: Neighbours[NamespaceServer] | None = None,
+        management_port: int | None = None,
+        advertised: str | None = None,
     ) -> None:
         self.frontend = NamespaceFrontend(namespace, verifier, store)
         self.neighbours = Neighbours[NamespaceServer]() if neighbours is None else neighbours
         self.neighbours.all.append(self)
         self.wires: dict[Hashable, AmqpWire] = {}
         self._listener = Listener(namespace.name, host, port, self._welcome)
+        self._listeners = [self._listener]
+        if management_port is not None:
+            self._listeners.append(Listener(namespace.name, host, management_port, self._welcome))
+        self.advertised = advertised
+        """The host in connection strings, where it is not the address listened on."""
         self._sniffer = ProtocolSniffer(self, tls)
         self._commits = Commits(self.frontend, self.wires, store, audit_writer, self._fail)
         self.clock = clock
@@ -82,6 +89,11 @@ class NamespaceServer:
     def host(self) -> str:
         """The address it listens on."""
         return self._listener.host
+
+    @property
+    def management_port(self) -> int | None:
+        """The second port, if there is one: it serves the same as the first."""
+        return self._listeners[1].port if len(self._listeners) > 1 else None
 
     @property
     def _is_guest(self) -> bool:
@@ -111,18 +123,19 @@ class NamespaceServer:
         try:
             self._open()
         except BrokerError:
-            self._listener.close()
+            self._close_ports()
             if self._audit_writer is not None:
                 self._audit_writer.close()
             raise
 
     def _open(self) -> None:
-        if not self._is_guest:
-            self._listener.bind()
+        ports = [] if self._is_guest else self._listeners
+        for each in ports:
+            each.bind()
         if self._audit_writer is not None:
             self._audit_writer.open()
-        if not self._is_guest:
-            self._listener.listen()
+        for each in ports:
+            each.listen()
         for refusal in self.active_faults.apply().values():
             raise refusal
 
@@ -133,7 +146,7 @@ class NamespaceServer:
         self._timer.cancel()
         if self._continuation is not None:
             self._continuation.cancel()
-        self._listener.close()
+        self._close_ports()
         self._abort_all()
         await self._sniffer.close()
         while self.wires:
@@ -183,9 +196,10 @@ class NamespaceServer:
             return
         self._abort_all()
         if outage is Outage.REFUSE:
-            self._listener.close()
-            with suppress(PortUnavailable):  # refused in any case; bring_up() binds again
-                self._listener.bind()
+            self._close_ports()
+            for each in self._listeners:
+                with suppress(PortUnavailable):  # refused in any case; bring_up() binds again
+                    each.bind()
 
     def bring_up(self) -> None:
         """End the outage; requests that arrived during a silent one are answered now.
@@ -193,7 +207,8 @@ class NamespaceServer:
         Raises PortUnavailable, and stays down, when another program took the port during a refusing outage.
         """
         if self._outage is Outage.REFUSE:
-            self._listener.listen()
+            for each in self._listeners:
+                each.listen()
         outage, self._outage = self._outage, None
         self.delay = 0.0
         if outage is Outage.SILENT:
@@ -205,6 +220,10 @@ class NamespaceServer:
             sockets, self._silent_sockets = self._silent_sockets, []
             for sock in sockets:
                 self._sniffer.welcome(sock)
+
+    def _close_ports(self) -> None:
+        for each in self._listeners:
+            each.close()
 
     def _abort_all(self) -> None:
         others = self._sniffer.transports
@@ -274,7 +293,8 @@ class NamespaceServer:
         self._commits.commit()
 
     def _fail(self, error: StoreFailed) -> None:
-        self._listener.pause()
+        for each in self._listeners:
+            each.pause()
         self._abort_all()
         if self._on_failure is not None:
             self._on_failure(error)

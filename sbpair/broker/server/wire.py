@@ -32,6 +32,9 @@ class WireHost(Protocol):
     @property
     def host(self) -> str: ...
     @property
+    def port(self) -> int: ...
+    advertised: str | None
+    @property
     def neighbours(self) -> Neighbours[Any]: ...
 
     @property

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from sbpair.cli.broker.arguments import (
     ANYWHERE_FREE,
     NAME,
+    HostName,
     NamespaceAtPort,
     PageAddress,
     PartitionsOfNamespace,
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 NAMESPACES = ("contoso:5672", "contoso-dr:5673")
 USUAL_PORT = 5672
+# E-3: what the vendor's emulator has
+EMULATOR_NAMESPACES = (("sbemulatorns", USUAL_PORT),)
+EMULATOR_MANAGEMENT = 5300
 TIERS = ("Basic", "Standard", "Premium")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -62,6 +66,22 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     "--one-port", is_flag=True, help="Serve all namespaces on the first one's port, selected by host name."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--advertise",
+    type=HostName(),
+    help="The host that clients use for this machine: connection strings and certificate name it.",
+)
+@click.option(
+    "--emulator",
+    is_flag=True,
+    help="Stand in for the vendor's emulator: its ports, its key, the namespace sbemulatorns.",
+)
+@click.option(
+    "--management-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="A second port of the first namespace, for its administration API.  [default: none; 5300 with --emulator]",
+)
 @click.option(
     "--tier",
     type=click.Choice(TIERS),
@@ -133,6 +153,9 @@ def command(
     topics: tuple[tuple[str, str, str | None, bool], ...],
     one_port: bool,
     host: str,
+    advertise: str | None,
+    emulator: bool,
+    management_port: int | None,
     tier: str,
     credits_per_second: int | None,
     data: Path | None,
@@ -159,12 +182,16 @@ def command(
       sbpair broker --queue contoso/orders
       sbpair broker --namespace test:0 --topic test/prices/Subscriptions/audit --json
       sbpair broker --queue contoso/orders --faults plan.toml --allow-faults
-      sbpair broker --config config.json --open-access
+      sbpair broker --config config.json --emulator
       sbpair broker --queue contoso/orders --print-env > broker.env &
     """
     if as_json and print_env:
         raise click.UsageError("--json and --print-env exclude each other", click.get_current_context())
     plans = planned_namespaces()
+    if emulator:
+        open_access = True
+        management_port = EMULATOR_MANAGEMENT if management_port is None else management_port
+        namespaces = _of_emulator(namespaces, plans)
     namespaces = _with_planned(namespaces, plans)
     _check(namespaces, queues, topics, partitions)
     if open_access and host not in LOOPBACK:
@@ -191,6 +218,8 @@ def command(
             clock=ShiftedClock() if driven_time else None,
             partitions={each.name: each.partitions for each in plans if each.partitions} | dict(partitions),
             policies={each.name: each.policies for each in plans},
+            advertise=advertise,
+            management_port=management_port,
         ) as broker,
     ):
         for each in plans:
@@ -206,7 +235,7 @@ def command(
             ) as control_endpoints,
             serving_page(broker, page, story) as page_endpoints,
         ):
-            endpoints = {**control_endpoints, **page_endpoints}
+            endpoints = {**control_endpoints, **page_endpoints, **_management(broker, names[0])}
             if print_env:
                 click.echo(_as_environment(broker, names))
             else:
@@ -216,6 +245,19 @@ def command(
     if broker.failure is not None:
         raise broker.failure
     return ExitCode.OK
+
+
+def _of_emulator(
+    namespaces: tuple[tuple[str, int], ...], plans: list[NamespacePlan]
+) -> tuple[tuple[str, int], ...]:
+    """Return the emulator's namespace where the flags name none."""
+    source = click.get_current_context().get_parameter_source("namespaces")
+    return EMULATOR_NAMESPACES if source is ParameterSource.DEFAULT and not plans else namespaces
+
+
+def _management(broker: Broker, name: str) -> dict[str, str]:
+    url = broker.namespace(name).management_url
+    return {} if url is None else {"management_url": url}
 
 
 def _with_planned(
@@ -308,6 +350,8 @@ def _as_text(broker: Broker, names: list[str], endpoints: dict[str, str], data: 
     for what in ("faults", "time"):
         if url := endpoints.get(f"{what}_url"):
             lines.append(f"{what.title()}: {url}, with Authorization: Bearer {token}")
+    if url := endpoints.get("management_url"):
+        lines.append(f"Administration API: {url}")
     lines.append(f"CA file, for the administration client: {broker.ca_file}")
     if "page_url" in endpoints:
         lines.append(f"Web page: {endpoints['page_url']}")

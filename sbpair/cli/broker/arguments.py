@@ -10,6 +10,7 @@ SUBSCRIPTIONS = re.compile("/subscriptions/", re.IGNORECASE)
 PARTITIONED = ",partitioned"
 OFF = "off"
 ANYWHERE_FREE = "127.0.0.1:0"
+HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", re.ASCII)
 NAME = re.compile("[A-Za-z][A-Za-z0-9-]{0,49}")  # as the service's, except for its minimum length
 
 
@@ -27,6 +28,17 @@ class NamespaceAtPort(click.ParamType[tuple[str, int]]):
                 f"{value!r} is not NAME:PORT with a port from 0 to 65535, e.g. contoso:5672", param, ctx
             )
         return name, int(port)
+
+
+class HostName(click.ParamType[str]):
+    """A host name or an address, without a port."""
+
+    name = "host"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not HOST.fullmatch(value):
+            self.fail(f"{value!r:.60} is not a host name or an address, without a port", param, ctx)
+        return value
 
 
 class PartitionsOfNamespace(click.ParamType[tuple[str, int]]):

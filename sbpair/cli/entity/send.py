@@ -25,7 +25,7 @@ MAX_IN_FLIGHT = 1000  # messages without an answer
 Fields = dict[str, object]
 
 
-class Property(click.ParamType[tuple[str, object]]):
+class PropertyType(click.ParamType[tuple[str, object]]):
     """`NAME=VALUE`, a number, true or false by its look, else text."""
 
     name = "name=value"
@@ -52,7 +52,7 @@ class Property(click.ParamType[tuple[str, object]]):
     show_default=True,
     help="Send each message this many times.",
 )
-@click.option("--property", "properties", type=Property(), multiple=True, help="An application property; repeat for more.")
+@click.option("--property", "properties", type=PropertyType(), multiple=True, help="An application property; repeat for more.")
 @click.option("--message-id", help="The message id.  [default: a new one for each]")
 @click.option("--session", "session_id", help="The session id.")
 @click.option("--subject", help="The subject, also called label.")

@@ -1,0 +1,74 @@
+"""`GET /health` on a namespace's port, without a token: a real AMQP round trip through that port (E-2).
+
+The server connects to itself as any client does, and exchanges AMQP open and close. That takes an accepted socket, the
+protocol sniffer, the event loop and, with a store on disk, the commit that answers wait for. A queue is not used:
+nothing of a namespace's content, limits and quotas may depend on who asks for its health.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from sbpair.amqp.connection import Connection, ConnectionRole
+from sbpair.amqp.events import ConnectionClosed, ConnectionOpened
+
+WITHIN = 2.0  # seconds
+CHUNK = 65_536  # bytes
+
+
+class HealthProbe:
+    """Probes one port; callers that ask meanwhile share the probe under way."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._probing: asyncio.Task[float] | None = None
+
+    async def round_trip(self) -> float:
+        """Return the seconds that AMQP open and close took. Raises OSError or TimeoutError when there is no answer."""
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.get_running_loop().create_task(self._round_trip())
+            self._probing.add_done_callback(_heard)
+        return await asyncio.shield(self._probing)
+
+    async def close(self) -> None:
+        """Stop the probe under way."""
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.gather(self._probing, return_exceptions=True)
+
+    async def _round_trip(self) -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with asyncio.timeout(WITHIN):
+            reader, writer = await asyncio.open_connection(*self._address)
+            try:
+                await _open_and_close(reader, writer)
+            finally:
+                writer.transport.abort()
+        return loop.time() - began
+
+
+async def _open_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Exchange open and close. Raises ConnectionError when the peer ends it before that."""
+    loop = asyncio.get_running_loop()
+    connection = Connection(role=ConnectionRole.CLIENT, container_id="sbpair-health", hostname="localhost", now=loop.time())
+    is_open = False
+    while True:
+        writer.write(connection.data_to_send())
+        await writer.drain()
+        data = await reader.read(CHUNK)
+        connection.receive_data(data, loop.time()) if data else connection.receive_eof(loop.time())
+        for event in connection.events():
+            if isinstance(event, ConnectionOpened):
+                is_open = True
+                connection.close()
+            elif isinstance(event, ConnectionClosed):
+                if not is_open or event.condition is not None:
+                    raise ConnectionError(f"the port ended the connection: {event.condition}")
+                return
+
+
+def _heard(probing: asyncio.Task[float]) -> None:
+    """Mark its error as retrieved: every caller may have gone."""
+    if not probing.cancelled():
+        probing.exception()
