@@ -54,7 +54,9 @@ class Messages:
     sender: Ints
     senders: list[str]
     sent_in: Ints
+    raised_in: Ints  # where the same sender first recorded that a send of it raised
     session: pa.Array  # null for messages without one
+    is_promised: Bools  # whether the sender keeps the order of the session
     numbers: Mapping[str, Ints]
 
     def __len__(self) -> int:
@@ -98,6 +100,8 @@ class _Fold:
         is_sent = self.has("is_sent")
         sender = self._only(writer, is_sent)
         sent_in = self._fold(least, self.of.sent_in, is_sent)
+        has_raised = self.has("raised") & (writer == sender[self.group])
+        session, is_promised = self._sessions()
         return Messages(
             self.message,
             self.entity,
@@ -109,7 +113,9 @@ class _Fold:
             sender,
             writers,
             np.where(sender == NULL, NULL, sent_in),
-            self._session(),
+            self._fold(least, self.of.sent_in, has_raised),
+            session,
+            is_promised,
             self._numbers(),
         )
 
@@ -133,14 +139,18 @@ class _Fold:
         first, last = self._fold(least, values, which), self._fold(most, values, which)
         return np.where(first == last, first, NULL)
 
-    def _session(self) -> pa.Array:
+    def _sessions(self) -> tuple[pa.Array, Bools]:
+        """The session of each message, and whether its order is kept. A message in a backlog has another session id."""
         if self.of.session is None:
-            return pa.nulls(self.size, pa.string())
+            return pa.nulls(self.size, pa.string()), np.zeros(self.size, bool)
         encoded = self.of.session.dictionary_encode()
         rank, ordered = ranks([text or None for text in encoded.dictionary.to_pylist()])
         index = np.asarray(encoded.indices.fill_null(len(rank)), np.int64)
-        greatest = most(self.group, np.append(rank, NULL)[index], self.size)
-        return pa.array(ordered, pa.string()).take(pa.array(greatest, mask=greatest == NULL))
+        session = np.where(self.has("is_in_store_of_backlog"), NULL, np.append(rank, NULL)[index])
+        greatest = most(self.group, session, self.size)
+        is_promised = np.zeros(self.size, bool)
+        is_promised[self.group[self.has("is_kept_in_order") & (session != NULL)]] = True
+        return pa.array(ordered, pa.string()).take(pa.array(greatest, mask=greatest == NULL)), is_promised
 
     def _numbers(self) -> dict[str, Ints]:
         counts = {name: self._count(name) for name in COUNTS}

@@ -7,7 +7,6 @@ DIR/*.jsonl  ->  OUT/messages OUT/writers OUT/duplicates OUT/order OUT/waits OUT
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 from enum import Enum
@@ -76,16 +75,13 @@ def _audited(reading: ReadPlan, out: Storage, engine: Engine, skew: float) -> Su
     for each in folded.answers():
         found.add(each)
     ordered = folded.regroup(Order(out))
-    sessions = _sum(ordered.answers())
+    sessions = SessionCounts()
+    for each in ordered.answers():
+        sessions.add(each)
     for step in (scattered, folded, ordered):
         step.close()
     _write_rest(out, facts, found, sessions)
     return summarise(facts, clocks, found, sessions, skew)
-
-
-def _sum(several: Iterable[SessionCounts]) -> SessionCounts:
-    found = list(several)
-    return SessionCounts(sum(each.sessions for each in found), sum(each.broken for each in found))
 
 
 def _write_rest(out: Storage, facts: Facts, found: Found, sessions: SessionCounts) -> None:
@@ -100,7 +96,7 @@ def _write_rest(out: Storage, facts: Facts, found: Found, sessions: SessionCount
         ("messages", found.entities, MESSAGES_SCHEMA),
         ("duplicates", found.duplicated, DUPLICATES_SCHEMA),
         ("missing", found.missing, MISSING_SCHEMA),
-        ("order", sessions.sessions, ORDER),
+        ("order", sessions.verdicts, ORDER),
     )
     for name, rows, schema in empty:
         if not rows:

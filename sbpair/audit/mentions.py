@@ -81,6 +81,8 @@ CLASSES: Mapping[str, str] = {
     "is_sent": "event IN ('send_accepted', 'message_parked', 'message_spooled')",
     "is_parked": "event = 'message_parked' OR (event = 'send_accepted' AND stored_in = 'backlog')",
     "is_in_store_of_backlog": PARKED_HERE,
+    # whose session, if they have one, is one whose order the sender keeps
+    "is_kept_in_order": "event IN ('message_parked', 'message_spooled')",
     # mentions with a valid sequence number of the entity
     "is_arrival": f"event = 'messages_received' OR {HERE} AND event = 'messages_stored'",
 }
@@ -185,7 +187,7 @@ def mentions(block: Block) -> Mentions:
     number[(number == NO_NUMBER) | ((facts[which] & FACTS["is_arrival"]) == 0)] = NULL
     ordinal = integers(block.column("ordinal"))[row]
     sent_in = np.where(ordinal == NULL, NULL, ordinal * POSITIONS + position)
-    session = _sessions(block.column("session_ids"), row, position)
+    session = _sessions(block, row, position)
     return Mentions(contexts, which, integers(block.column("at"))[row], sent_in, number, message, session)
 
 
@@ -226,11 +228,14 @@ def _element(lists: pa.ListArray, row: Ints, position: Ints) -> Ints:
     return found
 
 
-def _sessions(lists: pa.ListArray, row: Ints, position: Ints) -> pa.Array | None:
-    if lists.null_count == len(lists):
+def _sessions(block: Block, row: Ints, position: Ints) -> pa.Array | None:
+    """The session of each mention: its own in ``session_ids``, or that of the event; None if no mention has one."""
+    lists, one = block.column("session_ids"), block.column("session_id")
+    if lists.null_count == len(lists) and one.null_count == len(one):
         return None
     index, exists = _indices(lists, row, position)
-    found = lists.flatten().take(nullable(np.where(exists, index, NULL)))
+    own = lists.flatten().take(nullable(np.where(exists, index, NULL)))
+    found = pc.coalesce(own, one.take(pa.array(row)))
     return found if pc.any(pc.not_equal(found, "")).as_py() else None
 
 

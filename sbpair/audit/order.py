@@ -1,8 +1,9 @@
-"""The order of sessions: which of them were received in the order sent.
+"""The order of sessions: which of them arrived in the order sent.
 
 Order is judged by the broker's sequence numbers, not by time, since clocks differ and timestamps can be equal. Only
 messages in the journal of a receiver or a broker have a number. A message sent by two senders belongs to two orders
-and is not judged.
+and is not judged; nor is one whose place is not promised (O-1), because its send raised and the sender went on with
+the session before it repeated that send.
 
 A session's messages are anywhere among the parts of an audit, so the few columns needed travel once more, by session;
 without sessions nothing does.
@@ -10,8 +11,11 @@ without sessions nothing does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,39 +23,69 @@ import pyarrow.compute as pc
 
 from .engine import TaskResult, Packet
 from .fold import Messages
-from .grouping import NULL, codes, combined, hashes, integers
+from .grouping import NULL, Bools, Ints, codes, combined, count, hashes, integers, most, nullable, picked
+from .mentions import POSITIONS
 from .storage import Storage
 from .tables import ORDER
 
 SESSION = ("primary", "path_key", "session_id", "sender")
+MAX_ROWS = 50  # sessions in the report; the table contains all
 
 
-@dataclass(frozen=True, slots=True)
+class OrderVerdict(Enum):
+    """The verdict on one session of one sender."""
+
+    OUT_OF_ORDER = "out of order"  # a message arrived before one that was sent earlier
+    WITH_GAPS = "in order, with gaps"  # of a message sent before one that arrived, no arrival is known
+    UNPROVEN = "unproven"  # no journal has the broker's numbers
+    IN_ORDER = "in order"
+
+
+VERDICTS = tuple(OrderVerdict)
+
+
+@dataclass
 class SessionCounts:
-    """The number of sessions of one sender each, and of those whose order was not kept."""
+    """What the parts of the sessions show; added up over all parts."""
 
-    sessions: int
-    broken: int
+    verdicts: Counter[OrderVerdict] = field(default_factory=Counter)
+    broken: int = 0  # out of order, although the sender keeps their order (O-1)
+    worst: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, other: SessionCounts) -> None:
+        self.verdicts.update(other.verdicts)
+        self.broken += other.broken
+        self.worst = sorted(self.worst + other.worst, key=_badness)[:MAX_ROWS]
+
+
+def _badness(row: Mapping[str, Any]) -> tuple[object, ...]:
+    return (
+        VERDICTS.index(OrderVerdict(row["verdict"])), not row["is_promised"], -row["inversions"], -row["gaps"],
+        *(row[name] or "" for name in SESSION),
+    )  # fmt: skip
 
 
 def in_sessions(messages: Messages, parts: int) -> Iterator[Packet]:
-    """The numbered messages of sessions, by session."""
-    is_judged = np.asarray(pc.is_valid(messages.session)) & (messages.numbers["sequence_number"] != NULL)
-    rows = np.flatnonzero(is_judged & (messages.sent_in != NULL))
+    """The messages of sessions that one sender sent, by session."""
+    rows = np.flatnonzero(np.asarray(pc.is_valid(messages.session)) & (messages.sent_in != NULL))
     if not len(rows):
         return
-    entity = messages.entity[rows]
+    numbers, entity = messages.numbers, messages.entity[rows]
+    has_landed = numbers["landed"][rows] > 0  # numbered by another namespace
+    number = np.where(has_landed, NULL, numbers["sequence_number"][rows])
     table = pa.record_batch(
         {
-            "primary": pa.array([primary for primary, _ in messages.entities], pa.string()).take(
-                pa.array(entity)
-            ),
-            "path_key": pa.array([path for _, path in messages.entities]).take(pa.array(entity)),
-            "session_id": messages.session.take(pa.array(rows)),
-            "sender": pa.array(messages.senders).take(pa.array(messages.sender[rows])),
+            "primary": picked(pa.array([primary for primary, _ in messages.entities], pa.string()), entity),
+            "path_key": picked(pa.array([path for _, path in messages.entities]), entity),
+            "session_id": picked(messages.session, rows),
+            "sender": picked(pa.array(messages.senders), messages.sender[rows]),
+            "message_id": picked(messages.message, rows),
             "sent_in": messages.sent_in[rows],
-            "number": messages.numbers["sequence_number"][rows],
-            "is_parked": messages.numbers["parked"][rows] > 0,
+            "raised_in": nullable(messages.raised_in[rows]),
+            "number": nullable(number),
+            "has_arrived": has_landed | (number != NULL) | (numbers["received"][rows] > 0),
+            "is_parked": numbers["parked"][rows] > 0,
+            "is_promised": messages.is_promised[rows],
         }
     )
     part = (hashes(table.column("session_id")) % np.uint64(parts)).astype(np.int64)
@@ -75,32 +109,84 @@ class Order:
                 tables.append(reader.read_all())
         found = order(pa.concat_tables(tables).combine_chunks().to_batches()[0])
         self.out.write_table("order", found, part)
-        broken = pc.sum(pc.invert(found.column("is_kept"))).as_py()
-        yield TaskResult(SessionCounts(found.num_rows, broken))
+        yield TaskResult(_summed(found))
+
+
+def _summed(table: pa.Table) -> SessionCounts:
+    verdict = np.array([VERDICTS.index(OrderVerdict(each)) for each in table.column("verdict").to_pylist()])
+    is_broken = np.asarray(table.column("is_promised")) & (verdict == VERDICTS.index(OrderVerdict.OUT_OF_ORDER))
+    badness = np.lexsort((-integers(table.column("inversions").combine_chunks()), verdict))[:MAX_ROWS]
+    worst = sorted(table.take(pa.array(badness)).to_pylist(), key=_badness)
+    counts = Counter({VERDICTS[code]: int(n) for code, n in enumerate(np.bincount(verdict)) if n})
+    return SessionCounts(counts, int(is_broken.sum()), worst)
 
 
 def order(rows: pa.RecordBatch) -> pa.Table:
-    """One row per session and sender: ``messages, inversions, parked, is_kept``.
+    """One row per session and sender, with the columns of :data:`.tables.ORDER`.
 
-    An inversion is a message whose number is lower than that of a message sent before it.
+    An inversion is a message whose number is lower than that of a message sent before it. The first of a session is
+    ``overtaking``, and ``overtaken`` the message with the highest number before it. A gap is a message without a known
+    arrival, sent before one that arrived.
     """
     group = combined([codes(rows.column(name)) for name in SESSION])
-    place, number = integers(rows.column("sent_in")), integers(rows.column("number"))
-    sequence = np.lexsort((place, group))
-    _, first, group = np.unique(group[sequence], return_index=True, return_inverse=True)
-    _, rank = np.unique(number[sequence], return_inverse=True)  # small enough to add a group's own offset
-    level = group * (int(rank.max()) + 1) + rank
-    is_inverted = np.append(False, level[1:] < np.maximum.accumulate(level)[:-1])
-    is_parked = np.asarray(rows.column("is_parked"))[sequence]
-    inversions = np.bincount(group, weights=is_inverted).astype(np.int64)
-    names = rows.select(SESSION).take(pa.array(sequence[first]))
+    rows = rows.take(pa.array(np.lexsort((integers(rows.column("sent_in")), group))))
+    group = np.sort(group)
+    _, first, group = np.unique(group, return_index=True, return_inverse=True)
+    size = len(first)
+    has_arrived = np.asarray(rows.column("has_arrived"))
+    last = most(group[has_arrived], np.flatnonzero(has_arrived), size)
+    is_gap = ~has_arrived & (np.arange(len(group)) < last[group])
+    is_judged = (integers(rows.column("number")) != NULL) & ~_is_misplaced(rows, group)
+    judged = np.flatnonzero(is_judged)
+    is_inverted, highest = _inversions(group[judged], integers(rows.column("number"))[judged])
+    inverted = judged[is_inverted]
+    inversions, gaps = count(group[inverted], size), count(group[is_gap], size)
+    some, index = np.unique(group[inverted], return_index=True)
+    overtaking, overtaken = np.full(size, NULL), np.full(size, NULL)
+    overtaking[some], overtaken[some] = inverted[index], judged[highest[is_inverted][index]]
+    is_promised = count(group[np.asarray(rows.column("is_promised"))], size) > 0
+    names, ids = rows.select(SESSION).take(pa.array(first)), rows.column("message_id")
+    numbered = count(group[judged], size)
+    verdict = np.select([inversions > 0, gaps > 0, numbered == 0], [0, 1, 2], 3)
     return pa.table(
         [
             *names.columns,
             np.bincount(group).astype(np.int64),
             inversions,
-            np.bincount(group, weights=is_parked).astype(np.int64),
+            gaps,
+            count(group[np.asarray(rows.column("is_parked"))], size),
             inversions == 0,
+            is_promised,
+            ids.take(nullable(overtaken)),
+            ids.take(nullable(overtaking)),
+            pa.array([each.value for each in VERDICTS]).take(pa.array(verdict)),
         ],
         schema=ORDER,
     )
+
+
+def _is_misplaced(rows: pa.RecordBatch, group: Ints) -> Bools:
+    """Whether other messages of the session were sent between a send that raised and its repetition.
+
+    ``rows`` are by group, then by place.
+    """
+    event, raised = (integers(rows.column(name)) for name in ("sent_in", "raised_in"))
+    first = np.where(raised == NULL, event, np.minimum(raised, event)) // POSITIONS
+    event = event // POSITIONS
+    _, rank = np.unique(np.concatenate([event, first]), return_inverse=True)
+    offset = group * (int(rank.max()) + 1)
+    own, began = rank[: len(event)] + offset, rank[len(event) :] + offset
+    found: Bools = np.searchsorted(own, began) < np.searchsorted(own, own)
+    return found
+
+
+def _inversions(group: Ints, number: Ints) -> tuple[Bools, Ints]:
+    """Which rows, by group and place, have a lower number than an earlier one of their group; and the index, for each
+    row, of the highest number up to it."""
+    if not len(group):
+        return np.zeros(0, bool), np.zeros(0, np.int64)
+    _, rank = np.unique(number, return_inverse=True)  # small enough to add a group's own offset
+    level = group * (int(rank.max()) + 1) + rank
+    greatest = np.maximum.accumulate(level)
+    highest = np.maximum.accumulate(np.where(level == greatest, np.arange(len(level)), 0))
+    return level < greatest, highest

@@ -17,8 +17,8 @@ from .packets import joined, scattered
 READ = (
     "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "completed", "count", "dead_lettered",
     "event", "how", "is_last", "lost", "message_id", "message_ids", "ordinal", "pair",
-    "path", "reason", "receives", "released", "stored_in", "role", "sequence_numbers", "session_ids",
-    "side",     "writer",
+    "path", "reason", "receives", "released", "stored_in", "role", "sequence_numbers", "session_id",
+    "session_ids", "side", "writer",
 )  # fmt: skip
 """The columns of a journal that an audit needs."""
 

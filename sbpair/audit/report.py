@@ -75,6 +75,8 @@ def headline(summary: Summary) -> str:
     ]
     if summary.unexplained:
         bad.append(f"{summary.unexplained} with more copies than can be explained")
+    if summary.sessions_broken:
+        bad.append(f"{summary.sessions_broken} ordered sessions out of order")
     if bad:
         return f"{summary.messages} messages, of these " + ", ".join(bad) + _unproven("; ", summary)
     if not summary.messages:
@@ -210,11 +212,38 @@ def _duplicates(summary: Summary) -> str:
     return note + repeated + _table(heads, rows) + _more(summary.duplicated)
 
 
+def order_of_sessions(summary: Summary) -> str:
+    """How many sessions arrived in order, on one line; "" if there are none."""
+    others = (
+        (summary.sessions_out_of_order, "out of order"),
+        (summary.sessions_with_gaps, "in order with gaps"),
+        (summary.sessions_unproven, "unproven"),
+    )
+    kept = summary.sessions - sum(count for count, _ in others)
+    told = [f"{count} {what}" for count, what in ((kept, "in order"), *others) if count]
+    return f"{summary.sessions} sessions: {', '.join(told)}" if told else ""
+
+
 def _order(summary: Summary) -> str:
     if not summary.sessions:
         return ""
-    kept = summary.sessions - summary.sessions_out_of_order
-    return f"<p>{kept} of {summary.sessions} sessions kept their sender's order at the primary.</p>"
+    note = (
+        "<p>The order in which each sender sent the messages of a session, against the broker's numbers. A gap is a "
+        "message whose arrival no journal shows, sent before one that arrived. Where an order is to be kept "
+        "(ordering=&quot;session&quot;), a message out of order is an error.</p>"
+    )
+    rows: list[Row] = [
+        (
+            (each.verdict, each.primary, each.path, each.session_id, each.sender[:SHORT],
+             "kept" if each.is_promised else "", each.messages, each.parked, each.inversions, each.gaps,
+             f"{each.overtaking} before {each.overtaken}" if each.overtaking else ""),
+            each.is_promised and each.inversions > 0,
+        )
+        for each in summary.orders
+    ]  # fmt: skip
+    heads = ("order", "primary", "entity", "session", "sender", "to be", "messages", "parked", "inversions",
+             "gaps", "first inversion")  # fmt: skip
+    return f"<p>{order_of_sessions(summary)}.</p>{note}" + _table(heads, rows) + _more(summary.sessions)
 
 
 def _writers(summary: Summary) -> str:

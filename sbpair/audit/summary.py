@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from .bill import Charge, bill
 from .clocks import ClockCorrection, moment
@@ -12,7 +14,7 @@ from .facts import Facts
 from .flow import FlowStep
 from .folding import MAX_ROWS, Found
 from .journal_listing import Unread
-from .order import SessionCounts
+from .order import OrderVerdict, SessionCounts
 from .timeline import Episode, timeline
 from .verdict import SOUND, Verdict
 from .writers import GAPS, NOT_READ, WriterFacts
@@ -81,6 +83,27 @@ class Duplicate:
     explained: int
 
 
+@dataclass(frozen=True, slots=True)
+class SessionOrder:
+    """The order of the messages that one sender sent to one session.
+
+    The first inversion is ``overtaking``, which arrived before ``overtaken``, although it was sent after it.
+    """
+
+    primary: str
+    path: str
+    session_id: str
+    sender: str
+    messages: int
+    parked: int
+    inversions: int
+    gaps: int
+    is_promised: bool  # the sender keeps the order of this session (O-1)
+    verdict: str
+    overtaken: str | None = None
+    overtaking: str | None = None
+
+
 @dataclass(frozen=True)
 class Summary:
     """The results of an audit."""
@@ -104,6 +127,10 @@ class Summary:
     clocks: list[ClockCorrection] = field(default_factory=list)  # corrections of writers' times
     skew: float = 0.0  # tolerated clock difference in seconds
     shown: float = 0.0  # minimum clock difference after correction that messages show, in seconds
+    sessions_with_gaps: int = 0
+    sessions_unproven: int = 0
+    sessions_broken: int = 0  # out of order, although their senders keep the order (O-1)
+    orders: list[SessionOrder] = field(default_factory=list)  # the worst sessions, at most order.MAX_ROWS
 
     @property
     def verdicts(self) -> dict[Verdict, int]:
@@ -135,8 +162,14 @@ class Summary:
 
     @property
     def is_conserved(self) -> bool:
-        """Whether every message is proved to be accounted for, and every copy explained (G-2, G-4)."""
-        return self.is_proved and is_conserved(self.verdicts) and not self.unexplained
+        """Whether every message is proved to be accounted for, every copy explained, and each order that was to be
+        kept is (G-2, G-4, O-1)."""
+        return (
+            self.is_proved
+            and is_conserved(self.verdicts)
+            and not self.unexplained
+            and not self.sessions_broken
+        )
 
     @property
     def messages(self) -> int:
@@ -176,8 +209,12 @@ def summarise(facts: Facts, clocks: list[ClockCorrection], found: Found, session
             )
             for row in found.duplicates
         ],
-        sessions=sessions.sessions,
-        sessions_out_of_order=sessions.broken,
+        sessions=sessions.verdicts.total(),
+        sessions_out_of_order=sessions.verdicts[OrderVerdict.OUT_OF_ORDER],
+        sessions_with_gaps=sessions.verdicts[OrderVerdict.WITH_GAPS],
+        sessions_unproven=sessions.verdicts[OrderVerdict.UNPROVEN],
+        sessions_broken=sessions.broken,
+        orders=[_order(row) for row in sessions.worst],
         waits=_waits(found),
         timeline=timeline(facts.state_events(shifts)),
         bill=bill(facts.usage()),
@@ -189,6 +226,11 @@ def summarise(facts: Facts, clocks: list[ClockCorrection], found: Found, session
         skew=skew,
         shown=found.shown,
     )
+
+
+def _order(row: Mapping[str, Any]) -> SessionOrder:
+    own = {name: row[name] for name in SessionOrder.__dataclass_fields__ if name in row}
+    return SessionOrder(**own | {"primary": row["primary"] or UNKNOWN, "path": row["path_key"]})
 
 
 def _writers(facts: Facts) -> list[Writer]:

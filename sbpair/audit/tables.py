@@ -113,7 +113,8 @@ DUPLICATES_SCHEMA = pa.schema(
 )
 ORDER = pa.schema(
     [("primary", TEXT), ("path_key", TEXT), ("session_id", TEXT), ("sender", TEXT), ("messages", WHOLE),
-     ("inversions", WHOLE), ("parked", WHOLE), ("is_kept", YES)]
+     ("inversions", WHOLE), ("gaps", WHOLE), ("parked", WHOLE), ("is_kept", YES), ("is_promised", YES),
+     ("overtaken", TEXT), ("overtaking", TEXT), ("verdict", TEXT)]
 )  # fmt: skip
 WAITS = pa.schema(
     [("primary", TEXT), ("backlog", WHOLE), ("messages", WHOLE), ("p50", SECONDS), ("p95", SECONDS),

@@ -54,8 +54,9 @@ def command(
     Reads the journals of senders, syphons, receivers and brokers (written with --journal),
     including subdirectories and gzipped files, and writes report.html, summary.json and
     Parquet tables. Exit code 1 when a message is lost, unexpected or unproven, or has an
-    unexplained copy; when a file that may be a journal was not read, or a sender's journal
-    has gaps; and when there are no messages at all.
+    unexplained copy; when a session is out of order whose sender keeps the order; when a
+    file that may be a journal was not read, or a sender's journal has gaps; and when there
+    are no messages at all.
 
     \b
     Examples, for journals written by `sbpair demo --journal journals`:
@@ -129,6 +130,12 @@ def _print(summary: Summary) -> None:
     for verdict, count in summary.verdicts.items():
         if count:
             click.echo(f"  {count:>9}  {verdict.value:<14} {report.MEANING[verdict]}")
+    if sessions := report.order_of_sessions(summary):
+        click.echo(f"  {sessions}")
+    for order in summary.orders:
+        if order.overtaking:
+            place = f"{order.path}, session {order.session_id}"
+            click.echo(f"  out of order: {place}: {order.overtaking} arrived before {order.overtaken}")
     for reason, count in summary.reasons.items():
         click.echo(f"  unproven: {count}: {reason}")
     for each in summary.unread:

@@ -39,21 +39,29 @@ class EntityRecovered(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessageParked(PairingEvent):
-    """A backlog queue accepted messages of one send; ``ambiguous``: a copy may be stored elsewhere too."""
+    """A backlog queue accepted messages of one send; ``ambiguous``: a copy may be stored elsewhere too.
+
+    ``session_id`` is their session if its order is kept, else "" (O-1).
+    """
 
     backlog: int
     count: int
     message_ids: tuple[str, ...] = ()
     ambiguous: bool = False
+    session_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SendRaised(PairingEvent):
-    """A send raised to its caller; ``ambiguous``: a broker may have stored it nevertheless (G-7)."""
+    """A send raised to its caller; ``ambiguous``: a broker may have stored it nevertheless (G-7).
+
+    ``session_id`` is the session of the messages if its order is kept, else "" (O-1).
+    """
 
     cause: str
     message_ids: tuple[str, ...] = ()
     ambiguous: bool = False
+    session_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +98,15 @@ class FenceUnproved(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessageSpooled(PairingEvent):
-    """Messages of one send were spooled: neither namespace accepted them, or older ones wait there."""
+    """Messages of one send were spooled: neither namespace accepted them, or older ones wait there.
+
+    ``session_id`` is their session if its order is kept, else "" (O-1).
+    """
 
     count: int
     message_ids: tuple[str, ...] = ()
     ambiguous: bool = False
+    session_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,11 +113,11 @@ class SendState:
         """The step that writes to the spool, with at least SPOOL_GRACE even after the deadline (G-18)."""
         return SpoolMessages(max(self.deadline, self.now + SPOOL_GRACE))
 
-    def next_report(self, accepted: int = 0) -> tuple[int, tuple[str, ...], bool]:
-        """Count, ids and ambiguity of the next ``accepted`` messages, 0 for all that remain, for an event."""
+    def next_report(self, accepted: int = 0) -> tuple[int, tuple[str, ...], bool, str]:
+        """Count, ids, ambiguity and session of the next ``accepted`` messages, 0 for all that remain, for an event."""
         ids, start = self.message_ids(), self.reported
         self.reported = start + accepted if accepted else self.count
-        return self.reported - start, ids[start : self.reported], self.is_ambiguous
+        return self.reported - start, ids[start : self.reported], self.is_ambiguous, self.session or ""
 
     def failed(self, result: Result, classification: Classification) -> None:
         """Record a failed attempt."""

@@ -101,14 +101,16 @@ class Sender:
     def sent(self, *ids: str, path: str = "orders", ambiguous: bool = False) -> None:
         self.journal.write(SendAccepted(path, "primary", None, ids, ambiguous))
 
-    def parked(self, *ids: str, number: int = 0, path: str = "orders", ambiguous: bool = False) -> None:
-        self.journal.write(MessageParked(self._at, path, number, len(ids), ids, ambiguous))
+    def parked(
+        self, *ids: str, number: int = 0, path: str = "orders", ambiguous: bool = False, session: str = ""
+    ) -> None:
+        self.journal.write(MessageParked(self._at, path, number, len(ids), ids, ambiguous, session))
 
     def raised(self, *ids: str, path: str = "orders", ambiguous: bool = False) -> None:
         self.journal.write(SendRaised(self._at, path, "OperationTimeoutError", ids, ambiguous))
 
-    def spooled(self, *ids: str, path: str = "orders") -> None:
-        self.journal.write(MessageSpooled(self._at, path, len(ids), ids))
+    def spooled(self, *ids: str, path: str = "orders", session: str = "") -> None:
+        self.journal.write(MessageSpooled(self._at, path, len(ids), ids, session_id=session))
 
     def replayed(self, *ids: str, path: str = "orders") -> None:
         self.journal.write(SpoolReplayed(self._at, path, None, len(ids), 0, ids))

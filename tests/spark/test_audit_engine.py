@@ -23,7 +23,10 @@ def told(directory: Path) -> None:
         sender, syphon, receiver, broker = story.sender(), story.syphon(), story.receiver(), story.broker()
         for number in range(MESSAGES):
             key, story.now = f"m{number}", number * 0.5
-            sender.parked(key, number=number % 3) if rng.random() < 0.3 else sender.sent(key)
+            if rng.random() < 0.3:
+                sender.parked(key, number=number % 3, session=f"s{number % 9}" if number % 2 else "")
+            else:
+                sender.sent(key)
             if rng.random() < 0.9:
                 broker.stored(key)
                 receiver.received(
@@ -48,4 +51,5 @@ def test_all_columns_of_all_tables_are_the_same_and_so_is_the_page(
     assert there.summary == here.summary
     assert len(list((tmp_path / "there" / "messages").iterdir())) > 1
     assert here.summary.sessions > 0
+    assert here.summary.sessions_broken > 0
     assert here.summary.duplicated > 0
