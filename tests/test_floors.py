@@ -32,7 +32,17 @@ PURE_PAIRING = (
 )
 HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client")
 
-SYPHONS_ENVELOPE = ("names", "aliases", "ordering", "values", "scan", "shape", "restore", "inspect", "transfer")
+SYPHONS_ENVELOPE = (
+    "names",
+    "aliases",
+    "ordering",
+    "values",
+    "scan",
+    "shape",
+    "restore",
+    "inspect",
+    "transfer",
+)
 
 WITHOUT_CIRCLES = (
     "audit",

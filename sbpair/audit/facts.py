@@ -19,7 +19,7 @@ from . import columns
 from .bill import CountedUsage
 from .clocks import ClockCorrection, moment
 from .evidence import SyphonFacts
-from .flow import FlowStep, FlowFacts, flow
+from .flow import FlowFacts, FlowStep, flow
 from .grouping import NULL, Bools, Ints, integers, least, most, total
 from .journal_listing import Unread
 from .mentions import Block, Kind

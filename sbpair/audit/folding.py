@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from .clocks import MICROS
-from .engine import TaskResult, Packet
+from .engine import Packet, TaskResult
 from .evidence import Evidence
 from .fold import Messages, fold
 from .grouping import NULL, Bools, Ints

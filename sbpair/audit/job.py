@@ -19,7 +19,7 @@ from .evidence import Evidence
 from .facts import Facts
 from .folding import Fold, Found
 from .order import Order, SessionCounts
-from .reading import ReadPlan, Read, facts_of_unread, plan
+from .reading import Read, ReadPlan, facts_of_unread, plan
 from .report import headline, page
 from .storage import Storage
 from .summary import Summary, summarise

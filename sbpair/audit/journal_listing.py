@@ -142,7 +142,7 @@ def _below(directory: str) -> Iterator[Found | Unread]:
         if (status.st_dev, status.st_ino) in seen:
             continue
         seen.add((status.st_dev, status.st_ino))
-        if AUDIT_OUTPUT <= {entry.name for entry in entries}:
+        if {entry.name for entry in entries} >= AUDIT_OUTPUT:
             continue  # the output of an earlier audit
         for entry in entries:
             found = _entry(f"{folder}/{entry.name}" if folder else entry.name, entry)
@@ -156,7 +156,9 @@ def _entry(path: str, entry: os.DirEntry[str]) -> Found | Unread | str | None:
     """The entry of a folder; its path if it is a folder itself, None if it is gone."""
     try:
         status = entry.stat()
-    except FileNotFoundError:  # renamed since the listing, as a journal is when it is closed, unless it is a link
+    except (
+        FileNotFoundError
+    ):  # renamed since the listing, as a journal is when it is closed, unless it is a link
         return Unread(path, "a dangling link") if entry.is_symlink() else None
     except OSError as error:
         return Unread(path, error.strerror or "its status cannot be read")

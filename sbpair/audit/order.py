@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .engine import TaskResult, Packet
+from .engine import Packet, TaskResult
 from .fold import Messages
 from .grouping import NULL, Bools, Ints, codes, combined, count, hashes, integers, most, nullable, picked
 from .mentions import POSITIONS
@@ -114,7 +114,9 @@ class Order:
 
 def _summed(table: pa.Table) -> SessionCounts:
     verdict = np.array([VERDICTS.index(OrderVerdict(each)) for each in table.column("verdict").to_pylist()])
-    is_broken = np.asarray(table.column("is_promised")) & (verdict == VERDICTS.index(OrderVerdict.OUT_OF_ORDER))
+    is_broken = np.asarray(table.column("is_promised")) & (
+        verdict == VERDICTS.index(OrderVerdict.OUT_OF_ORDER)
+    )
     badness = np.lexsort((-integers(table.column("inversions").combine_chunks()), verdict))[:MAX_ROWS]
     worst = sorted(table.take(pa.array(badness)).to_pylist(), key=_badness)
     counts = Counter({VERDICTS[code]: int(n) for code, n in enumerate(np.bincount(verdict)) if n})

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .columns import arrow_schema
-from .engine import TaskResult, Packet
+from .engine import Packet, TaskResult
 from .facts import Facts, facts
 from .journal_files import FileRange, nothing, packed, ranges, whole_lines
 from .journal_lines import batches, unread_rows

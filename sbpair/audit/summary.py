@@ -181,7 +181,9 @@ def is_conserved(verdicts: dict[Verdict, int]) -> bool:
     return all(not count or verdict in SOUND for verdict, count in verdicts.items())
 
 
-def summarise(facts: Facts, clocks: list[ClockCorrection], found: Found, sessions: SessionCounts, skew: float) -> Summary:
+def summarise(
+    facts: Facts, clocks: list[ClockCorrection], found: Found, sessions: SessionCounts, skew: float
+) -> Summary:
     """The summary; the times of ``facts`` are corrected by ``clocks``, but for the flow and the state changes."""
     shifts = {clock.writer: clock.micros for clock in clocks}
     flow, step = facts.flow(shifts)

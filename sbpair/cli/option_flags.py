@@ -78,7 +78,11 @@ def _kind(hint: object) -> tuple[click.ParamType[object], bool]:
     plain = next((arm for arm in get_args(hint) if arm is not NoneType), hint)
     if get_origin(hint) is tuple or get_origin(plain) is tuple:
         return click.STRING, True
-    kinds: dict[object, click.ParamType[object]] = {int: click.INT, bool: click.BOOL, timedelta: DurationType()}
+    kinds: dict[object, click.ParamType[object]] = {
+        int: click.INT,
+        bool: click.BOOL,
+        timedelta: DurationType(),
+    }
     return kinds.get(plain, click.STRING), False
 
 

@@ -191,7 +191,10 @@ class Sender(ClientLink):
         return self.link.credit - len(self._waiting)
 
     def take_waiting(self) -> list[OutgoingMessage]:
-        """Remove and return the messages not sent yet, in order; :meth:`OutgoingMessage.answered` is not called for them."""
+        """Remove and return the messages not sent yet, in order.
+
+        :meth:`OutgoingMessage.answered` is not called for them.
+        """
         taken = list(self._waiting)
         self._waiting.clear()
         return taken

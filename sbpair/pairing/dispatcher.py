@@ -51,8 +51,8 @@ class EventDispatcher:
     def subscribe(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
         """Call ``callback`` with every event, in the thread that emits it; return a function that unsubscribes it.
 
-        The first callback is first called with the latest events, up to MAX_EARLY_EVENTS, since a new client emits events
-        before its application can subscribe.
+        The first callback is first called with the latest events, up to MAX_EARLY_EVENTS, since a new client emits
+        events before its application can subscribe.
         """
         while early := self._early_or_added(callback):
             for event in early:

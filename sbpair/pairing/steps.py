@@ -62,7 +62,7 @@ class Peek:
 
 
 class CaughtUp(Exception):
-    """The error of a SpoolMessages step when the older messages of the entity have left the spool: nothing was written."""
+    """The error of a SpoolMessages step: the older messages of the entity have left the spool. Nothing was written."""
 
 
 class SpoolUse(Enum):

@@ -129,7 +129,7 @@ class EntityLink(ABC):
                 self._release([delivery.delivery_id])
             self._context.dispatcher.left(delivery)
 
-    def returned(self, delivery: Delivery) -> None:
+    def returned(self, delivery: Delivery) -> None:  # noqa: B027 - most links need not know
         """Note that the handler of a delivery has ended."""
 
     def find(self, tag: bytes) -> Delivery | None:

@@ -153,7 +153,10 @@ class QueueLink(EntityLink):
     def _lose_expired(self, now: float) -> None:
         for delivery in [each for each in self._open.values() if each.lock_ends <= now]:
             error = MessageLockLostError(message="The lock of the message has ended.")
-            if delivery.phase is DeliveryPhase.RUNNING and now - delivery.arrived >= self._context.max_lock_renewal:
+            if (
+                delivery.phase is DeliveryPhase.RUNNING
+                and now - delivery.arrived >= self._context.max_lock_renewal
+            ):
                 error.__cause__ = AutoLockRenewTimeout("max_lock_renewal is over.")
             self._lose(delivery, error)
 

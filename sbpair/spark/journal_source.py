@@ -10,8 +10,8 @@ offsets. Lines become Arrow batches without passing through Python objects.
 Subfolders and ``.jsonl.gz`` files are read too. A batch read has a row for each file that may be a journal but is
 not read.
 
-Options: ``path`` (a directory, or the URI of a file system that Arrow knows), ``partitionBytes`` (bytes per task, approximate; 32 MiB by default),
-``maxBytesPerTrigger`` (streams only; unlimited by default).
+Options: ``path`` (a directory, or the URI of a file system that Arrow knows), ``partitionBytes`` (bytes per task,
+approximate; 32 MiB by default), ``maxBytesPerTrigger`` (streams only; unlimited by default).
 """
 
 from __future__ import annotations
@@ -32,7 +32,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sbpair.audit.columns import JOURNAL_COLUMNS, TYPES
-from sbpair.audit.journal_files import FileRange, LineEnds, Reached, admit, nothing, packed, ranges, whole_lines
+from sbpair.audit.journal_files import (
+    FileRange,
+    LineEnds,
+    Reached,
+    admit,
+    nothing,
+    packed,
+    ranges,
+    whole_lines,
+)
 from sbpair.audit.journal_listing import Unread, list_files
 from sbpair.audit.object_storage import is_uri, resolved, without_secret
 
@@ -91,8 +100,8 @@ def _check_uri(given: FormatOptions, uri: str) -> None:
     except (ValueError, OSError, NotImplementedError) as error:
         why = " ".join(str(error).replace(uri, "it").split())
         raise given.wrong(
-            f"{without_secret(uri)} cannot be opened: {why}. Arrow opens s3, gs, abfss and hdfs URIs, with its own credentials; "
-            "mount any other storage on all executors, and give the directory"
+            f"{without_secret(uri)} cannot be opened: {why}. Arrow opens s3, gs, abfss and hdfs URIs, with its own "
+            "credentials; mount any other storage on all executors, and give the directory"
         ) from None
 
 

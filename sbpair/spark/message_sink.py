@@ -46,7 +46,7 @@ from .outgoing import (
     outgoing_rows,
     property_types,
 )
-from .sending import Counts, SendTarget, Sending
+from .sending import Counts, Sending, SendTarget
 from .versions import ArrowStreamWriter, ArrowWriter
 from .worker import directory_of, open_journal
 

@@ -12,9 +12,9 @@ from sbpair.envelope.names import backlog_queue_name
 from .format_options import (
     PRIMARY,
     WIRE,
+    ConnectionOptions,
     FormatOptions,
     NamespaceReference,
-    ConnectionOptions,
     namespace_reference,
     wire_options,
 )

@@ -390,7 +390,9 @@ class Syphon:
             stack.pop_all()
         return primary
 
-    async def _open(self, stack: AsyncExitStack, role: Role, namespace: NamespaceAccess) -> NamespaceConnection:
+    async def _open(
+        self, stack: AsyncExitStack, role: Role, namespace: NamespaceAccess
+    ) -> NamespaceConnection:
         """Open a connection, which ``stack`` aborts."""
         timeout = self.options.operation_timeout.total_seconds()
         try:

@@ -1,4 +1,4 @@
-"""The dead letters of a backlog queue, and those that could not be transferred: redrive them to the queue, or purge them.
+"""The dead letters of a backlog queue, and those that could not be transferred: redrive or purge them.
 
 A redrive works in rounds:
 

@@ -11,7 +11,9 @@ from sbpair.envelope.inspect import ParkedMessage, read_parked
 
 PAGE = 100  # messages per peek
 DEAD_LETTERS = "/$DeadLetterQueue"
-TRANSFER_DEAD_LETTERS = "/$Transfer" + DEAD_LETTERS  # of messages sent via the queue and refused after the commit
+TRANSFER_DEAD_LETTERS = (
+    "/$Transfer" + DEAD_LETTERS
+)  # of messages sent via the queue and refused after the commit
 
 
 async def look(

@@ -193,8 +193,7 @@ def test_inversions_and_gaps_are_those_found_by_looking_at_each_message(messages
         placed = [
             (index, number)
             for index, number, ago in own
-            if number is not None
-            and not any(index - ago <= other < index for other, _, _ in own)
+            if number is not None and not any(index - ago <= other < index for other, _, _ in own)
         ]
         late = [
             index for index, number in placed if any(o < index and n > number for o, n in placed)

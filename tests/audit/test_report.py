@@ -78,7 +78,10 @@ def test_a_long_table_is_cut_and_says_so() -> None:
 def test_a_name_is_a_name_and_neither_a_formula_nor_markup(name: str) -> None:
     hostile = replace(
         NOTHING,
-        entities=[EntityVerdicts(name, name, {Verdict.DELIVERED: 1}), EntityVerdicts("b", "b", {Verdict.LOST: 1})],
+        entities=[
+            EntityVerdicts(name, name, {Verdict.DELIVERED: 1}),
+            EntityVerdicts("b", "b", {Verdict.LOST: 1}),
+        ],
         troubles=[Trouble(name, name, name, "lost")],
         duplicates=[Duplicate(name, name, name, 2, 0)],
         duplicated=1,

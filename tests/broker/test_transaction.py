@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage, TopicDescription
 from sbpair.broker.entities.descriptions import SubscriptionDescription
 from sbpair.broker.entities.partition import Health
-from sbpair.broker.entities.transaction import MAX_MESSAGES, Anchor, Settlement, Transaction, SettlementVerb, same_key
+from sbpair.broker.entities.transaction import (
+    MAX_MESSAGES,
+    Anchor,
+    Settlement,
+    SettlementVerb,
+    Transaction,
+    same_key,
+)
 from sbpair.broker.errors import (
     EntityDisabled,
     MessageLockLost,
@@ -189,7 +196,9 @@ class TestLimits:
         (token,) = locked(orders)
         orders.dead_letter(token, NOON, {})
         with pytest.raises(NotAllowed, match="dead-lettered out of"):
-            transaction.settle(Settlement(dead, dead.receive(NOON).lock_token, SettlementVerb.DEAD_LETTER), NOON)
+            transaction.settle(
+                Settlement(dead, dead.receive(NOON).lock_token, SettlementVerb.DEAD_LETTER), NOON
+            )
         transaction.commit(NOON)
 
         assert counts(orders) == (0, 0, 1)
@@ -217,7 +226,9 @@ class TestOneEntity:
         (token,) = locked(orders)
         orders.dead_letter(token, NOON, {})
         dead = orders.dead_letter_queue.receive(NOON)
-        transaction.settle(Settlement(orders.dead_letter_queue, dead.lock_token, SettlementVerb.COMPLETE), NOON)
+        transaction.settle(
+            Settlement(orders.dead_letter_queue, dead.lock_token, SettlementVerb.COMPLETE), NOON
+        )
         transaction.send(orders, messages(), NOON)
         transaction.commit(NOON)
 
@@ -405,7 +416,8 @@ class TestKeys:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["send", *(verb.value for verb in SettlementVerb)]), st.integers(0, 5)), max_size=12
+    st.tuples(st.sampled_from(["send", *(verb.value for verb in SettlementVerb)]), st.integers(0, 5)),
+    max_size=12,
 )
 
 

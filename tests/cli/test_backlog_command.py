@@ -283,7 +283,10 @@ def test_what_landed_and_was_refused_after_all_is_found_and_brought_home(backlog
     assert f"{refused} landed messages were refused on the secondary" in backlog("list").stdout
     listed = json.loads(backlog("list", "--json").stdout)["backlogs"]
     assert [row["untransferred"] for row in listed] == [0, refused]
-    seen = [json.loads(line) for line in backlog("peek", "--transfer", "--count", "200", "--json").stdout.splitlines()]
+    seen = [
+        json.loads(line)
+        for line in backlog("peek", "--transfer", "--count", "200", "--json").stdout.splitlines()
+    ]
     assert {(each["path"], each["reason"]) for each in seen} == {("orders", "QuotaExceededException")}
     examined = sbpair("doctor", *FLAGS, "--ca-file", str(broker.ca_file), **keys)
     assert examined.returncode == 1

@@ -134,7 +134,12 @@ def test_ordered_sessions_arrive_in_the_order_sent(sbpair):
     assert (numbers["sessions"], numbers["sessions_out_of_order"]) == (8, 0)
     assert numbers["sent"] == numbers["delivered"] == 150
     assert numbers["parked"] > 0
-    assert {int(place) for place in numbers["accepted_by"] if place != "primary"} <= {4, 5, 6, 7}  # the ordered
+    assert {int(place) for place in numbers["accepted_by"] if place != "primary"} <= {
+        4,
+        5,
+        6,
+        7,
+    }  # the ordered
 
 
 @pytest.mark.spec("O-1", "O-6")

@@ -62,7 +62,9 @@ def test_all_calls_of_a_session_are_made_by_one_thread_in_their_order(plan):
     assert sorted(map(id, plan.calls)) == sorted(id(call) for lane in found for call in lane)
     assert sum(map(len, sessions)) == len(set().union(*sessions))
     place = {id(call): number for number, call in enumerate(plan.calls)}
-    assert all([place[id(call)] for call in lane] == sorted(place[id(call)] for call in lane) for lane in found)
+    assert all(
+        [place[id(call)] for call in lane] == sorted(place[id(call)] for call in lane) for lane in found
+    )
 
 
 def test_without_sessions_the_threads_share_all_calls():

@@ -24,7 +24,9 @@ CONFIG = {
         "Namespaces": [
             {
                 "Name": "sbemulatorns",
-                "Queues": [{"Name": "queue.1", "Properties": {"LockDuration": "PT1M", "MaxDeliveryCount": 3}}],
+                "Queues": [
+                    {"Name": "queue.1", "Properties": {"LockDuration": "PT1M", "MaxDeliveryCount": 3}}
+                ],
                 "Topics": [{"Name": "topic.1", "Subscriptions": [{"Name": "subscription.1"}]}],
             }
         ],
@@ -41,9 +43,7 @@ def emulator(start: Callable[..., Running], *arguments: str) -> tuple[Running, d
 @pytest.mark.spec("E-3")
 def test_the_emulators_file_and_connection_string_work_unchanged(start, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    _, printed = emulator(
-        start, "--config", str(tmp_path / "config.json"), "--namespace", "sbemulatorns:0"
-    )
+    _, printed = emulator(start, "--config", str(tmp_path / "config.json"), "--namespace", "sbemulatorns:0")
     row = printed["namespaces"][0]
     assert row["queues"] == ["queue.1"]
     assert row["connection_string"] + ";" == EMULATORS.format(port=f":{row['port']}")
@@ -82,12 +82,16 @@ def test_its_ports_are_the_emulators_unless_others_are_given(sbpair) -> None:
 
 @pytest.mark.spec("E-4")
 def test_an_advertised_host_is_in_the_strings_and_the_certificate(start) -> None:
-    running = start("broker", "--namespace", "contoso:0", "--advertise", "127.0.0.2", "--host", "0.0.0.0", "--json")
+    running = start(
+        "broker", "--namespace", "contoso:0", "--advertise", "127.0.0.2", "--host", "0.0.0.0", "--json"
+    )
     printed = json.loads(running.line())
     row = printed["namespaces"][0]
     assert row["connection_string"].startswith(f"Endpoint=sb://127.0.0.2:{row['port']};")
     context = ssl.create_default_context(cafile=printed["ca_file"])
-    with urllib.request.urlopen(f"https://127.0.0.2:{row['port']}/health", context=context, timeout=30) as answer:
+    with urllib.request.urlopen(
+        f"https://127.0.0.2:{row['port']}/health", context=context, timeout=30
+    ) as answer:
         assert answer.status == 200
 
 
@@ -102,7 +106,7 @@ def test_what_is_no_host_cannot_be_advertised(sbpair, host: str) -> None:
 @pytest.mark.spec("E-3")
 def test_a_shell_evaluates_what_print_env_prints(start, tmp_path: Path) -> None:
     running = start("broker", "--namespace", "contoso:0", "--queue", "contoso/orders", "--print-env")
-    script = f"{running.line()}{running.line()}\n[ -f \"$SBPAIR_CA_FILE\" ] && printf '%s' \"$SBPAIR_PRIMARY\""
+    script = f'{running.line()}{running.line()}\n[ -f "$SBPAIR_CA_FILE" ] && printf \'%s\' "$SBPAIR_PRIMARY"'
     done = subprocess.run(["/bin/sh", "-euc", script], capture_output=True, text=True, env=environment())
     assert done.stdout.startswith("Endpoint=sb://localhost:"), done.stderr
 

@@ -41,7 +41,10 @@ def contoso(broker: Broker) -> NamespaceControl:
 
 @pytest.fixture
 def command(
-    contoso: NamespaceControl, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    contoso: NamespaceControl,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> Command:
     """Run a command in this process; its `primary/...` is contoso."""
     monkeypatch.setenv("SBPAIR_PRIMARY", contoso.connection_string)
@@ -80,7 +83,16 @@ def test_each_line_of_input_is_a_message_and_is_received_in_order(command, conto
 
 def test_what_is_received_as_json_can_be_sent_again(command, contoso):
     contoso.create_queue("carts", requires_session=True)
-    flags = ("--session", "cart-7", "--property", "amount=5", "--property", 'size="7"', "--property", "note=a=b")
+    flags = (
+        "--session",
+        "cart-7",
+        "--property",
+        "amount=5",
+        "--property",
+        'size="7"',
+        "--property",
+        "note=a=b",
+    )
     more = ("--subject", "shoes", "--ttl", "1h", "--correlation-id", "c", "--content-type", "text/plain")
     assert command("send", "primary/carts", "--body", "two shoes", *flags, *more).stdout == "sent 1\n"
 
@@ -101,7 +113,9 @@ def test_what_is_received_as_json_can_be_sent_again(command, contoso):
 def test_dead_letters_are_received_and_sent_again_without_their_reason(command, contoso):
     contoso.create_queue("late", dead_lettering_on_message_expiration=True)
     assert command("send", "primary/late", "--body", "x", "--ttl", "1ms").returncode == 0
-    assert command("receive", "primary/late", "--wait", "0").returncode == 1  # expired messages move when read
+    assert (
+        command("receive", "primary/late", "--wait", "0").returncode == 1
+    )  # expired messages move when read
     dead = command("receive", "primary/late", "--dead-letter", "--json").stdout
     assert json.loads(dead)["dead_letter_reason"] == "TTLExpiredException"
     assert command("send", "primary/orders", "--json", lines=dead.replace("0.001", "60")).stdout == "sent 1\n"
@@ -151,7 +165,9 @@ def test_a_scheduled_message_is_peeked_with_its_time_and_is_not_received(command
 
 def test_peek_shows_ten_messages_from_a_number_on_and_changes_nothing(command, contoso):
     fill(contoso, "orders", *plain(*map(str, range(12))))
-    bodies = [json.loads(line)["body"] for line in command("peek", "primary/orders", "--json").stdout.splitlines()]
+    bodies = [
+        json.loads(line)["body"] for line in command("peek", "primary/orders", "--json").stdout.splitlines()
+    ]
     assert bodies == list(map(str, range(10)))
     rest = command("peek", "primary/orders", "--from", "11", "--count", "5").stdout.splitlines()
     assert [line.split()[0] for line in rest] == ["11", "12"]
@@ -173,7 +189,9 @@ def test_a_reader_that_goes_away_leaves_the_messages_it_did_not_take(contoso):
     assert taken == b"x" * 50_000 + b"\n"
     assert process.returncode == 1
     assert "Traceback" not in errors
-    assert contoso.counts("orders").active >= 17  # a pipe holds 64 KiB: one printed, one within it, one being printed
+    assert (
+        contoso.counts("orders").active >= 17
+    )  # a pipe holds 64 KiB: one printed, one within it, one being printed
 
 
 def test_following_prints_what_arrives_until_a_signal(start, contoso):
@@ -192,7 +210,11 @@ def test_following_prints_what_arrives_until_a_signal(start, contoso):
 
 def test_following_sessions_goes_from_one_to_the_next(start, contoso):
     contoso.create_queue("carts", requires_session=True)
-    fill(contoso, "carts", *(Message(properties=Properties(group_id=each), body=DataBody((each.encode(),))) for each in "ab"))
+    fill(
+        contoso,
+        "carts",
+        *(Message(properties=Properties(group_id=each), body=DataBody((each.encode(),))) for each in "ab"),
+    )
     running = start(
         "receive", "primary/carts", "--next-session", "--follow", "--count", "2",
         SBPAIR_PRIMARY=contoso.connection_string,
@@ -216,13 +238,19 @@ def test_a_purge_counts_first_and_deletes_only_when_told(command, contoso):
     assert contoso.counts("orders").active == 3
     assert command("send", "primary/orders", "--body", "later", "--schedule", "1h").returncode == 0
     done = command("purge", "primary/orders", "--yes")
-    assert (done.returncode, done.stdout) == (1, "deleted 3, 1 left: locked, deferred or scheduled\n"), done.stderr
+    assert (done.returncode, done.stdout) == (1, "deleted 3, 1 left: locked, deferred or scheduled\n"), (
+        done.stderr
+    )
 
 
 def test_a_purge_empties_every_session(command, contoso):
     contoso.create_queue("carts", requires_session=True)
     names = [f"s{number % 3}" for number in range(9)]
-    fill(contoso, "carts", *(Message(properties=Properties(group_id=name), body=DataBody((b"x",))) for name in names))
+    fill(
+        contoso,
+        "carts",
+        *(Message(properties=Properties(group_id=name), body=DataBody((b"x",))) for name in names),
+    )
     done = command("purge", "primary/carts", "--yes")
     assert (done.returncode, done.stdout) == (0, "deleted 9\n"), done.stderr
 

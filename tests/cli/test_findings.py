@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.cli.doctor.facts import Backlog, PrimaryEntity, PairFacts, Load, Ping, Refusal, SyphonSeen
+from sbpair.cli.doctor.facts import Backlog, Load, PairFacts, Ping, PrimaryEntity, Refusal, SyphonSeen
 from sbpair.cli.doctor.rules import Severity, diagnose
 from sbpair.pairing.inventory import take_inventory
 

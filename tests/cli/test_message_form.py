@@ -52,7 +52,16 @@ def test_bytes_that_are_not_a_message_are_shown_as_such(payload: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("5", 5), ("5.5", 5.5), ("true", True), ('"5"', "5"), ("five", "five"), ("[1]", "[1]"), ("", ""), ("a=b", "a=b")],
+    [
+        ("5", 5),
+        ("5.5", 5.5),
+        ("true", True),
+        ('"5"', "5"),
+        ("five", "five"),
+        ("[1]", "[1]"),
+        ("", ""),
+        ("a=b", "a=b"),
+    ],
 )
 def test_a_property_is_what_it_looks_like(text: str, value: object) -> None:
     assert property_of(f"name={text}") == ("name", value)
@@ -86,11 +95,15 @@ def test_a_json_value_as_body_is_sent_as_json() -> None:
     assert message.properties == Properties(message_id="new", content_type="application/json")
 
 
-@pytest.mark.parametrize("when", ["10m", 600, "2026-11-23T07:10:00Z", "2026-11-23T08:10:00+01:00", "2026-11-23T07:10"])
+@pytest.mark.parametrize(
+    "when", ["10m", 600, "2026-11-23T07:10:00Z", "2026-11-23T08:10:00+01:00", "2026-11-23T07:10"]
+)
 def test_a_schedule_is_a_span_from_now_or_a_time(when: object) -> None:
     message = Message.decode(to_send({"scheduled_enqueue_time_utc": when}, NOW, "new"))
     at = datetime(2026, 11, 23, 7, 10, tzinfo=UTC)
-    assert message.message_annotations == {"x-opt-scheduled-enqueue-time": Timestamp(int(at.timestamp() * 1000))}
+    assert message.message_annotations == {
+        "x-opt-scheduled-enqueue-time": Timestamp(int(at.timestamp() * 1000))
+    }
 
 
 def test_an_id_that_is_a_uuid_stays_readable() -> None:

@@ -80,7 +80,9 @@ def test_missing_twins_are_created_as_the_primary_describes_them(broker: Broker)
         orders: QueueProperties = secondary.get_queue("orders")
         assert (orders.requires_session, orders.max_delivery_count) == (True, 3)
         assert str(secondary.get_queue("a-letters").forward_to).endswith("/z-archive")
-    assert all(twin == TwinComparison(path) for path, twin in twins(broker).items()), "none missing, none different"
+    assert all(twin == TwinComparison(path) for path, twin in twins(broker).items()), (
+        "none missing, none different"
+    )
 
 
 @pytest.mark.spec("C-3")
@@ -98,7 +100,9 @@ def test_what_differs_is_named(broker: Broker) -> None:
     assert found["orders"].differences == ("requires_session is False, on the primary True",)
     assert found["bills"].differences[0] == "requires_duplicate_detection is False, on the primary True"
     assert found["bills"].differences[-1] == "max_size_in_megabytes is 2048, on the primary 1024"
-    assert found["fine"] == TwinComparison("fine"), "how often a message is delivered is the operator's choice"
+    assert found["fine"] == TwinComparison("fine"), (
+        "how often a message is delivered is the operator's choice"
+    )
     assert found["prices"].is_missing
 
 

@@ -118,7 +118,9 @@ def test_every_selector_finds_the_pods_and_one_of_two_stays_through_a_drain():
         manifest("base/pod-monitor.yaml")["spec"]["selector"],
     ]
     assert all(selector["matchLabels"].items() <= labels.items() for selector in selectors)
-    assert manifest("base/pod-disruption-budget.yaml")["spec"]["minAvailable"] < deployment["spec"]["replicas"]
+    assert (
+        manifest("base/pod-disruption-budget.yaml")["spec"]["minAvailable"] < deployment["spec"]["replicas"]
+    )
     (endpoint,) = manifest("base/pod-monitor.yaml")["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("status", "/metrics")
 

@@ -138,7 +138,9 @@ def test_a_stamped_message_keeps_its_stamp_each_time_it_is_restored(nothing_is_k
         assert restored.order == OrderStamp("abc", 1000, 7)
 
 
-def usual(number: int, *, name: str = "kind", kind: str = "order", tenant: str = "t1", locked_until: object = ...) -> bytes:
+def usual(
+    number: int, *, name: str = "kind", kind: str = "order", tenant: str = "t1", locked_until: object = ...
+) -> bytes:
     lock = Timestamp(NOW + number) if locked_until is ... else locked_until
     return Message(
         header=Header(delivery_count=0),

@@ -272,11 +272,19 @@ async def test_a_send_is_reported_before_the_next_of_its_session_begins(
 ) -> None:
     """So a journal has the sends of a session in their order, whichever threads made them."""
     sender = ordered_client(either).get_queue_sender(sessions)
-    for given in (numbered(1), [numbered(2), numbered(3)], ServiceBusMessage("4", session_id="s").raw_amqp_message):
+    for given in (
+        numbered(1),
+        [numbered(2), numbered(3)],
+        ServiceBusMessage("4", session_id="s").raw_amqp_message,
+    ):
         await either.send(sender, given)
     free = []
     sender._core.on_receipt = lambda path, receipt: free.append(sender._turns.take("s"))
-    for given in (numbered(5), [numbered(6), numbered(7)], ServiceBusMessage("8", session_id="s").raw_amqp_message):
+    for given in (
+        numbered(5),
+        [numbered(6), numbered(7)],
+        ServiceBusMessage("8", session_id="s").raw_amqp_message,
+    ):
         await either.send(sender, given)
 
     assert free == [False, False, False]

@@ -14,8 +14,8 @@ from sbpair.broker import Broker, RejectWith, ShiftedClock
 from sbpair.broker.server.dashboard import Page
 from sbpair.observation import Journal, PairLabels, WriterRole
 from sbpair.observation.journal_reading import JournalTail
-from sbpair.syphon.events import LandingBegan, LandingEnded, MessagesForwarded
 from sbpair.pairing.events import EntityFailedOver, EntityRecovered, EntitySuspected, MessageParked
+from sbpair.syphon.events import LandingBegan, LandingEnded, MessagesForwarded
 
 pytestmark = pytest.mark.interop
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pairing.spool.replay import FIRST_PAUSE, MAX_PAUSE_SECONDS, MAX_CONCURRENT, ReplaySchedule
+from sbpair.pairing.spool.replay import FIRST_PAUSE, MAX_CONCURRENT, MAX_PAUSE_SECONDS, ReplaySchedule
 
 
 @pytest.fixture

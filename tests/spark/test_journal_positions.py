@@ -42,7 +42,9 @@ def test_an_offset_that_names_every_file_is_continued() -> None:
     assert [after.reached(f"sender-{each}") for each in ("a-000001.jsonl", "b-000001.jsonl.gz")] == [8, 9]
 
 
-@pytest.mark.parametrize("packed", ["AAAA", "kq3dBWJx1vSA", "%%%", 7], ids=["short", "torn", "not base64", "a number"])
+@pytest.mark.parametrize(
+    "packed", ["AAAA", "kq3dBWJx1vSA", "%%%", 7], ids=["short", "torn", "not base64", "a number"]
+)
 def test_a_damaged_offset_is_refused(packed: object) -> None:
     with pytest.raises(ValueError, match="sbpair-journal: "):
         Positions.of({EARLIER: packed})  # type: ignore[dict-item]

@@ -19,7 +19,7 @@ from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
-from sbpair.broker.entities.transaction import Anchor, Settlement, Transaction, SettlementVerb
+from sbpair.broker.entities.transaction import Anchor, Settlement, SettlementVerb, Transaction
 from sbpair.broker.errors import BrokerError, StoreDamaged, StoreError, StoreInUse
 from sbpair.broker.store import segments
 from sbpair.broker.store.disk import Disk

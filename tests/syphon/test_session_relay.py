@@ -387,9 +387,7 @@ async def test_the_messages_of_a_session_wait_for_the_primary_and_never_land() -
 @driven
 async def test_a_message_with_a_deadline_is_restored_again_when_it_waited() -> None:
     deadline = "2030-03-17T17:46:55Z"  # 15 s on the driven clock
-    relayed = Relayed(
-        parked(0, **{"x-sbpair-deadline": deadline}), parked(1), link=PlayedLink(credit=0)
-    )
+    relayed = Relayed(parked(0, **{"x-sbpair-deadline": deadline}), parked(1), link=PlayedLink(credit=0))
     await asyncio.sleep(20.0)
     relayed.link.grant(10)
     await turns()

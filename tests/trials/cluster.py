@@ -330,7 +330,9 @@ def trial(outage: float, scale: float) -> Report:
         )
         sending = stack.enter_context(Sending(client))
         pods = [stack.enter_context(pod(address, folder)) for address in PODS]
-        targets = [f"{each.address}:{each.port}" for each in pods] + [f"{SENDER}:{client._runtime._observer.port}"]
+        targets = [f"{each.address}:{each.port}" for each in pods] + [
+            f"{SENDER}:{client._runtime._observer.port}"
+        ]
         prometheus = stack.enter_context(Prometheus(folder, targets, scale))
         stack.enter_context(Kubelet(pods, scale))
         watch, problems = Watch(prometheus), []
@@ -376,7 +378,9 @@ def arrived(broker: Broker) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--outage", type=float, default=600.0, help="seconds, before scaling")
     parser.add_argument("--scale", type=float, default=1.0)
     given = parser.parse_args()

@@ -118,7 +118,9 @@ class Trial:
         for index in range(pair.backlogs):
             connection = await connect(parse(pair.secondary.connection_string))
             try:
-                await redrive(connection, pair.backlog(index), counts, untransferred=True, stop=asyncio.Event())
+                await redrive(
+                    connection, pair.backlog(index), counts, untransferred=True, stop=asyncio.Event()
+                )
             finally:
                 await connection.close()
         self.report.redriven = counts.redriven

@@ -61,7 +61,9 @@ class MessageStore:
         self._change_log = context.change_log
         self._audit = context.audit
         self._work = context.work
-        self._messages = NumberedItems[StoredMessage](0 if partition is None else partition.index << INDEX_SHIFT)
+        self._messages = NumberedItems[StoredMessage](
+            0 if partition is None else partition.index << INDEX_SHIFT
+        )
         self._waiting = WaitingLine()  # with sessions, pings only
         self._expiries = Deadlines[int]()  # messages with a TTL of their own
         self._deferred = 0

@@ -79,7 +79,9 @@ class AmqpPropertyCodec(ExtractedFieldCodec):
             raise EvaluationError(f"the changed properties could not be encoded: {error}") from error
         size = len(message.annotations) + len(properties) + len(user)
         if size > MAX_HEADER_BYTES:
-            raise HeaderOutgrown(f"the header would have {size} bytes, at most {MAX_HEADER_BYTES} are allowed")
+            raise HeaderOutgrown(
+                f"the header would have {size} bytes, at most {MAX_HEADER_BYTES} are allowed"
+            )
         super().write(message, changes)
         message.bare = properties + user + sections.body + sections.footer
         if message.amended:

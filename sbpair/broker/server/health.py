@@ -51,7 +51,9 @@ class HealthProbe:
 async def _open_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Exchange open and close. Raises ConnectionError when the peer ends it before that."""
     loop = asyncio.get_running_loop()
-    connection = Connection(role=ConnectionRole.CLIENT, container_id="sbpair-health", hostname="localhost", now=loop.time())
+    connection = Connection(
+        role=ConnectionRole.CLIENT, container_id="sbpair-health", hostname="localhost", now=loop.time()
+    )
     is_open = False
     while True:
         writer.write(connection.data_to_send())

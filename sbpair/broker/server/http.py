@@ -112,7 +112,11 @@ class HttpServer:
         transport = request.transport
         if transport is not None and (timer := self._patience.pop(transport, None)) is not None:
             timer.cancel()
-        if request.path == HEALTH and request.method in ("GET", "HEAD") and "Authorization" not in request.headers:
+        if (
+            request.path == HEALTH
+            and request.method in ("GET", "HEAD")
+            and "Authorization" not in request.headers
+        ):
             return await self._report_health()
         if self._is_of_a_page(request):
             return _plain(403, "With open access, Host and Origin must name this machine's loopback.")

@@ -33,7 +33,9 @@ class WireHost(Protocol):
     def host(self) -> str: ...
     @property
     def port(self) -> int: ...
+
     advertised: str | None
+
     @property
     def neighbours(self) -> Neighbours[Any]: ...
 

@@ -89,9 +89,7 @@ async def _redrive(
     async with connected(target) as connection:
         for backlog in backlogs:
             with missing.tolerated():
-                await send_back(
-                    connection, backlog, counts, reason=reason, untransferred=transfer, stop=stop
-                )
+                await send_back(connection, backlog, counts, reason=reason, untransferred=transfer, stop=stop)
             if stop.is_set():
                 return True
     return False

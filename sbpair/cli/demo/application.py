@@ -166,7 +166,7 @@ class Application:
 
 
 def lanes(calls: tuple[SendCall, ...]) -> deque[deque[SendCall]]:
-    """The calls of each sender thread, in order: all calls of a session are in one lane, others in one that all share."""
+    """The calls of each sender thread, in order: those of a session are in one lane, others in one that all share."""
     shared = deque(call for call in calls if call.session is None)
     if shared:
         return deque([shared] * SENDERS)

@@ -193,7 +193,9 @@ class Story:
                 self._marks["recovered"] = self._board.elapsed()
                 self._became(EntityState.HEALTHY, "is HEALTHY again: sends go to the primary")
             case FenceOpened(backlog=backlog, sessions=sessions) if sessions:
-                self._board.note(f"backlog {backlog} was seen empty: {sessions} sessions use the primary again")
+                self._board.note(
+                    f"backlog {backlog} was seen empty: {sessions} sessions use the primary again"
+                )
             case PingSent(number=number):
                 self._board.note(f"ping {number}")
             case PingFailed():

@@ -22,7 +22,7 @@ from sbpair.cli.namespaces import (
     name_option,
     pair_options,
 )
-from sbpair.cli.parameters import EntityPath, Rate, Size, DurationType
+from sbpair.cli.parameters import DurationType, EntityPath, Rate, Size
 
 if TYPE_CHECKING:
     from .rules import Finding

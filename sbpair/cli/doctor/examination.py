@@ -34,7 +34,7 @@ from sbpair.pairing.inventory import take_inventory
 from sbpair.syphon.claims import NAMESPACE, refusal_of
 from sbpair.syphon.look import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, look
 
-from .facts import Backlog, PrimaryEntity, PairFacts, Load, Ping, Refusal
+from .facts import Backlog, Load, PairFacts, Ping, PrimaryEntity, Refusal
 from .probes import ping_trial, read_status, scratch_queue
 
 TIMEOUT = 15.0  # seconds to connect to a side
@@ -188,7 +188,8 @@ class Examination:
         described = (self._described("primary", list(there)) if there else None) or {}
         return tuple(
             _described_destination(
-                PrimaryEntity(path, self.oldest[path], largest=largest or None), described.get(path.casefold())
+                PrimaryEntity(path, self.oldest[path], largest=largest or None),
+                described.get(path.casefold()),
             )
             for path, largest in there.items()
         )

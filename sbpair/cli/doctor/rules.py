@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from sbpair.cli.output import age_text
 
-from .facts import NOT_FOUND, UNAUTHORIZED, PrimaryEntity, PairFacts, Ping, Refusal
+from .facts import NOT_FOUND, UNAUTHORIZED, PairFacts, Ping, PrimaryEntity, Refusal
 
 READY = ("running", "landing", "draining")
 PATIENCE = 300.0  # seconds a message may wait in a backlog while the primary is reachable

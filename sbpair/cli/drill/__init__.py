@@ -24,7 +24,7 @@ from sbpair.cli.namespaces import (
     pair_options,
 )
 from sbpair.cli.output import notice
-from sbpair.cli.parameters import EntityPath, DurationType
+from sbpair.cli.parameters import DurationType, EntityPath
 
 from .plan import DrillPlan, Proof
 

@@ -65,7 +65,8 @@ async def consume(
     """Receive up to ``most`` messages, each handled and then completed.
 
     ``wait``: seconds without a message that end it; 0 takes what is there, and None goes on until ``stop``.
-    Raises TokenRefused, LinkRefused, SessionUnavailable, ConnectionLost, and what ``handle`` raises; its message is then not completed.
+    Raises TokenRefused, LinkRefused, SessionUnavailable, ConnectionLost, and what ``handle`` raises; its message is
+    then not completed.
     """
     arrivals = _Arrivals()
     async with _receiving(connection, path, arrivals, sessions, wait) as receiver:
@@ -100,7 +101,10 @@ async def _receiving(
         receiver = await connection.open_receiver(path, arrivals.add)
     else:
         receiver = await connection.open_session_receiver(
-            path, arrivals.add, session_id=sessions.session_id, timeout=60.0 if wait is None else max(wait, 1.0)
+            path,
+            arrivals.add,
+            session_id=sessions.session_id,
+            timeout=60.0 if wait is None else max(wait, 1.0),
         )
     try:
         yield receiver
@@ -115,9 +119,7 @@ async def _receiving(
         await receiver.close()
 
 
-async def _arrived(
-    arrivals: _Arrivals, receiver: Receiver, stop: asyncio.Event, wait: float | None
-) -> bool:
+async def _arrived(arrivals: _Arrivals, receiver: Receiver, stop: asyncio.Event, wait: float | None) -> bool:
     """Wait for messages; false after ``wait`` seconds or a signal. Raises ConnectionLost when the link ends."""
     from sbpair.client.errors import ConnectionLost
 

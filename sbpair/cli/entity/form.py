@@ -3,8 +3,8 @@
     {"body": "two shoes", "session_id": "cart-7", "application_properties": {"amount": 5}}
 
 Names are those of the SDK for Python. A body that is not UTF-8 text is ``body_base64``, a body of AMQP values is
-``body`` with ``body_type``. JSON has fewer types than AMQP, so some values are objects: ``{"$timestamp": "2026-11-23T07:00:00Z"}``,
-``{"$uuid": "..."}``, ``{"$binary": "base64"}``. Pure.
+``body`` with ``body_type``. JSON has fewer types than AMQP, so some values are objects:
+``{"$timestamp": "2026-11-23T07:00:00Z"}``, ``{"$uuid": "..."}``, ``{"$binary": "base64"}``. Pure.
 """
 
 from __future__ import annotations
@@ -182,7 +182,9 @@ def _whole(value: object) -> int | None:
 
 
 def to_send(given: Mapping[str, object], now: datetime, new_id: str) -> bytes:
-    """Encode the message that ``given`` describes; ``now`` is when a relative schedule begins, ``new_id`` its id if it has none.
+    """Encode the message that ``given`` describes.
+
+    ``now`` is when a relative schedule begins, ``new_id`` the id of a message without one.
 
     Raises ValueError naming the field and what it must be.
     """
@@ -290,9 +292,13 @@ def _value(value: object, name: object) -> object:
             try:
                 return READ[kind](text)
             except ValueError as error:
-                raise ValueError(f"application property {name!r:.60}: {kind} is not readable: {error}") from error
+                raise ValueError(
+                    f"application property {name!r:.60}: {kind} is not readable: {error}"
+                ) from error
     kinds = ", ".join(READ)
-    raise ValueError(f"application property {name!r:.60} must be text, a number, true, false, null or one of {kinds}")
+    raise ValueError(
+        f"application property {name!r:.60} must be text, a number, true, false, null or one of {kinds}"
+    )
 
 
 def _bytes(value: object, name: str) -> bytes:

@@ -29,7 +29,12 @@ LOOKED_EVERY = 0.5  # seconds, with --follow
 )
 @click.option("--follow", is_flag=True, help=follow_help)
 @click.option(
-    "--from", "start", type=click.IntRange(1), default=1, show_default=True, help="The sequence number to begin at."
+    "--from",
+    "start",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="The sequence number to begin at.",
 )
 @dead_letter_option
 @session_option
@@ -94,7 +99,9 @@ async def peeked(
     try:
         left = most
         while left is None or left > 0:
-            page = await peek(node, path, start, PAGE if left is None else min(PAGE, left), session_id=session_id)
+            page = await peek(
+                node, path, start, PAGE if left is None else min(PAGE, left), session_id=session_id
+            )
             for payload in page:
                 number = _number(payload)
                 start = max(start, number + 1)

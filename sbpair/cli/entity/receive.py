@@ -47,7 +47,9 @@ def print_json(payload: bytes) -> None:
 @click.command("receive")
 @with_entity
 @click.option(
-    "--count", type=click.IntRange(1), help="The maximum number of messages.  [default: 1; no limit with --follow]"
+    "--count",
+    type=click.IntRange(1),
+    help="The maximum number of messages.  [default: 1; no limit with --follow]",
 )
 @click.option("--follow", is_flag=True, help=follow_help)
 @click.option(

@@ -52,7 +52,13 @@ class PropertyType(click.ParamType[tuple[str, object]]):
     show_default=True,
     help="Send each message this many times.",
 )
-@click.option("--property", "properties", type=PropertyType(), multiple=True, help="An application property; repeat for more.")
+@click.option(
+    "--property",
+    "properties",
+    type=PropertyType(),
+    multiple=True,
+    help="An application property; repeat for more.",
+)
 @click.option("--message-id", help="The message id.  [default: a new one for each]")
 @click.option("--session", "session_id", help="The session id.")
 @click.option("--subject", help="The subject, also called label.")
@@ -266,5 +272,7 @@ def _raise_for_loss(target: EntityTarget, sender: Sender, progress: SendProgress
 
     condition = sender.detached.result()
     kind = ConnectionLost if condition is None else LinkRefused
-    unknown = f"; {progress.in_flight} messages have no answer and may be stored" if progress.in_flight else ""
+    unknown = (
+        f"; {progress.in_flight} messages have no answer and may be stored" if progress.in_flight else ""
+    )
     raise kind(f"the link to {target.path} ended{unknown}", condition)

@@ -1,9 +1,9 @@
 """The entity that a command works on, given as NAMESPACE/ENTITY, and the connection to its namespace.
 
-    env:SBPAIR_PRIMARY/orders                     a connection string in a variable
-    file:/run/secrets/contoso/events              the longest leading path that is a file, then the entity
-    contoso/events/Subscriptions/billing          a namespace by its name, opened by the ambient credential
-    primary/orders, secondary/orders              the namespaces of --primary and --secondary
+env:SBPAIR_PRIMARY/orders                     a connection string in a variable
+file:/run/secrets/contoso/events              the longest leading path that is a file, then the entity
+contoso/events/Subscriptions/billing          a namespace by its name, opened by the ambient credential
+primary/orders, secondary/orders              the namespaces of --primary and --secondary
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class EntityTarget:
 def split_target(text: str) -> tuple[str, str]:
     """Split NAMESPACE/ENTITY. Raises ValueError, which never contains a connection string."""
     if "=" in text.partition("/")[0] or "sharedaccess" in text.casefold():
-        raise ValueError("a connection string cannot stand before an entity: use env:NAME/ENTITY or file:PATH/ENTITY")
+        raise ValueError(
+            "a connection string cannot stand before an entity: use env:NAME/ENTITY or file:PATH/ENTITY"
+        )
     reference, _, path = _after_file(text) if text.startswith("file:") else text.partition("/")
     if not reference or not path:
         raise ValueError(f"{text!r:.300} is not {EXPECTED}")
@@ -111,7 +113,9 @@ def with_entity(command: Callable[..., Result]) -> Callable[..., Result]:
     return called
 
 
-dead_letter_option = click.option("--dead-letter", is_flag=True, help="The entity's dead-letter queue instead.")
+dead_letter_option = click.option(
+    "--dead-letter", is_flag=True, help="The entity's dead-letter queue instead."
+)
 
 
 @asynccontextmanager

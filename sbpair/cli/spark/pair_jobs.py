@@ -22,7 +22,7 @@ from sbpair.cli.namespaces import (
     name_option,
     pair_options,
 )
-from sbpair.cli.parameters import ExistingPath, DurationType
+from sbpair.cli.parameters import DurationType, ExistingPath
 
 if TYPE_CHECKING:
     from pyspark.sql import Row

@@ -133,7 +133,10 @@ async def monitored(
 
 
 async def _open(
-    stack: AsyncExitStack, syphon: Syphon, monitoring: Monitoring, sides: tuple[NamespaceAccess, NamespaceAccess]
+    stack: AsyncExitStack,
+    syphon: Syphon,
+    monitoring: Monitoring,
+    sides: tuple[NamespaceAccess, NamespaceAccess],
 ) -> None:
     from sbpair.envelope.names import namespace_label
     from sbpair.observation import Metrics, PairLabels, attach

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import pyarrow as pa
 
-from sbpair.audit.engine import TaskResult, Packet, Packets, Task, Work, WorkOnPart
+from sbpair.audit.engine import Packet, Packets, Task, TaskResult, Work, WorkOnPart
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -227,7 +227,9 @@ def _alone(tree: Path, mutants: list[str]) -> dict[str, int]:
         seconds = sum(reached["duration_by_test"][test] for test in tests)
         verdicts[mutant] = _pytest(tree, mutant, tests, LIMIT * (HANGS + seconds))
         if verdicts[mutant] not in (SURVIVED, FAILED, TIMED_OUT):  # the mutant broke what the tests import,
-            if _pytest(tree, "", ["--collect-only", *tests], LIMIT * (HANGS + seconds)):  # or the fault is ours
+            if _pytest(
+                tree, "", ["--collect-only", *tests], LIMIT * (HANGS + seconds)
+            ):  # or the fault is ours
                 raise SystemExit(f"the tests of {mutant} cannot be collected: see {tree / 'alone.log'}")
             verdicts[mutant] = FAILED
     return verdicts
@@ -306,9 +308,7 @@ def _mutmut(tree: Path, *words: str, limit: float | None = None) -> None:
         print(f"mutmut {words[0]}: {len(words)} words", file=sys.stderr, flush=True)
         command = [sys.executable, "-c", "from mutmut.__main__ import cli; cli()", *words]
         environment = {**os.environ, **more}
-        subprocess.run(
-            command, cwd=tree, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
-        )
+        subprocess.run(command, cwd=tree, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False)
 
 
 def _verdicts(tree: Path) -> dict[str, int | None]:

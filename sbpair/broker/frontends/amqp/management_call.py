@@ -11,7 +11,7 @@ from ...entities.entity import Entity
 from ...entities.quotas import MESSAGE_COST
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
-from ...entities.transaction import Settlement, Transaction, SettlementVerb
+from ...entities.transaction import Settlement, SettlementVerb, Transaction
 from ...errors import InvalidArgument, OutOfRange
 from .node import ConnectionContext
 from .request_response import NodeResponse, status

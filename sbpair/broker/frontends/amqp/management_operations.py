@@ -99,7 +99,10 @@ def update_disposition(call: ManagementCall) -> NodeResponse:
             f"disposition-status is {disposition!r:.60}: one of {', '.join(_DISPOSITIONS)}."
         )
     call.session_lock()
-    properties = {**_changes(call.body), **(_reasons(call.body) if verb is SettlementVerb.DEAD_LETTER else {})}
+    properties = {
+        **_changes(call.body),
+        **(_reasons(call.body) if verb is SettlementVerb.DEAD_LETTER else {}),
+    }
     for token in call.lock_tokens():
         call.settle(token, verb, properties)
     return ok({})

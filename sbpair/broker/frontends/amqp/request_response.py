@@ -52,7 +52,9 @@ class NodeResponse:
 
 
 State = DeliveryState | None
-RequestHandler = Callable[["ConnectionContext", Entity | None, Message, State, ClockReading], NodeResponse | None]
+RequestHandler = Callable[
+    ["ConnectionContext", Entity | None, Message, State, ClockReading], NodeResponse | None
+]
 
 
 class ResponseLink(Node):
