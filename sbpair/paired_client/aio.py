@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from sbpair.pairing.address import AsyncCredential, LinkSettings, Side
-from sbpair.pairing.aio_runtime import AsyncBackgroundService, AsyncRuntime, AsyncServices
+from sbpair.pairing.aio_runtime import AsyncRuntime
 from sbpair.pairing.aio_sender import PairedServiceBusSender
+from sbpair.pairing.background import AsyncBackgroundService, AsyncServices
 from sbpair.pairing.options import PairedNamespaceOptions
 
 from .base import BaseClient, BaseNamespace, receiver_keywords

@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from sbpair.pairing.address import Credential, LinkSettings, Side
+from sbpair.pairing.background import BackgroundService, Services
 from sbpair.pairing.options import PairedNamespaceOptions
-from sbpair.pairing.runtime import BackgroundService, Runtime, Services
+from sbpair.pairing.runtime import Runtime
 from sbpair.pairing.sender import PairedServiceBusSender
 
 from .base import BaseClient, BaseNamespace, receiver_keywords

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from azure.core.credentials import TokenCredential
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
@@ -25,22 +25,18 @@ from . import sdk, threads
 from .address import Side
 from .aio_sender_pool import AsyncPooledSender, AsyncSenderPool, Tasks
 from .aio_threads import Lookups, LoopCredential, Threads, call_in_loop
+from .background import AsyncServices
 from .base_runtime import (
-    ACCEPTED,
     CLOSING,
     MAX_ENTRY_SECONDS,
     MAX_PING_SECONDS,
     MAX_PROBE_SECONDS,
     BaseRuntime,
     backlogs_event,
-    closed,
-    counted,
     failed_over,
     logger,
-    not_written_in_time,
     role_of,
     spared,
-    time_left,
 )
 from .classify import Phase
 from .errors import PairFaultedError, SpoolError
@@ -50,30 +46,17 @@ from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import Role, SideState
-from .request import SendRequest, freeze
+from .request import LinkBatches, SendRequest, freeze
+from .results import ACCEPTED, closed, counted, not_written_in_time, time_left
 from .rotation import Choice
 from .spool.replay import Spooling
 from .turns import TaskTurns
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
-    from azure.servicebus import ServiceBusMessageBatch
     from azure.servicebus.aio import ServiceBusClient
 
 MAX_WRITERS = 16  # concurrent spool writes, each on a thread
-
-
-class AsyncBackgroundService(Protocol):
-    """The asyncio twin of :class:`.runtime.BackgroundService`; called in the client's loop."""
-
-    async def start(self) -> None: ...
-    def abort(self) -> None: ...
-    async def close(self) -> None: ...
-    def reset_in_child(self) -> None: ...
-
-
-AsyncServices = tuple[AsyncBackgroundService | None, AsyncBackgroundService | None]
-"""The hosted syphon and the observer of a client, each None unless enabled in the options."""
 
 
 class AsyncRuntime(BaseRuntime):
@@ -596,22 +579,11 @@ class AsyncRuntime(BaseRuntime):
         return LoopCredential(credential, self._loop)
 
 
-class _Batches:
-    """Creates batches of the size that a link allows, without awaiting, unlike the asyncio SDK sender."""
-
-    def __init__(self, kind: type[ServiceBusMessageBatch], limit: int) -> None:
-        self._kind = kind
-        self._limit = limit
-
-    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
-        return self._kind(max_size_in_bytes or self._limit)
-
-
 async def _send(pooled: AsyncPooledSender, step: Attempt, request: SendRequest) -> None:
     if step.backlog is None:
         answer: Any = request.hand_over(pooled.sender, time_left(step.until))
         request.answer = await answer
         return
     sample = await pooled.sender.create_message_batch()
-    for piece in request.chunks(_Batches(type(sample), sample.max_size_in_bytes), step.backlog):
+    for piece in request.chunks(LinkBatches(type(sample), sample.max_size_in_bytes), step.backlog):
         await pooled.sender.send_messages(piece, timeout=time_left(step.until))

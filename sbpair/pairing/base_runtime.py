@@ -11,7 +11,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -58,6 +58,7 @@ from .request import ParkedOrder, SendRequest, one_session
 from .retry import NO_RETRIES
 from .rotation import Choice
 from .spool.replay import SendAgain, Spooling
+from .switch import VARIABLE, is_disabled
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -71,10 +72,6 @@ MAX_PING_SECONDS = 30.0  # seconds for one ping, including opening its link
 CLOSING = 5.0  # seconds that close() waits for operations in progress
 REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message (Q-16)
 KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # failures after which a link is reused
-ACCEPTED = Result(0.0)  # a success, for the state of a side
-
-VARIABLE = "SBPAIR_DISABLE"
-_ON, _OFF = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
 logger = logging.getLogger("sbpair")
 
@@ -570,39 +567,9 @@ def backlogs_event(created: tuple[str, ...] | Exception) -> PairingEvent:
     return BacklogsCreated(now, "", created)
 
 
-def closed(error: Exception) -> Result:
-    """The result of an attempt on a side that was closed during the send."""
-    return Result(
-        time.monotonic(),
-        error,
-        Classification(Failure.CALLER, "the client, or this side of it, is closed", is_local=True),
-    )
-
-
-def not_written_in_time() -> Result:
-    """The result when the disk does not answer: the message may still be in the spool (G-7)."""
-    error = SpoolError("the spool did not answer in time; the message may be in it nevertheless")
-    return Result(
-        time.monotonic(), error, Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
-    )
-
-
-def counted(result: Result, accepted: int) -> Result:
-    """The result, with the number of messages that a backlog queue accepted during the attempt."""
-    return replace(result, accepted=accepted) if accepted else result
-
-
 def wall_clock(instant: float) -> int:
     """Convert a monotonic time to milliseconds since the epoch, by the current wall clock (F-88)."""
     return time.time_ns() // 1_000_000 - round((time.monotonic() - instant) * 1000)
-
-
-def time_left(until: float) -> float:
-    """The seconds left until ``until``. Raises OperationTimeoutError when there are none."""
-    left = until - time.monotonic()
-    if left <= 0:
-        raise OperationTimeoutError(message="No time was left for this attempt.")
-    return left
 
 
 def failed_over(happened: Sequence[PairingEvent]) -> list[str]:
@@ -618,11 +585,3 @@ def spared(pool: str) -> int:
 def role_of(pool: str) -> Role:
     """The namespace of the pool of this key; keys of backlog queues begin with a slash, entity paths never do."""
     return Role.SECONDARY if pool.startswith("/") else Role.PRIMARY
-
-
-def is_disabled(environment: Mapping[str, str]) -> bool:
-    """Whether SBPAIR_DISABLE is set to a true value. Raises ValueError for a value that is not a boolean."""
-    value = environment.get(VARIABLE, "").strip().casefold()
-    if value not in _ON | _OFF:
-        raise ValueError(f"the environment variable {VARIABLE} must be 1 or 0, not {value[:32]!r}")
-    return value in _ON

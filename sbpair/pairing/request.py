@@ -67,6 +67,17 @@ class BatchMaker(Protocol):
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch: ...
 
 
+class LinkBatches:
+    """Creates batches of the size that a link allows, without awaiting, unlike the asyncio SDK sender."""
+
+    def __init__(self, kind: type[ServiceBusMessageBatch], limit: int) -> None:
+        self._kind = kind
+        self._limit = limit
+
+    def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        return self._kind(max_size_in_bytes or self._limit)
+
+
 class PrimarySender(Protocol):
     """The methods a request needs of an SDK sender, blocking or asyncio."""
 

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
@@ -22,22 +21,18 @@ from sbpair.envelope.names import path_key
 
 from . import sdk, threads
 from .address import Side
+from .background import Services
 from .base_runtime import (
-    ACCEPTED,
     CLOSING,
     MAX_ENTRY_SECONDS,
     MAX_PING_SECONDS,
     MAX_PROBE_SECONDS,
     BaseRuntime,
     backlogs_event,
-    closed,
-    counted,
     failed_over,
     logger,
-    not_written_in_time,
     role_of,
     spared,
-    time_left,
 )
 from .classify import Phase, classify
 from .errors import PairFaultedError, SpoolError
@@ -47,31 +42,12 @@ from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import Role, SideState
 from .request import SendRequest, freeze
+from .results import ACCEPTED, closed, counted, not_written_in_time, time_left
 from .rotation import Choice
 from .sender_pool import GRACE, PooledSender, SenderPool
 from .spool.replay import Spooling
 from .threads import Job, Watch, Workers
 from .turns import ThreadTurns
-
-
-class BackgroundService(Protocol):
-    """A service that runs beside the senders of a blocking client. Only ``close`` may block."""
-
-    def start(self) -> None:
-        """Begin, unless already running. Raises OSError or ValueError when an option cannot be met."""
-
-    def abort(self) -> None:
-        """End at once, without finishing operations in progress: the pair is faulted (P-50)."""
-
-    def close(self) -> None:
-        """Finish operations in progress within a few seconds, and end."""
-
-    def reset_in_child(self) -> None:
-        """After a fork, in the child: drop the parent's threads and connections, so that :meth:`start` works again."""
-
-
-Services = tuple[BackgroundService | None, BackgroundService | None]
-"""The hosted syphon and the observer of a client, each None unless enabled in the options."""
 
 
 class Runtime(BaseRuntime):

@@ -14,13 +14,13 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbpair.envelope.park import message_id_of, prepare
 
 from .address import LinkSettings
-from .base_runtime import ACCEPTED
 from .base_sender import MAX_REQUEST_SECONDS, STANDARD_BATCH, BaseSender, OneMessage, empty_batch, receipt
 from .health import EntityState
 from .options import timeout_seconds
 from .outcome import SendReceipt, Stored, StoredIn, at_primary
 from .pair import Result
 from .request import PairedMessageBatch, SendRequest, cancellation, freeze, in_session, scheduled
+from .results import ACCEPTED
 from .runtime import Runtime
 
 

@@ -18,7 +18,7 @@ from hashlib import blake2b
 
 EARLIER = "@earlier"  # journal names end in .jsonl or .jsonl.gz
 DIGEST_BYTES = 8  # of 20,000 names, two have the same digest with a probability of 1e-11
-MOST_NAMES = 2**17
+MAX_NAMES = 2**17
 
 Offset = dict[str, int | str]
 
@@ -58,7 +58,7 @@ class Positions:
         return {**dict(sorted(self.named.items())), **packed}
 
 
-@lru_cache(MOST_NAMES)
+@lru_cache(MAX_NAMES)
 def _digest(name: str) -> bytes:
     return blake2b(name.encode("utf-8", "surrogateescape"), digest_size=DIGEST_BYTES).digest()
 

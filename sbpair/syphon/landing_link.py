@@ -29,7 +29,7 @@ from sbpair.client.transaction import TransactionController
 from sbpair.envelope.transfer import addressed
 
 from .answers import DeliveryAction, action_for
-from .delivery import InFlightMessage
+from .in_flight import InFlightMessage
 
 MAX_IN_TRANSACTION = 100  # messages of one transaction: the limit of the service
 MAX_TRANSACTIONS = 4  # of one link at a time

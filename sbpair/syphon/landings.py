@@ -25,8 +25,9 @@ from sbpair.envelope.names import path_key
 
 from ..pairing.pair_state import Role
 from .answers import DeliveryAction, action_for_condition
-from .delivery import DeliveryTimeouts, Destination, InFlightMessage, SendingLink
+from .delivery import DeliveryTimeouts, Destination, SendingLink
 from .events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent
+from .in_flight import InFlightMessage
 from .landing import Landing
 from .landing_link import LandingLink
 from .slots import LinkSlots

@@ -11,7 +11,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError
 from sbpair.client.locks import LockClock, renew_locks
 
-from .delivery import InFlightMessage
+from .in_flight import InFlightMessage
 from .overflow import LockedDelivery
 
 logger = logging.getLogger("sbpair.syphon")

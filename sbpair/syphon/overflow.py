@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from .delivery import Destination
+from .in_flight import MessageTarget
 
 FIRST_BATCH = 1000  # deliveries released at once per destination; doubled while the destination accepts them
 
@@ -36,7 +36,7 @@ class Overflow:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[Destination, _Entry] = {}
+        self._entries: dict[MessageTarget, _Entry] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class Overflow:
         for entry in self._entries.values():
             yield from entry.deliveries.values()
 
-    def put(self, destination: Destination, delivery: LockedDelivery) -> None:
+    def put(self, destination: MessageTarget, delivery: LockedDelivery) -> None:
         """Keep the lock of a delivery for ``destination``."""
         entry = self._entries.setdefault(destination, _Entry())
         entry.batch = FIRST_BATCH
@@ -78,7 +78,7 @@ class Overflow:
         self._count = 0
         return ids
 
-    def _take(self, destination: Destination, entry: _Entry, ids: Iterable[int]) -> list[int]:
+    def _take(self, destination: MessageTarget, entry: _Entry, ids: Iterable[int]) -> list[int]:
         taken = [number for number in ids if entry.deliveries.pop(number, None) is not None]
         self._count -= len(taken)
         if not entry.deliveries:

@@ -41,8 +41,9 @@ from sbpair.envelope.restore import EXPIRED, Forward, Poison, locked_until_of, p
 from ..pairing.pair_state import Role
 from .answers import DEAD_LETTER_REASONS
 from .credit import MemoryBudget, RecentSize, Window
-from .delivery import Destination, InFlightMessage
+from .delivery import Destination
 from .events import MessageSetAside, MessagesForwarded, SyphonEvent
+from .in_flight import InFlightMessage
 from .locks import LockRenewal
 from .overflow import LockedDelivery, Overflow
 from .status import SyphonCounters

@@ -34,8 +34,9 @@ from sbpair.envelope.restore import Forward, Poison, printable, restore
 
 from ..pairing.pair_state import Role
 from .answers import DEAD_LETTER_REASONS
-from .delivery import Destination, InFlightMessage
+from .delivery import Destination
 from .events import MessageSetAside, MessagesForwarded, SessionHeld, SyphonEvent
+from .in_flight import InFlightMessage
 from .order_check import OrderCheck
 from .pump import DEAD_LETTER, DESCRIPTION, MAX_DESCRIPTION_LENGTH, REASON
 from .status import SyphonCounters

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sbpair.pairing import base_runtime
+from sbpair.pairing import base_runtime, results
 from sbpair.pairing.outcome import Classification, Failure, Outcome
 from sbpair.pairing.pair import Attempt, Pair, Result, SendFlow, Step
 from sbpair.pairing.retry import NO_RETRIES, RetryPolicy
@@ -131,7 +131,8 @@ def pair_of() -> Callable[..., Driver]:
 def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runtimes read 1000 s on the monotonic clock."""
     clock = SimpleNamespace(monotonic=lambda: NOW, time_ns=lambda: 5_000_000_999_999)
-    monkeypatch.setattr(base_runtime, "time", clock)
+    for module in (base_runtime, results):
+        monkeypatch.setattr(module, "time", clock)
     monkeypatch.delenv("SBPAIR_DISABLE", raising=False)
 
 

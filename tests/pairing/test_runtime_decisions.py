@@ -34,21 +34,19 @@ from sbpair.pairing import base_runtime
 from sbpair.pairing.address import LinkSettings
 from sbpair.pairing.base_runtime import (
     backlogs_event,
-    closed,
-    counted,
     failed_over,
-    not_written_in_time,
     role_of,
     spared,
-    time_left,
 )
 from sbpair.pairing.classify import Phase
 from sbpair.pairing.outcome import Classification
 from sbpair.pairing.pair import Attempt, Result
 from sbpair.pairing.pair_state import SideState
 from sbpair.pairing.request import freeze
+from sbpair.pairing.results import closed, counted, not_written_in_time, time_left
 from sbpair.pairing.retry import RetryPolicy
 from sbpair.pairing.rotation import Choice
+from sbpair.pairing.switch import is_disabled
 from tests.pairing.quiet_runtime import NOW, REFUSED, Base, P, S
 
 pytestmark = [pytest.mark.spec("R-66"), pytest.mark.usefixtures("frozen")]
@@ -352,6 +350,6 @@ def test_a_pool_belongs_to_a_backlog_by_its_slash_and_keeps_one_link_for_the_pri
 @pytest.mark.parametrize("value", ["maybe" * 10, "2"])
 def test_a_switch_that_says_neither_is_quoted_in_part(value: str) -> None:
     with pytest.raises(ValueError) as told:
-        base_runtime.is_disabled({"SBPAIR_DISABLE": value})
+        is_disabled({"SBPAIR_DISABLE": value})
     quoted = repr(value[:32])
     assert str(told.value) == f"the environment variable SBPAIR_DISABLE must be 1 or 0, not {quoted}"

@@ -12,8 +12,9 @@ from unittest.mock import patch
 from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState
 from sbpair.client.errors import ClientError
 from sbpair.envelope.restore import Poison
-from sbpair.syphon.delivery import DeliveryTimeouts, Destination, InFlightMessage
+from sbpair.syphon.delivery import DeliveryTimeouts, Destination
 from sbpair.syphon.events import SyphonEvent
+from sbpair.syphon.in_flight import InFlightMessage
 from tests.trials.simulation.virtual_loop import VirtualLoop, one_time
 
 ANSWER = 60.0  # seconds without progress until a link is given up

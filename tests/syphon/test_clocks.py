@@ -9,7 +9,7 @@ import pytest
 from sbpair.amqp.performatives import Condition, Rejected
 from sbpair.auth.connection_string import parse
 from sbpair.client.dial import connect
-from sbpair.syphon import delivery
+from sbpair.syphon import in_flight
 from sbpair.syphon.deadletters import RedriveCounts, redrive
 from sbpair.syphon.pump import DEAD_LETTER, REASON
 from tests.syphon.pair import PATIENCE, Pair, parked, until
@@ -30,17 +30,17 @@ async def test_a_lock_is_asked_about_after_the_machine_was_suspended(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suspended = Suspended()
-    monkeypatch.setattr(delivery, "time_suspended", suspended)
+    monkeypatch.setattr(in_flight, "time_suspended", suspended)
     asked = []
-    true = delivery.InFlightMessage.may_go
+    true = in_flight.InFlightMessage.may_go
 
-    def may_go(message: delivery.InFlightMessage, now: float) -> bool:
+    def may_go(message: in_flight.InFlightMessage, now: float) -> bool:
         if not asked:
             suspended.seconds += 3600  # between its coming and its going
         asked.append(true(message, now))
         return asked[-1]
 
-    monkeypatch.setattr(delivery.InFlightMessage, "may_go", may_go)
+    monkeypatch.setattr(in_flight.InFlightMessage, "may_go", may_go)
     syphon = pair.syphon()
     async with running(syphon):
         await pair.park([parked(0)])
@@ -50,10 +50,10 @@ async def test_a_lock_is_asked_about_after_the_machine_was_suspended(
 
 
 @pytest.mark.spec("R-28")
-@pytest.mark.skipif(not delivery.HAS_BOOTTIME, reason="this system does not tell")
+@pytest.mark.skipif(not in_flight.HAS_BOOTTIME, reason="this system does not tell")
 def test_the_time_suspended_does_not_grow_while_we_run() -> None:
-    before = delivery.time_suspended()
-    assert abs(delivery.time_suspended() - before) < delivery.MIN_SUSPENSION
+    before = in_flight.time_suspended()
+    assert abs(in_flight.time_suspended() - before) < in_flight.MIN_SUSPENSION
 
 
 @pytest.mark.spec("R-28")

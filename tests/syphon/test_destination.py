@@ -19,9 +19,9 @@ from sbpair.syphon.delivery import (
     PROBING,
     STALLED_AFTER,
     WAITING,
-    InFlightMessage,
 )
 from sbpair.syphon.events import DestinationHeld, DestinationResumed
+from sbpair.syphon.in_flight import InFlightMessage
 from tests.syphon.scripted import ANSWER, LONGEST_RETRY, PlayedLink, Scene, driven, now, turns
 
 pytestmark = pytest.mark.spec("R-66", "R-22")
@@ -498,9 +498,9 @@ async def test_a_message_goes_until_its_lock_may_have_ended() -> None:
 async def test_a_machine_that_slept_has_each_lock_renewed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     message = scene.message(1)
-    monkeypatch.setattr("sbpair.syphon.delivery.time_suspended", lambda: 0.5)
+    monkeypatch.setattr("sbpair.syphon.in_flight.time_suspended", lambda: 0.5)
     assert message.may_go(1.0)
-    monkeypatch.setattr("sbpair.syphon.delivery.time_suspended", lambda: 1.1)
+    monkeypatch.setattr("sbpair.syphon.in_flight.time_suspended", lambda: 1.1)
     assert not message.may_go(1.0)
     message.is_released = False
     assert message.may_go(1.0)

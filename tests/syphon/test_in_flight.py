@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sbpair.envelope.restore import EXPIRED, Forward, Poison
-from sbpair.syphon.delivery import FRESH, InFlightMessage
+from sbpair.syphon.in_flight import FRESH, InFlightMessage
 
 LATE = Poison(EXPIRED, "the message was due before")
 

@@ -1,0 +1,45 @@
+"""Results of steps that a runtime makes itself, because no broker answered."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from .errors import SpoolError
+from .outcome import Classification, Failure
+from .steps import Result
+
+ACCEPTED = Result(0.0)
+"""A success, for the state of a side."""
+
+
+def closed(error: Exception) -> Result:
+    """The result of an attempt on a side that was closed during the send."""
+    return Result(
+        time.monotonic(),
+        error,
+        Classification(Failure.CALLER, "the client, or this side of it, is closed", is_local=True),
+    )
+
+
+def not_written_in_time() -> Result:
+    """The result when the disk does not answer: the message may still be in the spool (G-7)."""
+    error = SpoolError("the spool did not answer in time; the message may be in it nevertheless")
+    return Result(
+        time.monotonic(), error, Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
+    )
+
+
+def counted(result: Result, accepted: int) -> Result:
+    """The result, with the number of messages that a backlog queue accepted during the attempt."""
+    return replace(result, accepted=accepted) if accepted else result
+
+
+def time_left(until: float) -> float:
+    """The seconds left until ``until``. Raises OperationTimeoutError when there are none."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise OperationTimeoutError(message="No time was left for this attempt.")
+    return left

@@ -1,0 +1,112 @@
+"""A restored message on its way from a backlog to its destination, and the origin it reports to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sbpair.amqp.performatives import Condition, DeliveryState, TransactionalState
+from sbpair.envelope.restore import Forward, Poison
+
+HAS_BOOTTIME = hasattr(time, "CLOCK_BOOTTIME")  # Linux
+MIN_SUSPENSION = 0.5  # seconds; less is the time between reading two clocks
+FRESH = 0.5  # seconds for which the remaining time to live need not be computed again
+
+
+def time_suspended() -> float:
+    """Return the seconds this machine has been suspended since boot; 0.0 where the system does not say."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic() if HAS_BOOTTIME else 0.0
+
+
+class MessageTarget(Protocol):
+    """The destination of a message, as the message and its origin see it."""
+
+    @property
+    def takes_more(self) -> bool: ...
+    @property
+    def waiting(self) -> int: ...
+
+    def post(self, message: InFlightMessage) -> None: ...
+    def withdraw(self, message: InFlightMessage) -> None: ...
+    def skipped(self, message: InFlightMessage) -> None: ...
+    def answered(self, message: InFlightMessage, state: DeliveryState | None) -> None: ...
+
+
+class MessageOrigin(Protocol):
+    """The pump that a message came from; each method reports what became of it."""
+
+    backlog: str
+
+    def forwarded(self, message: InFlightMessage) -> None: ...
+    def refused(self, message: InFlightMessage, condition: Condition | None) -> None: ...
+    def held(self, message: InFlightMessage) -> None: ...
+    def resumed(self, message: InFlightMessage) -> None: ...
+    def stalled(self, message: InFlightMessage) -> None: ...
+    def lock_doubtful(self, message: InFlightMessage) -> None: ...
+    def poisoned(self, message: InFlightMessage, poison: Poison) -> None: ...
+    def reported(self, message: InFlightMessage) -> None: ...
+    async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool: ...
+    def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class InFlightMessage:
+    """A restored message on its way from a backlog to its destination."""
+
+    origin: MessageOrigin
+    delivery_id: int
+    path: str
+    payload: bytes
+    posted_at: float  # seconds, monotonic
+    lock_ends: float  # seconds, monotonic
+    lock_span: float  # seconds
+    tag: bytes  # the lock's token
+    destination: MessageTarget
+    size: int = 0  # bytes in the memory budget
+    is_held: bool = False
+    is_stalled: bool = False  # in flight for so long that it does not count as active
+    is_released: bool = False  # its lock is given up, or kept in overflow
+    message_format: int = 0
+    is_landing: bool = False  # its destination is on the secondary
+    is_settled: bool = False  # it was completed in the transaction that sent it
+    stays: bool = False  # the secondary refused it: it waits for the primary
+    state: TransactionalState | None = None
+    restore_again: Callable[[], Forward | Poison] | None = (
+        None  # for one with a time to live: restores it as of now
+    )
+    restored_at: float = 0.0  # seconds, monotonic
+    suspended: float = field(default_factory=lambda: time_suspended())
+
+    def may_go(self, now: float) -> bool:
+        """Return whether to send the message now; a suspended machine may have outlived its lock (F-66).
+
+        A message with a time to live is restored with what remains of it, or dead-lettered when expired (G-15).
+        """
+        if now < self.lock_ends and not self.is_released and not self._slept():
+            return self._is_in_time(now)
+        self.destination.skipped(self)
+        if not self.is_released:
+            self.origin.lock_doubtful(self)
+        return False
+
+    def _slept(self) -> bool:
+        """Return whether the machine was suspended since the last call: its clock stood still, and locks ran on."""
+        suspended = time_suspended()
+        slept, self.suspended = suspended - self.suspended > MIN_SUSPENSION, suspended
+        return slept
+
+    def _is_in_time(self, now: float) -> bool:
+        if self.restore_again is None or now < self.restored_at + FRESH:
+            return True
+        restored, self.restored_at = self.restore_again(), now
+        if isinstance(restored, Forward):
+            self.payload = restored.payload
+            return True
+        self.destination.skipped(self)
+        self.origin.poisoned(self, restored)
+        return False
+
+    def answered(self, outcome: DeliveryState | None) -> None:
+        self.destination.answered(self, outcome)
