@@ -4,7 +4,9 @@
 
 A task drains its backlog queue with the code of the daemon: receive, send, await the outcome, complete. Safety does
 not depend on Spark: a task that is killed, runs twice, or runs beside a daemon is just another syphon. Each row
-reports one drain. With the option ``journal`` a task records each message before it completes it.
+reports one drain. With the option ``journal`` a task records each message before it completes it. With
+``ordering=session`` a task also drains the ordered backlog queue of the same number; the order of a session
+holds however many syphons share it, since each sends one of its messages at a time (O-6).
 
     spark.readStream.format("sbpair-syphon")....trigger(processingTime="1 minute")      drains at each trigger
 
@@ -68,6 +70,7 @@ KNOWN = (
     "emptyWaitSeconds",
     "receiversPerBacklog",
     "window",
+    "ordering",
     "land",
     "landAfterSeconds",
     "journal",
@@ -202,7 +205,7 @@ def reason_of(event: SyphonEvent) -> tuple[str, ...]:
 
 
 def syphon_between(options: DrainOptions, number: int) -> Syphon:
-    """A syphon for one backlog queue.
+    """A syphon for one backlog queue, and the ordered one of its number.
 
     Raises ValueError when the namespaces cannot form a pair, or only one of them is given by a connection string.
     """
@@ -228,9 +231,10 @@ class DrainOptions:
     """Seconds that a backlog must stay empty before a task ends."""
 
     receivers: int
-    """Tasks per backlog queue; more than one gives up ordering."""
+    """Tasks per backlog queue; with more than one, only ordered sessions keep their order."""
 
     window: int
+    ordering: Literal["none", "session"]
     land: Literal["primary", "either"]
     land_after: float
     """Seconds from the start of a task after which messages land on the secondary."""
@@ -248,6 +252,7 @@ class DrainOptions:
             given.seconds("emptyWaitSeconds", 0, 0, 3600),
             given.whole("receiversPerBacklog", 1, 1, 64),
             given.whole("window", 500, 1, 5000),
+            "session" if given.choice("ordering", "none", ("none", "session")) == "session" else "none",
             _land(given),
             given.seconds("landAfterSeconds", 60, 0, 86_400),
             directory_of(given),
@@ -261,13 +266,14 @@ class DrainOptions:
             )
 
     def of_backlog(self, number: int) -> SyphonOptions:
-        """The options of a syphon for one backlog queue."""
+        """The options of a syphon for backlog queue ``number``, and the ordered one if their order is kept."""
         pair = self.pair
         return SyphonOptions(
             backlog_queue_count=pair.backlog_queue_count,
             primary_namespace_name=pair.primary_namespace_name,
             allowed_destinations=self.allowed_destinations,
             window=self.window,
+            ordering=self.ordering,
             land=self.land,
             land_after=timedelta(seconds=self.land_after),
             operation_timeout=timedelta(seconds=pair.wire.timeout),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
-from sbpair.spark.syphon_source import COUNTERS, DrainOptions, DrainReader, DrainStreamReader, emptied
+from sbpair.envelope.ordering import ordered_backlog_name
+from sbpair.spark.syphon_source import COUNTERS, DrainOptions, DrainReader, DrainStreamReader, drain, emptied
 from tests.spark.ledger import BACKLOGS, ids_in, park, parked, string
 
 ALL = ReadAllAvailable()
@@ -42,6 +46,7 @@ def test_there_is_a_task_for_each_receiver_of_each_backlog() -> None:
         ("emptyWaitSeconds", "-1", "emptyWaitSeconds must be a number of seconds from 0 to 3600"),
         ("receiverPerBacklog", "2", "did you mean receiversPerBacklog?"),
         ("land", "secondary", "land must be one of primary, either"),
+        ("ordering", "queue", "ordering must be one of none, session"),
         ("landAfterSeconds", "-1", "landAfterSeconds must be a number of seconds from 0 to 86400"),
         ("journal", "here", "journal must be an absolute path"),
     ],
@@ -125,3 +130,62 @@ def test_two_receivers_for_a_backlog_bring_everything_home_once(tmp_path) -> Non
     completed = 2 + COUNTERS.index("completed")
     assert len(rows) == 2 * BACKLOGS
     assert sum(row[completed] for row in rows) == len(sent)
+
+
+@pytest.mark.spec("O-1", "O-6")
+async def test_tasks_that_share_ordered_sessions_and_end_anywhere_keep_their_order(tmp_path) -> None:
+    sessions, each = [f"s{number}" for number in range(6)], 40
+    async with asyncio.timeout(60):
+        with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+            broker.namespace("contoso").create_queue("sessions", requires_session=True)
+            await asyncio.to_thread(park_in_order, broker, sessions, each)
+            drains = options(
+                connectionString=string(broker, "contoso"),
+                secondaryConnectionString=string(broker, "contoso-dr"),
+                backlogQueueCount=str(BACKLOGS),
+                ordering="session",
+            )
+            killed = [asyncio.ensure_future(drain(drains, number)) for number in range(BACKLOGS)]
+            while broker.namespace("contoso").counts("sessions").active < each:
+                await asyncio.sleep(0.001)
+            for task in killed:
+                task.cancel()
+            rows = await asyncio.gather(*(drain(drains, n) for n in range(BACKLOGS) for _ in range(2)))
+            arrived = dict.fromkeys(broker.namespace("contoso").message_ids("sessions"))
+            left = [broker.namespace("contoso-dr").counts(name).active for name in ordered_backlogs()]
+            await asyncio.gather(*killed, return_exceptions=True)
+    assert [row[1] for row in rows] == [True] * len(rows)
+    assert left == [0] * BACKLOGS
+    for session in sessions:
+        assert [key for key in arrived if key.startswith(f"{session}.")] == [
+            f"{session}.{n}" for n in range(each)
+        ]
+
+
+def test_by_default_ordered_backlogs_are_left_to_others() -> None:
+    assert options().of_backlog(0).ordering == "none"
+
+
+def ordered_backlogs() -> list[str]:
+    return [ordered_backlog_name("contoso", number) for number in range(BACKLOGS)]
+
+
+def park_in_order(broker: Broker, sessions: list[str], each: int) -> None:
+    """Messages of ordered sessions that wait in the ordered backlogs."""
+    ends = string(broker, "contoso"), string(broker, "contoso-dr")
+    keeping = PairedNamespaceOptions(
+        backlog_queue_count=BACKLOGS, primary_namespace_name="contoso", ordering="session"
+    )
+    with (
+        PairedServiceBusClient.from_connection_strings(
+            *ends, options=keeping, connection_verify=str(broker.ca_file)
+        ) as client,
+        client.get_queue_sender("sessions") as sender,
+    ):
+        client.hold("sessions")
+        for session in sessions:
+            batch = [
+                ServiceBusMessage("", message_id=f"{session}.{number}", session_id=session)
+                for number in range(each)
+            ]
+            sender.send_messages(batch)

@@ -85,6 +85,13 @@ def job_error(error: Exception) -> CommandError:
     metavar="DIR",
     help="Write a journal of every message to this directory, for `sbpair audit`.",
 )
+@click.option(
+    "--ordering",
+    type=click.Choice(("none", "session")),
+    default="none",
+    show_default=True,
+    help="As for the senders: with session, also drain the ordered backlog queues, each session in its order.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each backlog.")
 def drain(
     primary: NamespaceArgument,
@@ -94,6 +101,7 @@ def drain(
     ca_file: str | None,
     max_duration: timedelta,
     journal: Path | None,
+    ordering: str,
     as_json: bool,
 ) -> int:
     """Drain the backlogs, with one Spark task for each.
@@ -113,6 +121,7 @@ def drain(
         backlogQueueCount=str(backlogs),
         caFile=ca_file,
         maxDurationSeconds=f"{max_duration.total_seconds():g}",
+        ordering=ordering,
         journal=None if journal is None else str(journal.resolve()),
     )
     for row in (rows := _run(options, backlogs)):
