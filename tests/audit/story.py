@@ -187,3 +187,18 @@ class Broker:
 
     def dropped(self, *ids: str, path: str = "orders") -> None:
         self.journal.write(DuplicatesDropped(path, "", ids))
+
+
+@dataclass
+class Cast:
+    """The sender, syphon and receiver of one pair; each story has a primary of its own."""
+
+    story: Story
+    sender: Sender
+    syphon: Syphon
+    receiver: Receiver
+
+    @classmethod
+    def of(cls, directory: Path, primary: str = "contoso") -> Cast:
+        story = Story(directory, primary)
+        return cls(story, story.sender(), story.syphon(), story.receiver())

@@ -19,7 +19,7 @@ from sbpair.amqp.events import (
 from sbpair.amqp.limits import Limits
 from sbpair.amqp.link import Link, ReceiverLink, SenderLink
 from sbpair.amqp.message import Message, Properties, ValueBody
-from sbpair.amqp.performatives import ACCEPTED, Condition, Source
+from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Source
 from sbpair.auth.connection_string import parse
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.request import CREDIT
@@ -162,3 +162,11 @@ async def played() -> AsyncIterator[Played]:
 async def turns() -> None:
     for _ in range(30):
         await asyncio.sleep(0)
+
+
+def outcomes(played: Played, *states: DeliveryState) -> None:
+    """The peer answers what it received, in order."""
+    for event, state in zip(played.peer.received, states, strict=True):
+        event.link.dispose(event.delivery_id, event.delivery_id, state)
+    played.peer.received.clear()
+    played.peer.speak()
