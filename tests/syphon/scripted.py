@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState
 from sbpair.client.errors import ClientError
 from sbpair.envelope.restore import Poison
@@ -20,6 +21,7 @@ from tests.trials.simulation.virtual_loop import VirtualLoop, one_time
 ANSWER = 60.0  # seconds without progress until a link is given up
 LONGEST_RETRY = 8.0  # seconds
 LOCK = 300.0  # seconds
+PAYLOAD = Message(properties=Properties(message_id="m"), body=DataBody((b"hello",))).encode()
 Story = TypeVar("Story", bound=Callable[..., Coroutine[Any, Any, None]])
 
 
@@ -153,9 +155,7 @@ class Scene:
 
     def message(self, number: int, **more: Any) -> InFlightMessage:
         settings = {"posted_at": now(), "lock_ends": now() + LOCK, "lock_span": LOCK, "tag": b"", "size": 100}
-        return InFlightMessage(
-            self, number, "orders", b"payload", destination=self.orders, **(settings | more)
-        )
+        return InFlightMessage(self, number, "orders", PAYLOAD, destination=self.orders, **(settings | more))
 
     def post(self, numbers: Iterable[int] = (1,), **more: Any) -> list[InFlightMessage]:
         messages = [self.message(number, **more) for number in numbers]

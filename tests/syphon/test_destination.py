@@ -22,7 +22,7 @@ from sbpair.syphon.delivery import (
 )
 from sbpair.syphon.events import DestinationHeld, DestinationResumed
 from sbpair.syphon.in_flight import InFlightMessage
-from tests.syphon.scripted import ANSWER, LONGEST_RETRY, PlayedLink, Scene, driven, now, turns
+from tests.syphon.scripted import ANSWER, LONGEST_RETRY, PAYLOAD, PlayedLink, Scene, driven, now, turns
 
 pytestmark = pytest.mark.spec("R-66", "R-22")
 
@@ -514,7 +514,7 @@ async def test_the_time_to_live_is_computed_again_half_a_second_later() -> None:
     message.restored_at = 1.0
     message.restore_again = lambda: Forward("orders", b"again", None)
     assert message.may_go(1.499)
-    assert message.payload == b"payload"
+    assert message.payload == PAYLOAD
     assert message.may_go(1.5)
     assert (message.payload, message.restored_at) == (b"again", 1.5)
 

@@ -15,8 +15,8 @@ from sbpair.amqp.performatives import (
     TransactionalState,
 )
 from sbpair.syphon.credit import FIRST_LIMIT, RECEIVE_SPAN
-from sbpair.syphon.delivery import InFlightMessage
 from sbpair.syphon.events import MessagesForwarded
+from sbpair.syphon.in_flight import InFlightMessage
 from sbpair.syphon.pump import LINK_USED_EVERY
 from tests.syphon.played_backlog import Pumped, Renewals, parked, renewals
 from tests.syphon.scripted import PlayedLink, driven, now, turns

@@ -1,0 +1,327 @@
+"""The link of a twin over played senders: trials, transactions, and what is sent plainly. On a driven clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sbpair.amqp.performatives import (
+    ACCEPTED,
+    Condition,
+    DeliveryState,
+    Rejected,
+    Released,
+    TransactionalState,
+)
+from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, RolledBack
+from sbpair.syphon.in_flight import InFlightMessage
+from sbpair.syphon.landing_link import TRIED_FOR, LandingLink
+from tests.syphon.played_landing import PlayedController, PlayedSender, named
+from tests.syphon.scripted import Scene, driven, turns
+
+pytestmark = pytest.mark.spec("R-66", "C-2")
+
+FULL = Rejected(Condition("amqp:resource-limit-exceeded", "full"))
+NOT_ALLOWED = Rejected(Condition("amqp:not-allowed", "no transactions"))
+TOO_LARGE = Rejected(Condition("amqp:link:message-size-exceeded"))
+NO_TWIN = LinkRefused("no link", Condition("amqp:not-found"))
+
+
+class Landed:
+    """A landing link between played senders."""
+
+    def __init__(self, *, transactions: bool = True, max_message_size: int | None = None) -> None:
+        self.log: list[Any] = []
+        self.scene = Scene()
+        self.controller = PlayedController(self.log)
+        self.plain = PlayedSender(self.log, "plain", max_message_size=max_message_size)
+        self.via = PlayedSender(self.log, "via") if transactions else None
+        self.link = LandingLink(self.plain, self.via, self.controller)  # type: ignore[arg-type]
+        self.answers: list[tuple[int, DeliveryState | None]] = []
+        self.moves: list[int] = []
+        self.link.on_progress = lambda: self.moves.append(self.link.progress)
+
+    def send(self, *numbers: int, payload: str = "p") -> list[InFlightMessage]:
+        messages = [self.scene.message(number) for number in numbers]
+        for message in messages:
+            message.payload = named(f"{payload}{message.delivery_id}")
+            message.destination = self  # type: ignore[assignment]
+            self.link.transfer(message)
+        return messages
+
+    def answered(self, message: InFlightMessage, state: DeliveryState | None) -> None:
+        self.answers.append((message.delivery_id, state))
+
+    def skipped(self, message: InFlightMessage) -> None:
+        self.answers.append((message.delivery_id, Released()))
+
+    def told(self) -> list[str]:
+        return [entry[0] for entry in self.scene.told]
+
+
+@driven
+async def test_a_trial_is_rolled_back_and_the_messages_go_via_the_backlog_and_are_committed() -> None:
+    landed = Landed()
+    messages = landed.send(1, 2)
+    assert (landed.link.in_flight, landed.link.is_open) == (2, True)
+    await turns(20)
+    assert landed.log == [
+        ("plain", "p1", b"t1"),
+        ("roll back", b"t1"),
+        ("via", "p1", b"t2"),
+        ("via", "p2", b"t2"),
+        ("commit", b"t2"),
+    ]
+    assert landed.scene.told == [("reported", 1), ("reported", 2), ("completed in", [1, 2], b"t2")]
+    assert landed.answers == [(1, ACCEPTED), (2, ACCEPTED)]
+    assert [each.is_settled for each in messages] == [True, True]
+    assert landed.link.in_flight == 0
+    assert landed.moves == [1]
+
+
+@driven
+async def test_within_a_second_the_entity_is_not_tried_again() -> None:
+    landed = Landed()
+    landed.send(1)
+    await turns(20)
+    await asyncio.sleep(TRIED_FOR - 0.01)
+    landed.send(2)
+    await turns(20)
+    assert [entry[0] for entry in landed.log].count("plain") == 1
+    await asyncio.sleep(0.02)
+    landed.send(3)
+    await turns(20)
+    assert [entry[0] for entry in landed.log].count("plain") == 2
+    assert len(landed.answers) == 3
+
+
+@driven
+async def test_a_hundred_messages_go_in_one_transaction_and_four_transactions_at_a_time() -> None:
+    landed = Landed()
+    assert landed.link.credit == 400
+    landed.send(*range(1, 451))
+    assert landed.link.credit == -50
+    await turns(1)
+    assert (len(landed.link.unanswered()), landed.link.in_flight, landed.link.credit) == (400, 450, -50)
+    assert [each.delivery_id for each in landed.link.take_waiting()] == list(range(401, 451))
+    await turns(60)
+    assert sorted(number for number, _ in landed.answers) == list(range(1, 401))
+    assert landed.link.credit == 400
+    assert [len(entry[1]) for entry in landed.scene.told if entry[0] == "completed in"] == [100] * 4
+
+
+@driven
+async def test_what_waits_follows_the_transactions_before_it() -> None:
+    landed = Landed()
+    landed.send(*range(1, 421))
+    await turns(80)
+    assert sorted(number for number, _ in landed.answers) == list(range(1, 421))
+
+
+@pytest.mark.parametrize("state", [FULL, None])
+@driven
+async def test_a_trial_that_says_to_wait_holds_all(state: DeliveryState | None) -> None:
+    landed = Landed()
+    landed.plain.outcomes = [state]
+    landed.send(1, 2)
+    await turns(20)
+    assert landed.log == [("plain", "p1", b"t1"), ("roll back", b"t1")]
+    assert landed.answers == [(1, state or Rejected()), (2, state or Rejected())]
+    landed.send(3)  # tried again at once: the last trial failed
+    await turns(20)
+    assert landed.log[2][:2] == ("plain", "p3")
+    assert landed.answers[2:] == [(3, ACCEPTED)]
+
+
+@driven
+async def test_a_trial_that_refuses_its_message_finally_lets_the_others_go() -> None:
+    landed = Landed()
+    landed.plain.outcomes = [TOO_LARGE]
+    landed.send(1, 2, 3)
+    await turns(40)
+    assert landed.answers == [(1, TOO_LARGE), (2, ACCEPTED), (3, ACCEPTED)]
+    assert [entry[1] for entry in landed.log if entry[0] == "via"] == ["p2", "p3"]
+
+
+@driven
+async def test_a_trial_that_is_not_allowed_sends_the_batch_plainly() -> None:
+    landed = Landed()
+    landed.plain.outcomes = [NOT_ALLOWED]
+    first, _ = landed.send(1, 2)
+    await turns(20)
+    assert [each.delivery_id for each in landed.plain.plain] == [1, 2]
+    assert landed.answers == []
+    landed.plain.answer()
+    assert (landed.answers, first.is_settled) == ([(1, ACCEPTED)], False)
+
+
+@driven
+async def test_a_message_larger_than_the_entity_takes_is_sent_plainly() -> None:
+    landed = Landed(max_message_size=len(named("p1")) + 120)
+    landed.send(1)
+    landed.send(2, payload="larger" * 40)
+    landed.send(3)
+    await turns(20)
+    assert [each.delivery_id for each in landed.plain.plain] == [2]
+    assert landed.answers == [(1, ACCEPTED), (3, ACCEPTED)]
+    landed.send(4, payload="larger" * 40)
+    await turns(20)
+    assert [each.delivery_id for each in landed.plain.plain] == [2, 4]
+    assert [entry[0] for entry in landed.log].count("commit") == 1
+
+
+@driven
+async def test_a_message_that_the_backlog_refuses_is_answered_and_the_rest_goes_again() -> None:
+    landed = Landed()
+    assert landed.via is not None
+    landed.via.outcomes = [
+        TransactionalState(b"t2", ACCEPTED),
+        TOO_LARGE,
+        TransactionalState(b"t2", ACCEPTED),
+    ]
+    landed.send(1, 2, 3)
+    await turns(60)
+    assert landed.answers == [(2, TOO_LARGE), (1, ACCEPTED), (3, ACCEPTED)]
+    assert [entry for entry in landed.log if entry[0] == "roll back"] == [
+        ("roll back", b"t1"), ("roll back", b"t2"),
+    ]  # fmt: skip
+
+
+@driven
+async def test_a_full_backlog_holds_the_whole_batch() -> None:
+    landed = Landed()
+    assert landed.via is not None
+    landed.via.outcomes = [FULL]
+    landed.send(1, 2)
+    await turns(20)
+    assert landed.answers == [(1, FULL), (2, FULL)]
+    assert ("roll back", b"t2") in landed.log
+
+
+@driven
+async def test_on_a_partitioned_backlog_messages_are_sent_plainly_from_then_on() -> None:
+    landed = Landed()
+    assert landed.via is not None
+    landed.via.outcomes = [NOT_ALLOWED]
+    landed.send(1)
+    await turns(20)
+    landed.send(2)
+    assert [each.delivery_id for each in landed.plain.plain] == [1, 2]
+    assert landed.link.credit == 7
+    assert landed.link.in_flight == 2
+
+
+@driven
+async def test_where_no_transaction_can_be_declared_messages_are_sent_plainly() -> None:
+    landed = Landed()
+    landed.controller.fails["declare"] = LinkRefused("none", NOT_ALLOWED.error)
+    landed.send(1)
+    await turns(20)
+    landed.send(2)
+    assert [each.delivery_id for each in landed.plain.plain] == [1, 2]
+    without = Landed(transactions=False)
+    without.send(3)
+    assert [each.delivery_id for each in without.link.unanswered()] == [3]
+    assert (without.link.credit, without.link.is_open) == (7, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (ConnectionLost("gone"), None),
+        (RolledBack("no", Condition("amqp:internal-error")), Rejected(Condition("amqp:internal-error"))),
+    ],
+)
+@driven
+async def test_a_transaction_that_cannot_be_declared_holds_its_messages(
+    error: ClientError, state: DeliveryState | None
+) -> None:
+    landed = Landed()
+    landed.controller.fails["declare"] = error
+    landed.send(1, 2)
+    await turns(20)
+    assert landed.answers == [(1, state), (2, state)]
+    assert landed.link.in_flight == 0
+
+
+@driven
+async def test_a_send_that_fails_rolls_the_transaction_back() -> None:
+    landed = Landed()
+    assert landed.via is not None
+    landed.via.outcomes = [ConnectionLost("gone")]
+    landed.send(1)
+    await turns(20)
+    assert landed.log[-1] == ("roll back", b"t2")
+    assert landed.answers == [(1, None)]
+
+
+@driven
+async def test_a_commit_that_fails_gives_the_locks_up() -> None:
+    landed = Landed()
+    landed.controller.fails["commit"] = ConnectionLost("gone")
+    landed.send(1, 2)
+    await turns(20)
+    assert landed.scene.told[-1] == ("given up", [1, 2])
+    assert (landed.answers, landed.link.in_flight) == ([], 0)
+
+
+@driven
+async def test_a_lock_that_was_lost_rolls_the_transaction_back_and_gives_the_locks_up() -> None:
+    landed = Landed()
+
+    async def lost(messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
+        return False
+
+    landed.scene.completed_in = lost  # type: ignore[method-assign]
+    landed.send(1)
+    await turns(20)
+    assert landed.log[-1] == ("roll back", b"t2")
+    assert landed.scene.told[-1] == ("given up", [1])
+    assert landed.answers == []
+
+
+@driven
+async def test_with_one_link_the_other_ends_and_what_waits_is_answered_without_an_outcome() -> None:
+    landed = Landed()
+    assert landed.via is not None
+    landed.send(1, 2)
+    landed.plain.detached.set_result(Condition("amqp:link:detach-forced"))
+    await turns(3)
+    assert landed.via.let_go_at == 0.0
+    assert landed.answers == [(1, None), (2, None)]
+    assert not landed.link.is_open
+    other = Landed()
+    assert other.via is not None
+    other.via.detached.set_result(None)
+    assert not other.link.is_open
+    await turns(3)
+    assert other.plain.let_go_at == 0.0
+    third = Landed()
+    third.link.let_go()
+    assert third.plain.let_go_at == 0.0
+
+
+@driven
+async def test_a_message_whose_lock_may_have_ended_is_skipped() -> None:
+    landed = Landed()
+    (message,) = landed.send(1)
+    message.lock_ends = 0.0
+    landed.send(2)
+    await turns(20)
+    assert landed.scene.told_of("doubtful") == [1]
+    assert (2, ACCEPTED) in landed.answers
+    assert [entry[1] for entry in landed.log if entry[0] == "via"] == ["p2"]
+
+
+@driven
+async def test_progress_of_the_plain_link_is_passed_on() -> None:
+    landed = Landed()
+    assert landed.plain.on_progress is not None
+    landed.plain.on_progress()
+    assert landed.moves == [1]
+    landed.link.on_progress = None
+    landed.plain.on_progress()
+    assert landed.link.progress == 2
