@@ -193,9 +193,8 @@ class Story:
                 self._marks["recovered"] = self._board.elapsed()
                 self._became(EntityState.HEALTHY, "is HEALTHY again: sends go to the primary")
             case FenceOpened(backlog=backlog, sessions=sessions) if sessions:
-                self._board.note(
-                    f"backlog {backlog} was seen empty: {sessions} sessions use the primary again"
-                )
+                its_sessions = "1 session uses" if sessions == 1 else f"{sessions} sessions use"
+                self._board.note(f"backlog {backlog} is empty: {its_sessions} the primary again")
             case PingSent(number=number):
                 self._board.note(f"ping {number}")
             case PingFailed():
