@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .arm_template import is_arm_template, read_arm_template
 from .emulator_file import read_emulator_file
 from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
 from .table import BadConfiguration
@@ -12,6 +13,8 @@ __all__ = [
     "NamespacePlan",
     "SubscriptionPlan",
     "TopicPlan",
+    "is_arm_template",
+    "read_arm_template",
     "read_emulator_file",
     "read_namespaces",
 ]

@@ -23,7 +23,7 @@ from .table import BadConfiguration, Description, Table, named_filter, rule
 
 Made = TypeVar("Made")
 _KINDS = (QueueDescription, TopicDescription, SubscriptionDescription)
-_SPELLING = {
+_SPELLING = {"properties": "Properties"} | {
     name: "".join(part.title() for part in name.split("_"))
     for name in (*(each.name for kind in _KINDS for each in fields(kind)), *SYSTEM_FIELDS)
 }

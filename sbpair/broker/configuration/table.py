@@ -178,7 +178,7 @@ def rule(table: Table, name: str, sql: str | None, action: str | None, named: Ta
 def named_filter(table: Table, spelling: dict[str, str] | None = None) -> CorrelationFilter:
     """Return a correlation filter: all given values must match."""
     texts = {name: table.text((spelling or {}).get(name, name)) for name in SYSTEM_FIELDS}
-    key = "Properties" if spelling else "properties"
+    key = (spelling or {}).get("properties", "properties")
     own = table.table(key)
     properties: dict[str, Value] = {}
     for name in list(own.values):

@@ -19,6 +19,7 @@ from sbpair.cli.broker.arguments import (
     HostName,
     NamespaceAtPort,
     PageAddress,
+    ParameterType,
     PartitionsOfNamespace,
     QueueInNamespace,
     TopicInNamespace,
@@ -61,6 +62,13 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     type=TopicInNamespace(),
     multiple=True,
     help="Create this topic, and the subscription if one is named, at start.",
+)
+@click.option(
+    "--parameter",
+    "parameters",
+    type=ParameterType(),
+    multiple=True,
+    help="A parameter of the ARM template of --config; repeat for more.",
 )
 @click.option(
     "--one-port", is_flag=True, help="Serve all namespaces on the first one's port, selected by host name."
@@ -151,6 +159,7 @@ def command(
     namespaces: tuple[tuple[str, int], ...],
     queues: tuple[tuple[str, str, bool], ...],
     topics: tuple[tuple[str, str, str | None, bool], ...],
+    parameters: tuple[tuple[str, str], ...],
     one_port: bool,
     host: str,
     advertise: str | None,
@@ -183,11 +192,12 @@ def command(
       sbpair broker --namespace test:0 --topic test/prices/Subscriptions/audit --json
       sbpair broker --queue contoso/orders --faults plan.toml --allow-faults
       sbpair broker --config config.json --emulator
+      sbpair broker --config main.json --parameter namespaceName=contoso
       sbpair broker --queue contoso/orders --print-env > broker.env &
     """
     if as_json and print_env:
         raise click.UsageError("--json and --print-env exclude each other", click.get_current_context())
-    plans = planned_namespaces()
+    plans = planned_namespaces(dict(parameters))
     if emulator:
         open_access = True
         management_port = EMULATOR_MANAGEMENT if management_port is None else management_port

@@ -184,7 +184,7 @@ def _whole(value: object) -> int | None:
 def to_send(given: Mapping[str, object], now: datetime, new_id: str) -> bytes:
     """Encode the message that ``given`` describes.
 
-    ``now`` is when a relative schedule begins, ``new_id`` the id of a message without one.
+    A relative schedule begins at ``now``; ``new_id`` is the id of a message that has none.
 
     Raises ValueError naming the field and what it must be.
     """
