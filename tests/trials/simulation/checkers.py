@@ -6,12 +6,15 @@ from collections.abc import Mapping
 
 from .history import History
 
+SETTLED_WITHIN = 2.0  # seconds after its handler returned, a message is completed
+
 
 def check(history: History, expected_dead: Mapping[str, str]) -> None:
     """Add to the history's violations. ``expected_dead``: by message id, the reason to set it aside."""
     _conserved(history, expected_dead)
     _bounded(history)
     _published(history)
+    _handled(history)
     _set_aside(history, expected_dead)
 
 
@@ -41,6 +44,16 @@ def _published(history: History) -> None:
     for name, copies in sorted(history.audited.items()):
         if copies != history.delivered[name] + history.expired[name]:
             history.wrong(f"G-2: of {name} one subscription had {copies} copies, and the other did not")
+
+
+def _handled(history: History) -> None:
+    """C-11, C-13: what a handler returned from is completed, unless a fault met its processor on the way."""
+    for each in history.handled:
+        until = each.returned + SETTLED_WITHIN
+        if not each.is_completed and not history.is_disturbed(each.who, each.since, until):
+            history.wrong(
+                f"C-13: {each.who} handled {each.message_id} in {each.path}, and did not complete it"
+            )
 
 
 def _set_aside(history: History, expected_dead: Mapping[str, str]) -> None:

@@ -5,6 +5,7 @@ stored                         a broker took a copy: from whom, where
 unanswered                     ... and who sent it was not told: one ambiguity event (G-4)
 delivered                      a consumer had it, in these bytes
 dead-lettered                  a backlog set it aside, for this reason
+handling  handled              a processor called its handler, and it returned
 """
 
 from __future__ import annotations
@@ -44,6 +45,18 @@ class Hop:
 
 
 @dataclass(slots=True)
+class Handled:
+    """A handler of a processor that returned, and what became of its message."""
+
+    who: str
+    path: str
+    message_id: str
+    since: float
+    returned: float
+    is_completed: bool = False  # by the same processor
+
+
+@dataclass(slots=True)
 class History:
     entries: list[Entry] = field(default_factory=list)
     reached: Counter[str] = field(default_factory=Counter)
@@ -58,6 +71,7 @@ class History:
     deadlines: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By message id, the earliest and the latest: each call of the application fixes its own (G-15)."""
     hops: list[Hop] = field(default_factory=list)
+    handled: list[Handled] = field(default_factory=list)
     disturbed: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
 
     def note(self, at: float, who: str, what: str, message_id: str = "", more: str = "") -> None:
@@ -73,5 +87,20 @@ class History:
         return self.unanswered[message_id] + hit
 
     def _is_hit(self, hop: Hop) -> bool:
-        until = float("inf") if hop.until is None else hop.until
-        return any(start <= until and end >= hop.since for start, end in self.disturbed[hop.who])
+        return self.is_disturbed(hop.who, hop.since, float("inf") if hop.until is None else hop.until)
+
+    def is_disturbed(self, who: str, since: float, until: float) -> bool:
+        """Whether a fault made unsure what this process did between two instants."""
+        return any(start <= until and end >= since for start, end in self.disturbed[who])
+
+    def last_handled(self, who: str, path: str, message_id: str) -> Handled | None:
+        """The latest return of a handler of this message that was not followed by a completion."""
+        copy = who, path, message_id
+        return next(
+            (
+                each
+                for each in reversed(self.handled)
+                if (each.who, each.path, each.message_id) == copy and not each.is_completed
+            ),
+            None,
+        )

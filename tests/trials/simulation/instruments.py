@@ -16,7 +16,7 @@ from sbpair.broker.entities.timers import Call
 
 class Watcher(Protocol):
     def stored(self, queue: Queue, message: StoredMessage) -> None: ...
-    def completed(self, path: str, message_id: str) -> None: ...
+    def completed(self, queue: Queue, message: StoredMessage) -> None: ...
     def set_aside(self, path: str, message_id: str, reason: str) -> None: ...
     def locked(self, path: str, message: StoredMessage) -> None: ...
     def later(self) -> AbstractContextManager[None]: ...
@@ -28,7 +28,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
     What a namespace puts off (Q-16) is done within ``watcher.later()``, asked for when it is put off.
     """
-    names: dict[object, str] = {}
+    held: dict[object, StoredMessage] = {}
     enqueue_all, lock, complete, dead_letter = (
         Queue.enqueue_all,
         Queue._lock,
@@ -44,16 +44,17 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
     def hold(self: Queue, message: StoredMessage, *args: object) -> None:
         lock(self, message, *args)  # type: ignore[arg-type]
-        names[message.lock_token] = str(message.message_id)
+        held[message.lock_token] = message
         watcher.locked(self.path, message)
 
     def done(self: Queue, token: object, now: int) -> None:
         complete(self, token, now)  # type: ignore[arg-type]
-        watcher.completed(self.path, names.pop(token, ""))
+        watcher.completed(self, held.pop(token))
 
     def bury(self: Queue, token: object, now: int, properties: dict[str, object]) -> None:
         dead_letter(self, token, now, properties)  # type: ignore[arg-type]
-        watcher.set_aside(self.path, names.pop(token, ""), str(properties.get(REASON, "")))
+        message_id = str(held.pop(token).message_id)
+        watcher.set_aside(self.path, message_id, str(properties.get(REASON, "")))
 
     replaced: dict[str, Callable[..., object]] = {
         "enqueue_all": enqueue,

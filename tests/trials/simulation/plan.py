@@ -26,9 +26,11 @@ class Kind(Enum):
     BROKEN = "answers every send with an internal error [entity or backlog]"
     MISSING = "is deleted, if it is empty [backlog]"
     PARTITION = "has one partition down [entity or backlog: index]"
-    CUT = "loses its connections to one side [syphon at side]"
-    STALL = "is cut off from the secondary, after so many steps, for longer than a lock lasts [syphon]"
-    CRASH = "dies after so many steps, and another comes [syphon]"
+    CUT = "loses its connections to one side [syphon or processor at side]"
+    STALL = (
+        "is cut off from its source, after so many steps, for longer than a lock lasts [syphon or processor]"
+    )
+    CRASH = "dies after so many steps, and another comes [syphon or processor]"
     SENDER_CRASH = "dies after so many steps, and another comes [client]"
     DISABLED = "is disabled [entity]"
     BROKER_CRASH = "dies at a commit, and comes back from its disk [side]"
@@ -73,6 +75,9 @@ class Shape:
     keeps_order: bool = False  # the order of sessions is kept
     land_after: float | None = None  # of a syphon that may land on the secondary; seconds
     twins: tuple[str, ...] = ()  # the entities that the secondary has too
+    processors: int = 0  # processes that consume with processors
+    processed: tuple[str, ...] = ()  # the entities that they consume, on both sides
+    deduplicate: float | None = None  # seconds, of the processors
 
 
 TOPIC = "prices"
@@ -121,6 +126,27 @@ def drawn_outage(rng: Random, shape: Shape) -> list[Fault]:
         for kind in kinds
     ]
     return [Fault(Kind.DOWN, PRIMARY, at, span), *disturbances]
+
+
+def drawn_processing(rng: Random, shape: Shape) -> Shape:
+    """The same world with processors as the consumers of the hot entity, and of some others."""
+    paths = tuple(path for path in ENTITIES if path == shape.hot or rng.random() < 0.25)
+    window = rng.choice((None, 30.0, 600.0, 600.0))
+    return replace(shape, processors=rng.choice((1, 1, 2)), processed=paths, deduplicate=window)
+
+
+def drawn_interruptions(rng: Random, shape: Shape) -> list[Fault]:
+    """What hits processors: they die, and lose connections and confirmations, with messages in hand."""
+    drawn = []
+    for _ in range(rng.randint(1, 4)):
+        kind = rng.choice((Kind.CRASH, Kind.CRASH, Kind.CUT, Kind.STALL, Kind.ACK_LOST, Kind.ACK_LOST))
+        side = rng.choice((PRIMARY, PRIMARY, SECONDARY))
+        processor = f"processor-{rng.randrange(shape.processors)}"
+        target = {Kind.CUT: f"{processor} {side}", Kind.ACK_LOST: side}.get(kind, processor)
+        span = rng.uniform(61, 90) if kind is Kind.STALL else rng.uniform(1, 30)
+        at, count = rng.uniform(0, WORKLOAD), rng.randint(*COUNTS.get(kind, (0, 0)))
+        drawn.append(Fault(kind, target, at, span, count))
+    return drawn
 
 
 def drawn_shape(rng: Random) -> Shape:

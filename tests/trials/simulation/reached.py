@@ -58,6 +58,15 @@ MUST_REACH = (
     "fence held",
     "fence not proved",
     "ordered sender died in a session",
+    "handled",
+    "handled on the secondary",
+    "handled again",
+    "handled for longer than a lock",
+    "handler failed",
+    "duplicate completed without its handler",
+    "processor's ack lost",
+    "processor's lock lost",
+    "processor crashed with messages in hands",
     *sorted(f"dead letter {reason}" for reason in DEAD_LETTER_REASONS),
 )
 

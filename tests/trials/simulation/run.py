@@ -45,12 +45,15 @@ from .plan import (
     drawn_crashes,
     drawn_disorder,
     drawn_entity,
+    drawn_interruptions,
     drawn_landing,
     drawn_outage,
     drawn_plan,
+    drawn_processing,
     drawn_shape,
     drawn_shortages,
 )
+from .processors import SIDES, ProcessorProcess
 from .spool import Disk, PlayedSpool
 from .virtual_loop import EPOCH, Stuck, VirtualLoop, one_time
 from .world import CLOCK, CLOSED, PICKY, SECRET, TINY, World, arm
@@ -62,6 +65,7 @@ DURABLE = 0.25  # of the worlds have brokers with a disk
 SPOOLING = 0.25  # have senders with a spool
 ORDERED = 0.3  # keep the order of sessions
 LANDING = 0.4  # have syphons that may land on the secondary
+PROCESSING = 0.4  # have processors as consumers
 LOOK = 5.0  # seconds between two looks of the consumers
 CONNECTION_STRING = (
     "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
@@ -110,6 +114,10 @@ def run(seed: int, keep: Sequence[int] | None = None, *, has_fence: bool = True)
     if landing.random() < LANDING:
         shape = drawn_landing(landing, shape)
         plan = sorted((*plan, *drawn_outage(landing, shape)), key=lambda fault: fault.at)
+    processing = Random(f"processors of {seed}")
+    if processing.random() < PROCESSING:
+        shape = drawn_processing(processing, shape)
+        plan = sorted((*plan, *drawn_interruptions(processing, shape)), key=lambda fault: fault.at)
     if keep is not None:
         plan = [plan[index] for index in keep]
     history = History()
@@ -119,7 +127,7 @@ def run(seed: int, keep: Sequence[int] | None = None, *, has_fence: bool = True)
     fence = nullcontext() if has_fence else open_fence()
     with one_time(loop), _seeded(rng.getrandbits(32)), _quiet(), fence:
         try:
-            loop.run_until_complete(Run(loop, rng, shape, plan, history, spool, order).play())
+            loop.run_until_complete(Run(loop, rng, shape, plan, history, spool, order, processing).play())
             find_left(loop, history)
         except Stuck as stuck:
             history.wrong(f"stuck: {stuck}")
@@ -154,8 +162,12 @@ class Run:
         history: History,
         spool: Random,
         order: Random,
+        processing: Random,
     ) -> None:
         self._spool = spool
+        self._processing = processing
+        self._processors: dict[str, ProcessorProcess] = {}
+        self._deaths: list[asyncio.Future[None]] = []
         is_ordered = shape.keeps_order
         self.sequences = drawn_sequences(order, shape.clients, WORKLOAD) if is_ordered else []
         self._disks: dict[str, Disk] = {}  # of the senders: what one leaves, the next of its name finds
@@ -168,12 +180,15 @@ class Run:
     async def play(self) -> None:
         self.world = world = World(self.loop, self.rng, self.shape, self.plan, self.history)
         world.crash, world.is_busy = self._crash, self._is_busy
+        world.is_duplicate = lambda host, *copy: self._processors[host].has_handled(*copy)
         with closing(world), watching(world):
             arm(world, self.plan)
             for index in range(self.shape.clients):
                 self._start_client(f"client-{index}")
             for index in range(self.shape.syphons):
                 self._start_syphon(f"syphon-{index}")
+            for index in range(self.shape.processors):
+                self._start_processor(f"processor-{index}")
             self._arm_workload()
             consumer = asyncio.ensure_future(self._consume())
             await asyncio.sleep(max(WORKLOAD + 10, *(fault.at + fault.span for fault in self.plan), 0.0))
@@ -183,6 +198,7 @@ class Run:
             self.world.find_expired()
             self.world.find_untransferred()
             consumer.cancel()
+            await asyncio.gather(*(process.stop() for process in self._processors.values()), *self._deaths)
             self._end()
             await asyncio.gather(*(task for _, task in self.syphons.values()), return_exceptions=True)
         check(self.history, self.expected_dead)
@@ -219,6 +235,10 @@ class Run:
         task.add_done_callback(lambda task: self._syphon_ended(name, task))
         self.syphons[name] = syphon, task
 
+    def _start_processor(self, name: str) -> None:
+        ends = {role: CONNECTION_STRING.format(side) for role, side in SIDES.items()}
+        self._processors[name] = ProcessorProcess(self.world, name, ends, self._processing)
+
     def _on_event(self, event: SyphonEvent) -> None:
         if isinstance(event, LandingBegan | LandingEnded | LandingRefused):
             self.history.reached[event_name(type(event)).replace("_", " ")] += 1
@@ -230,6 +250,8 @@ class Run:
     def _is_busy(self, name: str) -> bool:
         if name in self.clients:
             return self.clients[name].in_flight > 0
+        if name in self._processors:
+            return self._processors[name].is_busy
         return self.syphons[name][0].counters.pending > 0
 
     def _crash(self, fault: Fault) -> None:
@@ -237,8 +259,22 @@ class Run:
         if fault.kind is Kind.SENDER_CRASH:
             self.clients[fault.target].crash()
             self._start_client(fault.target)
+        elif fault.target in self._processors:
+            self._crash_processor(fault)
         else:
             self._crash_syphon(fault)
+
+    def _crash_processor(self, fault: Fault) -> None:
+        process = self._processors[fault.target]
+        if process.is_dead:
+            return
+        self.history.note(self.loop.time(), fault.target, "crash")
+        if process.is_busy:
+            self.history.reached["processor crashed with messages in hands"] += 1
+        self.world.disturb(fault.target, 0.0)
+        self._deaths.append(process.kill())
+        later = min(fault.span, 20.0)
+        self._births[fault.target] = self.loop.call_later(later, self._start_processor, fault.target)
 
     def _crash_syphon(self, fault: Fault) -> None:
         syphon, task = self.syphons[fault.target]
@@ -265,10 +301,10 @@ class Run:
             birth.cancel()
         for client in self.clients.values():
             client.crash()
-        for name, (syphon, task) in self.syphons.items():
+        for pipe in self.world.network.pipes():
+            pipe.cut()
+        for syphon, task in self.syphons.values():
             self._count(syphon)
-            for pipe in self.world.network.pipes(name):
-                pipe.cut()
             task.cancel()
 
     # -- workload
@@ -330,8 +366,8 @@ class Run:
 
     def _consume_side(self, side: str) -> None:
         for path in self.world.unread(side):
-            if path == TOPIC:
-                continue  # its subscriptions are read
+            if path == TOPIC or path in self.world.processed:
+                continue  # its subscriptions are read, or processors read it
             queue, now = self.world.namespace(side).queue(path), CLOCK.now()
             try:
                 if queue.sessions is None:

@@ -25,6 +25,12 @@ from sbpair.pairing.fence import Fence
 from sbpair.pairing.health import EntityHealth, Input
 from sbpair.pairing.pair import Pair, SpoolUse
 from sbpair.pairing.spool.replay import ReplaySchedule
+from sbpair.processor.credit import ProcessorWindow
+from sbpair.processor.deduplication import Deduplication, Sighting
+from sbpair.processor.dispatcher import Dispatcher
+from sbpair.processor.session_link import SessionLink
+from sbpair.processor.settlement import outcome_of
+from sbpair.processor.settling import Settlements
 from sbpair.syphon import delivery
 from sbpair.syphon.delivery import Destination
 from sbpair.syphon.pump import Pump
@@ -50,6 +56,7 @@ def violations(seeds: range = SEEDS) -> str:
 @pytest.mark.spec(
     "G-1", "G-2", "G-3", "G-4", "G-5", "G-12", "G-15", "G-20", "G-22", "G-26", "F-35", "P-20", "P-31", "P-32"
 )
+@pytest.mark.spec("C-11", "C-13", "C-15", "C-16")
 def test_whatever_goes_wrong_every_acknowledged_message_comes_home_and_only_faults_make_copies():
     reached: Counter[str] = Counter()
     for seed in SEEDS:
@@ -312,6 +319,35 @@ def lands_and_goes_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Destination, "divert", both)
 
 
+def completes_without_its_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def skip(self, delivery):
+        delivery.link.settle(delivery, *outcome_of(None))
+
+    monkeypatch.setattr(Dispatcher, "_start", skip)
+
+
+def forgets_what_it_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deduplication, "begin", lambda self, name, now: Sighting.NEW)
+
+
+def leaves_a_settlement_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = Settlements._flush
+
+    def forgetful(self):
+        self._due = [each for each in self._due if str(each.message.message_id) != "m2"]
+        flush(self)
+
+    monkeypatch.setattr(Settlements, "_flush", forgetful)
+
+
+def handles_a_session_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(self, delivery):
+        self._context.dispatcher.take(delivery)
+
+    monkeypatch.setattr(SessionLink, "_admit", at_once)
+    monkeypatch.setattr(ProcessorWindow, "limit", 20)
+
+
 MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (completes_before_it_is_accepted, "G-20"),
     (takes_an_unsure_send_for_accepted, "G-1"),
@@ -335,6 +371,10 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (completes_what_lands_on_its_own, "G-20"),
     (lands_and_completes_nothing, "G-4"),
     (lands_and_goes_home, "G-4"),
+    (completes_without_its_handler, "C-11"),
+    (forgets_what_it_handled, "C-15"),
+    (leaves_a_settlement_unsent, "C-13"),
+    (handles_a_session_in_parallel, "C-16"),
     (leaves_its_renewal_of_tokens, "left behind: Tokens._refresh"),
 )
 

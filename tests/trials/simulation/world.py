@@ -95,7 +95,9 @@ class World:
         self.sessions: dict[
             str, list[str]
         ] = {}  # by session, the ids in the order in which a consumer had them
-        self._stalls: dict[str, float] = {}  # until when, by syphon
+        self._stalls: dict[tuple[str, str], float] = {}  # until when, by process and side
+        self.processed = [each for path in shape.processed for each in _readable(path)]
+        self.is_duplicate: Callable[[str, str, str], bool]  # whether a processor has handled it before
         self._written: dict[tuple[str, str], None] = {}  # side and entity that may hold something, in order
         self.references: dict[str, tuple[object, ...]] = {}  # what a receiver must see, by message id
         self.scheduled: dict[str, int | None] = {}  # by message id
@@ -205,7 +207,7 @@ class World:
     def stalled_until(self, host: str, side: str) -> float:
         silent = self.is_active(Kind.SILENT, side)
         until = 0.0 if silent is None else silent.at + silent.span
-        return max(until, self._stalls.get(host, 0.0)) if side == SECONDARY else until
+        return max(until, self._stalls.get((host, side), 0.0))
 
     def refusal(self, side: str, entity: str) -> str | None:
         """The condition with which a fault of the broker refuses a send now."""
@@ -237,15 +239,18 @@ class World:
                 self._stall(self.network.pipes(side=fault.target), fault.at + fault.span)
             case Kind.STALL:
                 self.disturb(fault.target, fault.span)
-                self._stalls[fault.target] = until = self.now + fault.span
-                self._stall(self.network.pipes(fault.target, SECONDARY), until)
+                source = SECONDARY if fault.target.startswith("syphon") else PRIMARY
+                self._stalls[fault.target, source] = until = self.now + fault.span
+                self._stall(self.network.pipes(fault.target, source), until)
             case Kind.BUSY | Kind.FULL | Kind.BROKEN:
                 self._reject(fault)
             case Kind.PARTITION:
+                self._disturb_processors(fault.span)
                 self._partition(fault, Health.DOWN)
             case Kind.MISSING:
                 self._delete(fault.target)
             case Kind.DISABLED:
+                self._disturb_processors(fault.span)
                 self._status(fault.target, "Disabled")
             case Kind.CRASH | Kind.SENDER_CRASH:
                 self.crash(fault)
@@ -343,12 +348,17 @@ class World:
             self._disk.cleanup()
 
     def disturb(self, host: str, span: float) -> None:
-        """From now on for so long, what this syphon does can be unsure."""
+        """From now on for so long, what this process does can be unsure."""
         self.history.disturbed[host].append((self.now, self.now + span + GRACE))
 
     def _disturb_all(self, side: str, span: float) -> None:
         for index in range(self.shape.syphons):
             self.disturb(f"syphon-{index}", span)
+        self._disturb_processors(span)
+
+    def _disturb_processors(self, span: float) -> None:
+        for index in range(self.shape.processors):
+            self.disturb(f"processor-{index}", span)
 
     def _cut(self, pipes: Iterable[Any]) -> None:
         for pipe in pipes:
@@ -446,8 +456,10 @@ class World:
             if value is not None:
                 self.history.wrong(f"P-20: {message.message_id} lies in {path} with {what}: {value!r}")
 
-    def completed(self, path: str, message_id: str) -> None:
-        host = self.network.actor
+    def completed(self, queue: Queue, message: StoredMessage) -> None:
+        host, path, message_id = self.network.actor, queue.path, str(message.message_id)
+        if path in self.processed:
+            self._consumed(queue, message)
         if path not in self.backlogs:
             return
         self.history.note(self.now, host, "completed", message_id, path)
@@ -459,6 +471,25 @@ class World:
                 self.when_lost(SECONDARY, partial(setattr, hop, "until", None))
                 return
         self.history.wrong(f"G-20: {host} completed {message_id}, which no destination has from it")
+
+    def _consumed(self, queue: Queue, message: StoredMessage) -> None:
+        """A processor completed it: its handler has returned, or it is a copy of a message that had one."""
+        host, path, side = self.network.actor, queue.path, self._side_of(queue)
+        name = str(message.message_id)
+        self.history.note(self.now, host, "completed", name, f"{path} of {side}")
+        handled = self.history.last_handled(host, path, name)
+        if handled is not None:
+            handled.is_completed = True
+            self.when_lost(side, partial(setattr, handled, "is_completed", False))
+        elif self.is_duplicate(host, path, name):
+            self.history.reached["duplicate completed without its handler"] += 1
+        else:
+            self.history.wrong(f"C-11: {host} completed {name} in {path}, and no handler of it returned")
+        self.taken(side, path, message)
+        if self.is_ack_lost(side):
+            self.disturb(host, 0.0)
+            self.loop.call_soon(self._cut, self.network.pipes(host, side))
+            self.history.reached["processor's ack lost"] += 1
 
     def set_aside(self, path: str, message_id: str, reason: str) -> None:
         if path in self.backlogs:
@@ -484,7 +515,7 @@ class World:
         """A consumer has it."""
         name = str(message.message_id)
         self.history.note(self.now, "consumer", "delivered", name, path)
-        if message.session_id is not None:
+        if message.session_id is not None and path not in self.processed:  # there, handlers note the order
             self.sessions.setdefault(message.session_id, []).append(name)
         (self.history.audited if path == AUDIT else self.history.delivered)[name] += 1
         if path == AUDIT:
