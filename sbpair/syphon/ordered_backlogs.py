@@ -164,6 +164,8 @@ class OrderedBacklog:
         place = object()
         await self._places.take(place)
         try:
+            if self._is_stopping:  # since it began to wait for a place
+                return
             self._accepting = asyncio.ensure_future(self._accept(place))
             await asyncio.wait([self._accepting])
             if self._accepting.cancelled():
