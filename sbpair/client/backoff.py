@@ -16,7 +16,7 @@ class Backoff:
     failures: int = 0
 
     def failed(self) -> float:
-        """Note a failure; return the seconds to wait: half to all of ``first * 2**n``, at most ``most``."""
+        """Record a failure; return the seconds to wait: half to all of ``first * 2**n``, at most ``most``."""
         span = min(self.most, self.first * 2.0 ** min(self.failures, 32))
         self.failures += 1
         return span * (0.5 + self.jitter() / 2)

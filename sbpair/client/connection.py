@@ -185,10 +185,10 @@ class NamespaceConnection(asyncio.Protocol):
         session_id: str | None = None,
         timeout: float = 60.0,
     ) -> SessionReceiver:
-        """As :meth:`open_receiver`, for one session of an entity that requires sessions.
+        """Like :meth:`open_receiver`, for one session of an entity that requires sessions.
 
         ``session_id`` None takes the next available session and waits ``timeout`` seconds for one (from 0 to 49 days).
-        Raises SessionUnavailable when there is none in time, or when another receiver holds the one asked for.
+        Raises SessionUnavailable when none is free in time, or when another receiver holds the requested one.
         """
         await self.authorize(path)
         link = self.attach_receiver(
@@ -391,7 +391,7 @@ class NamespaceConnection(asyncio.Protocol):
             self._arm()
 
     def _arm(self) -> None:
-        """Wake the engine in time; sooner than planned when the peer has just said how silent we may be."""
+        """Wake the engine in time; sooner than planned when the peer has just announced its idle time-out."""
         when = self._engine.next_timer()
         if when is None or self.closed.done() or (self._timer is not None and self._timer.when() <= when):
             return

@@ -1,4 +1,4 @@
-"""Settling over ``$management``, by lock token: for a message whose link is gone, but not its lock."""
+"""Settling over ``$management``, by lock token, for a message whose lock outlived its link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ async def settle_by_token(node: RequestNode, tag: bytes, state: DeliveryState) -
     """Settle the message whose delivery tag is ``tag``; return why the broker refuses, or None.
 
     ``node`` is the ``$management`` node of the entity. Raises ConnectionLost or LinkRefused when it does not answer,
-    and ValueError for a tag that is no lock token or a state that cannot be asked for, such as released.
+    and ValueError for a tag that is not a lock token or a state that ``$management`` does not support
+    (released).
     """
     body: dict[object, object] = {
         "lock-tokens": Array(UUID_CODE, (UUID(bytes_le=tag),)),
@@ -44,7 +45,7 @@ def _disposition(state: DeliveryState) -> dict[object, object]:
                 **_changes(info),
             }
         case _:
-            raise ValueError(f"{type(state).__name__} cannot be asked for over $management")
+            raise ValueError(f"{type(state).__name__} is not supported over $management")
 
 
 def _changes(properties: dict[object, object] | None) -> dict[object, object]:

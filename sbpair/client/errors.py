@@ -31,7 +31,7 @@ class LinkRefused(ClientError):
 
 
 class SessionUnavailable(LinkRefused):
-    """No session was available in time, or another receiver holds the one that was asked for.
+    """No session was available in time, or another receiver holds the requested one.
 
     The condition is ``com.microsoft:timeout`` or ``com.microsoft:session-cannot-be-locked``.
     """
@@ -46,7 +46,7 @@ class RolledBack(ClientError):
 
 
 class SyphonFaulted(ClientError):
-    """The namespace cannot be used, and waiting will not help: a credential, a certificate or an address is wrong."""
+    """The namespace cannot be used until a credential, a certificate or an address is corrected; do not retry."""
 
 
 def said(condition: Condition | None) -> str:

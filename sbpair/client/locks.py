@@ -26,7 +26,7 @@ class LockClock:
     """Measures the locks of one entity against the local clock. Pure.
 
     A delivery carries the end of its lock by the broker's clock. How far that end is ahead of the local clock is its
-    *lead*: the lock span plus the difference of the clocks, which need not be told apart. A new lock has the greatest
+    *lead*: the lock span plus the difference of the clocks, which need not be separated. A new lock has the greatest
     lead; one with a smaller lead is older by the difference.
 
         local clock    |---------- lead of a new lock ----------|
@@ -67,12 +67,12 @@ class LockClock:
         return self.span - age if age <= self.span * TRUSTED_PART else 0.0
 
     def renewed(self, ends: float, now: float) -> float:
-        """Note a lock renewed ``now``; return its seconds."""
+        """Record a lock renewed ``now``; return the seconds it lasts."""
         self._learn(ends - now)
         return self.span
 
     def forget(self) -> None:
-        """Discard what was measured, after a renewal that was neither granted nor denied."""
+        """Discard the measurement, after a renewal that was neither granted nor denied."""
         self._lead, self.span = None, DEFAULT_LOCK
 
     def _learn(self, lead: float) -> None:

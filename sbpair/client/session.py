@@ -1,4 +1,4 @@
-"""Session receivers: a receiver of the one session that it holds, and the requests about that session.
+"""Session receivers: a link that holds one session, and the requests about that session.
 
     attach, filter com.microsoft:session-filter = an id, or null for the next available
     answer: the id that was granted, and until when the session is locked

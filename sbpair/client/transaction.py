@@ -76,7 +76,7 @@ class TransactionController:
             raise _refused("the transaction was rolled back", outcome)
 
     async def roll_back(self, txn_id: bytes) -> None:
-        """End a transaction without applying anything; never raises, since a lost one is rolled back too."""
+        """End a transaction without applying anything. Never raises: the peer rolls back a lost one too."""
         try:
             await self._ask(Discharge(txn_id, True))
         except ClientError:

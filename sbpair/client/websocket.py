@@ -76,9 +76,9 @@ async def _upgrade(
     except aiohttp.ClientConnectorCertificateError as error:
         raise error.certificate_error from error
     except (aiohttp.ClientHttpProxyError, aiohttp.WSServerHandshakeError) as error:
-        who = "the proxy" if isinstance(error, aiohttp.ClientHttpProxyError) else namespace.netloc
+        peer = "the proxy" if isinstance(error, aiohttp.ClientHttpProxyError) else namespace.netloc
         kind = SyphonFaulted if 400 <= error.status < 500 and error.status != 408 else ConnectionLost
-        raise kind(f"{who} answers the WebSocket with status {error.status}") from error
+        raise kind(f"{peer} answers the WebSocket with status {error.status}") from error
     except aiohttp.ClientError as error:
         raise ConnectionLost(
             f"{namespace.netloc} cannot be reached: {error or type(error).__name__}"

@@ -3,8 +3,8 @@
     processor = client.get_queue_processor("orders", handler, options=ProcessorOptions(max_concurrent_calls=32))
     await processor.run()          # until processor.request_stop(), or: async with processor: ...
 
-A handler gets a :class:`ReceivedMessage`. It returns: the message is completed. It raises :class:`DeadLetter`,
-:class:`Defer` or :class:`Abandon` to choose another outcome; any other error abandons the message.
+A handler receives a :class:`ReceivedMessage`, which is completed when the handler returns. To choose another outcome,
+raise :class:`DeadLetter`, :class:`Defer` or :class:`Abandon`; any other error abandons the message.
 ``processor.on_event(callback)`` reports :mod:`sbpair.processor.events`, and ``processor.counters`` has totals.
 """
 

@@ -30,8 +30,8 @@ from .tracing import spans
 class PairedServiceBusProcessor(BaseProcessor):
     """Calls a coroutine for each message of an entity, on both namespaces, made by a paired client.
 
-    The coroutine returns: the message is completed. It raises DeadLetter, Defer or Abandon for another outcome; any
-    other error abandons the message. When the lock of a message is lost its coroutine is cancelled.
+    A message is completed when its coroutine returns. To choose another outcome, raise DeadLetter, Defer or Abandon;
+    any other error abandons the message. When the lock of a message is lost, its coroutine is cancelled.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PairedServiceBusProcessor(BaseProcessor):
             await self._is_stopping.wait()
 
     async def stop(self) -> None:
-        """Receive no more, let handlers finish within ``stop_timeout``, and give back the rest."""
+        """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest."""
         self.request_stop()
         if self._core is None:
             return
@@ -61,7 +61,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         await asyncio.shield(self._stopping)
 
     def request_stop(self) -> None:
-        """Let :meth:`run` stop; for signal handlers. Returns at once."""
+        """Ask :meth:`run` to stop and return at once; for signal handlers."""
         self._is_stopping.set()
 
     async def _stop(self, core: Processor) -> None:

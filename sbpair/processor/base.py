@@ -21,7 +21,7 @@ from .status import ProcessorCounters
 
 
 class BaseProcessor:
-    """The part of a processor that does not wait."""
+    """Shared part of both processors: everything that does not wait."""
 
     def __init__(self, path: str, addresses: Mapping[Role, SideAddress], options: ProcessorOptions) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class BaseProcessor:
 
     @property
     def counters(self) -> ProcessorCounters:
-        """What was done so far; a copy."""
+        """A copy of the counters."""
         return self._counters.snapshot()
 
     def on_event(self, callback: Callable[[ProcessorEvent], object]) -> Callable[[], None]:
@@ -48,14 +48,14 @@ class BaseProcessor:
         return f"<{type(self).__name__} {self.path}, {state}>"
 
     def _delivery(self, message: ReceivedMessage) -> Delivery:
-        """The delivery of a message in hand. Raises MessageLockLostError when it is not in hand any more."""
+        """The delivery of an unsettled message. Raises MessageLockLostError when it is settled or its lock is lost."""
         found = None if self._core is None else self._core.find(message)
         if found is None:
             raise MessageLockLostError(message="The message is settled, or its lock is lost.")
         return found
 
     def _session(self, message: ReceivedMessage) -> SessionLink:
-        """The session of a message. Raises SessionLockLostError when it is not held any more."""
+        """The session of a message. Raises SessionLockLostError when it is no longer held."""
         if self._core is None:
             raise SessionLockLostError(message="The processor is stopped, and holds no session.")
         return self._core.session_of(message)

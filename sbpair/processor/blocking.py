@@ -35,9 +35,9 @@ T = TypeVar("T")
 class PairedServiceBusProcessor(BaseProcessor):
     """Calls a function for each message of an entity, on both namespaces, made by a paired client.
 
-    The function runs in one of ``max_concurrent_calls`` threads. It returns: the message is completed. It raises
-    DeadLetter, Defer or Abandon for another outcome; any other error abandons the message. When the lock of a message
-    is lost, its ``auto_renew_error`` is set.
+    The function runs in one of ``max_concurrent_calls`` threads. A message is completed when its function returns. To
+    choose another outcome, raise DeadLetter, Defer or Abandon; any other error abandons the message. When the lock of a
+    message is lost, its ``auto_renew_error`` is set.
     """
 
     def __init__(
@@ -60,9 +60,10 @@ class PairedServiceBusProcessor(BaseProcessor):
             self._stop_requests.get()
 
     def stop(self) -> None:
-        """Receive no more, let handlers finish within ``stop_timeout``, and give back the rest.
+        """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest.
 
-        Not for signal handlers, and not for message handlers, which it would wait for: see :meth:`request_stop`.
+        Must not be called from a signal handler, or from a message handler, which it would wait for: use
+        :meth:`request_stop` there.
         """
         with self._lock:
             thread, loop, core = self._thread, self._loop, self._core
@@ -77,7 +78,7 @@ class PairedServiceBusProcessor(BaseProcessor):
             self._loop = self._core = None
 
     def request_stop(self) -> None:
-        """Let :meth:`run` stop; for signal handlers and message handlers. Returns at once."""
+        """Ask :meth:`run` to stop and return at once; for signal handlers and message handlers."""
         self._stop_requests.put(None)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What the links of one processor share."""
+"""State shared by the links of one processor."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ class Context:
     max_lock_renewal: float
     session_idle_timeout: float
     reports_messages: Callable[[], bool]
-    """Whether an audit wants to know of each message."""
+    """Whether to emit MessagesReceived for each message, for an audit."""
     changed: Callable[[], None]
     """Called when there may be room for more messages, or something to wait for."""

@@ -40,21 +40,21 @@ class ProcessorWindow:
         return int(min(MAX_WAITING, in_time, MAX_BYTES / max(self._size, 1.0)))
 
     def handled(self, took: float, size: int) -> None:
-        """Note a handler that took ``took`` seconds for a message of ``size`` bytes."""
+        """Record that a handler took ``took`` seconds for a message of ``size`` bytes."""
         mean = self._call_time
         self._call_time = took if mean is None else mean + (took - mean) * MEMORY
         self._size = size if size > self._size else self._size + (size - self._size) * MEMORY
 
     def running_for(self, seconds: float) -> None:
-        """Note that all handlers have been running for ``seconds``, without any that ended: calls take that long."""
+        """Record that all handlers have been running for ``seconds``: a call takes at least that long."""
         if self._call_time is not None and seconds > self._call_time:
             self._call_time = seconds
 
     def grant(self, credit: int, in_hand: int, settling: int) -> int | None:
-        """Return the credit to set on a link that has ``credit``, or None when that suffices.
+        """Return the credit to set on a link that has ``credit``, or None to leave it.
 
-        Topped up by halves: one flow for many messages. Each link may use all the room, so what arrives can exceed it
-        by the credit of the others; without room, credit is taken back.
+        Credit is topped up by halves: one flow for many messages. Each link may use all the room, so arrivals can
+        exceed it by the credit of the others; without room, credit is withdrawn.
         """
         room = max(0, min(self.limit - in_hand, MAX_SETTLING - settling))
         if room == 0:

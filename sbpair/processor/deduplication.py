@@ -8,7 +8,7 @@ MAX_IDS = 200_000  # remembered at most; the oldest are forgotten first
 
 
 class Sighting(Enum):
-    """What is known of the id of a message that arrives."""
+    """Whether the id of an arriving message was seen before."""
 
     NEW = "new"
     RUNNING = "running"
@@ -28,7 +28,7 @@ class Deduplication:
         return len(self._handled)
 
     def begin(self, message_id: str, now: float) -> Sighting:
-        """Note that a message arrived; a NEW one counts as running until :meth:`end`."""
+        """Record an arriving message; a NEW one counts as running until :meth:`end`."""
         self._forget(now)
         if message_id in self._handled:
             return Sighting.HANDLED
@@ -38,7 +38,7 @@ class Deduplication:
         return Sighting.NEW
 
     def end(self, message_id: str, now: float, *, is_handled: bool) -> None:
-        """Note that a message is no longer running: handled, or to be handled again."""
+        """Record that a message is no longer running: it was handled, or will be handled again."""
         self._running.discard(message_id)
         if is_handled:
             self._handled.pop(message_id, None)

@@ -15,7 +15,7 @@ from .settlement import Answer, Verb
 
 
 class DeliveryPhase(Enum):
-    """Where a delivery stands."""
+    """The phase of a delivery."""
 
     WAITING = "waiting"  # for a handler
     RUNNING = "running"  # its handler runs, or returned without settling it (autosettle=False)
@@ -24,7 +24,7 @@ class DeliveryPhase(Enum):
 
 
 class SettlingLink(Protocol):
-    """The link of a delivery, by which it is settled."""
+    """The link that settles a delivery."""
 
     def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
         """Settle a delivery that is waiting or running; without effect on any other."""
@@ -33,7 +33,7 @@ class SettlingLink(Protocol):
         """Release a delivery that is waiting or running; without effect on any other."""
 
     def returned(self, delivery: Delivery) -> None:
-        """Note that the handler of a delivery has ended, after its message was settled with the outcome."""
+        """Record that the handler of a delivery has ended, after its message was settled with the outcome."""
 
 
 class Delivery:
@@ -73,7 +73,7 @@ class Delivery:
     ) -> None:
         self.link = link
         self.receiver = receiver
-        """The receiver it came over, whose delivery ids are its own."""
+        """The receiver it arrived on; delivery ids are per receiver."""
         self.delivery_id = delivery_id
         self.tag = tag
         self.message = message
@@ -86,7 +86,7 @@ class Delivery:
         self.is_returned = False
         """Whether the handler has ended."""
         self.is_handled = False
-        """Whether the message has had its effect: its handler returned, or settled it by hand as done."""
+        """Whether the message was processed: its handler returned, or completed or dead-lettered it by hand."""
         self.is_reported = False
         """Whether it was reported as received."""
         self.name: str | None = None
@@ -97,7 +97,7 @@ class Delivery:
         self.state: DeliveryState = ACCEPTED
         self.settled_at = 0.0
         self.answered: asyncio.Future[Answer | None] | None = None
-        """Gets the broker's answer to a settlement by hand; None when the link was lost before it."""
+        """Resolves with the broker's answer to a settlement by hand; None when the link was lost first."""
 
     @property
     def is_open(self) -> bool:
@@ -105,21 +105,21 @@ class Delivery:
         return self.phase is DeliveryPhase.WAITING or self.phase is DeliveryPhase.RUNNING
 
     async def settled_by_hand(self, verb: Verb, state: DeliveryState) -> Answer | None:
-        """Settle it, and wait for the broker's answer; None when the link ended before it."""
+        """Settle it and wait for the broker's answer; None when the link ended first."""
         self.answered = asyncio.get_running_loop().create_future()
         self.is_handled = verb in (Verb.COMPLETE, Verb.DEAD_LETTER)
         self.link.settle(self, verb, state)
         return await self.answered
 
     def end(self, answer: Answer | None) -> None:
-        """Note the broker's answer to its settlement; None when there was none."""
+        """Record the broker's answer to its settlement; None when the link ended without one."""
         self.phase = DeliveryPhase.GONE
         if self.answered is not None and not self.answered.done():
             self.answered.set_result(answer)
 
 
 def message_id_of(message: ReceivedMessage) -> str:
-    """The id of a message as text; "" if it has none, or none that can be read."""
+    """The id of a message as text; "" if it is missing or unreadable."""
     try:
         found = message.message_id
     except (DecodeError, IndexError):

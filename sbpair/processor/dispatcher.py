@@ -1,7 +1,7 @@
 """The dispatcher: which message a handler gets next, and what becomes of it when the handler ends.
 
     arrives --> WAITING --> RUNNING --> SETTLING --> GONE
-       |           |           '-- its lock is lost: the handler is cancelled, or told --> GONE
+       |           |           '-- its lock is lost: the handler is cancelled or notified --> GONE
        |           '-- half of its lock has passed: given back --> GONE
        '-- its id was handled before: completed without a handler --> SETTLING
 
@@ -25,13 +25,13 @@ Invoke = Callable[[Delivery], None]
 
 
 class Invoker(Protocol):
-    """Calls handlers: in tasks of the loop, or in threads."""
+    """Calls handlers, in tasks of the loop or in threads."""
 
     def start(self, delivery: Delivery, finished: Callable[[Delivery, BaseException | None], None]) -> None:
-        """Call the handler; ``finished`` is called in the loop with what it raised, or None."""
+        """Call the handler; ``finished`` is called in the loop with the error it raised, or None."""
 
     def cancel(self, delivery: Delivery, why: Exception) -> None:
-        """Tell a running handler that its message is no longer its own."""
+        """Notify a running handler that the lock of its message is lost."""
 
 
 class Dispatcher:
@@ -68,16 +68,16 @@ class Dispatcher:
         self._waiting: deque[Delivery] = deque()
         self._twins: dict[str, list[Delivery]] = {}  # wait for the outcome of a message with the same id
         self.is_idle = asyncio.Event()
-        """Set while no handler runs."""
+        """Set while no handler is running."""
         self.is_idle.set()
 
     @property
     def running(self) -> int:
-        """The number of handlers that run."""
+        """The number of running handlers."""
         return len(self._running)
 
     def is_running(self, delivery: Delivery) -> bool:
-        """Whether the handler of a message runs."""
+        """Whether the handler of a message is running."""
         return delivery in self._running
 
     def take(self, delivery: Delivery) -> None:
@@ -91,7 +91,7 @@ class Dispatcher:
             self._waiting.append(delivery)
 
     def _is_first(self, delivery: Delivery, memory: Deduplication) -> bool:
-        """Whether a handler should see the message; a duplicate is completed, or waits for its twin (C-15)."""
+        """Whether to call a handler; a duplicate is completed, or waits for the outcome of the first copy (C-15)."""
         name = message_id_of(delivery.message)
         if not name:
             return True
@@ -114,7 +114,7 @@ class Dispatcher:
         self._invoker.start(delivery, self._finished)
 
     def _finished(self, delivery: Delivery, error: BaseException | None) -> None:
-        """A handler has ended: settle its message, and start the next."""
+        """Settle the message of a handler that has ended, and start the next."""
         took = delivery.seconds
         del self._running[delivery]
         delivery.is_returned = True
@@ -145,13 +145,13 @@ class Dispatcher:
                 self._start(delivery)
 
     def left(self, delivery: Delivery) -> None:
-        """Note that a message is no longer in hand: it is being settled, or gone."""
+        """Record that a message is no longer in hand: it is being settled, or is gone."""
         self.in_hand -= 1
         if delivery.name is not None and delivery not in self._running:
             self._conclude(delivery)
 
     def _conclude(self, delivery: Delivery) -> None:
-        """Remember the id of a handled message, and let its twins follow."""
+        """Remember the id of a handled message, and release its duplicates that wait."""
         name, delivery.name = delivery.name, None
         if name is None or self._memory is None:
             return
@@ -162,19 +162,19 @@ class Dispatcher:
                 self.take(twin)
 
     def withdraw(self, delivery: Delivery, why: Exception) -> None:
-        """Tell the handler of a message, if one runs, that its lock is lost."""
+        """Notify the handler of a message, if it is running, that the lock is lost."""
         if delivery in self._running:
             self._invoker.cancel(delivery, why)
 
     def handle_timer(self, now: float) -> None:
-        """Give back what has waited too long, and measure handlers that are slower than those before."""
+        """Give back messages that have waited too long, and account for handlers slower than the mean."""
         self.give_back_waiting(now)
         if len(self._running) == self._calls:
             latest = next(reversed(self._running))
             self.window.running_for(now - (latest.started or now))
 
     def give_back_waiting(self, now: float | None = None) -> None:
-        """Give back the messages that wait; with ``now``, only those that have waited for half of a lock (C-12)."""
+        """Give back waiting messages; with ``now``, only those that have waited for half of a lock (C-12)."""
         oldest = None if now is None else now - self.window.lock_span * PATIENT_PART
         waiting, kept = self._waiting, deque[Delivery]()
         for delivery in waiting:
@@ -190,7 +190,7 @@ class Dispatcher:
                 twin.link.give_back(twin)
 
     def cancel_running(self, why: Exception) -> None:
-        """Tell all running handlers to end, and give their messages back."""
+        """Interrupt all running handlers, and give their messages back."""
         for delivery in list(self._running):
             self._invoker.cancel(delivery, why)
             delivery.link.give_back(delivery)

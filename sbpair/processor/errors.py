@@ -6,7 +6,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 
 class SettlementUnknownError(ServiceBusError):
-    """The link was lost before the settlement was confirmed: it is done, or the message is delivered again."""
+    """The link was lost before the settlement was confirmed: it took effect, or the message is delivered again."""
 
     def __init__(self, verb: str) -> None:
         super().__init__(

@@ -29,12 +29,12 @@ class ReceivingLost(ProcessorEvent):
 
 @dataclass(frozen=True, slots=True)
 class EntityMissing(ProcessorEvent):
-    """The entity does not exist on this side; emitted once, and looked for at intervals."""
+    """The entity does not exist on this side; emitted once, while the processor checks for it at intervals."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesReceived(ProcessorEvent):
-    """Messages that were handled to the end: completed, or dead-lettered by their handler.
+    """Messages whose handling finished: about to be completed, or dead-lettered by their handler.
 
     Emitted before they are settled, for an audit. The tuples run in parallel; "" and 0 stand for missing values.
     """
@@ -46,7 +46,7 @@ class MessagesReceived(ProcessorEvent):
 
 @dataclass(frozen=True, slots=True)
 class HandlerFailed(ProcessorEvent):
-    """A handler raised an error that names no outcome: its message is abandoned."""
+    """A handler raised an error other than DeadLetter, Defer and Abandon: its message is abandoned."""
 
     message_id: str
     error: str
@@ -56,7 +56,7 @@ class HandlerFailed(ProcessorEvent):
 class LockLost(ProcessorEvent):
     """The lock of a message ended before it was settled: it is delivered again.
 
-    ``handled``: the handler had returned.
+    ``handled`` is true if the handler had returned.
     """
 
     message_id: str
@@ -65,14 +65,14 @@ class LockLost(ProcessorEvent):
 
 @dataclass(frozen=True, slots=True)
 class SettlementUnknown(ProcessorEvent):
-    """Settlements were sent, and the link was lost before their confirmation: done, or to be delivered again."""
+    """The link was lost before settlements were confirmed: they took effect, or the messages are delivered again."""
 
     message_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SettlementRefused(ProcessorEvent):
-    """The broker refused a settlement for another reason than a lost lock: the message stays locked until its end."""
+    """The broker refused a settlement although the lock holds: the message stays locked until the lock expires."""
 
     message_id: str
     verb: str
@@ -81,7 +81,7 @@ class SettlementRefused(ProcessorEvent):
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesCompleted(ProcessorEvent):
-    """Messages were completed without their handler: it had handled their ids before."""
+    """Messages were completed without calling their handler: messages with the same ids were handled before."""
 
     message_ids: tuple[str, ...]
 

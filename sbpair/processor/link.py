@@ -1,4 +1,4 @@
-"""A link of a processor: arrivals, settlements, credit, and the end. Locks are those of the classes that follow it."""
+"""A link of a processor: arrivals, settlements, credit and closing. Subclasses renew the locks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class EntityLink(ABC):
         self._settlements = Settlements(receiver, self._report)
 
     def _detached(self) -> None:
-        """Forget the link; what it did not confirm is passed to :meth:`_stray`."""
+        """Drop the link; settlements that it did not confirm are passed to :meth:`_stray`."""
         settlements = self._settlements
         self._connection = self._receiver = self._settlements = None
         if settlements is not None:
@@ -61,7 +61,7 @@ class EntityLink(ABC):
 
     @property
     def unsettled(self) -> int:
-        """The number of messages in hand, and of settlements without their confirmation."""
+        """The number of messages in hand plus that of unconfirmed settlements."""
         return len(self._open) + (len(self._settlements) if self._settlements else 0)
 
     # Arrivals
@@ -84,11 +84,11 @@ class EntityLink(ABC):
 
     @abstractmethod
     def _arrived(self, payload: bytes, now: float) -> float:
-        """Note a message; return the seconds left of its lock, 0 to give it back."""
+        """Record an arriving message; return the seconds left of its lock, 0 to give it back."""
 
     @abstractmethod
     def _admit(self, delivery: Delivery) -> None:
-        """Hand a message to the dispatcher, now or later."""
+        """Pass a message to the dispatcher, now or later."""
 
     @abstractmethod
     def _stray(self, delivery: Delivery, was_sent: bool) -> None:
@@ -100,7 +100,7 @@ class EntityLink(ABC):
 
     @abstractmethod
     def handle_timer(self, now: float) -> None:
-        """Renew locks, notice lost ones, and watch over the link, as due."""
+        """Renew locks, detect lost ones, and check the link, as due."""
 
     # Settling
 
@@ -130,7 +130,7 @@ class EntityLink(ABC):
             self._context.dispatcher.left(delivery)
 
     def returned(self, delivery: Delivery) -> None:  # noqa: B027 - most links need not know
-        """Note that the handler of a delivery has ended."""
+        """Record that the handler of a delivery has ended."""
 
     def find(self, tag: bytes) -> Delivery | None:
         """The delivery with this tag, while it can be settled."""
@@ -152,7 +152,7 @@ class EntityLink(ABC):
             self._settlements.on_disposition(event)
 
     def _report_received(self, deliveries: list[Delivery]) -> None:
-        """Report as received what was handled, each delivery once."""
+        """Report handled deliveries as received, each once."""
         context = self._context
         if not context.reports_messages():
             return
@@ -209,7 +209,7 @@ class EntityLink(ABC):
         self._context.emit(events.SettlementUnknown(time.time(), self._context.path, self.side.value, ids))
 
     def _lose(self, delivery: Delivery, error: Exception) -> None:
-        """Give up a message whose lock is lost: its handler is told, and it is delivered again."""
+        """Give up a message whose lock is lost: notify its handler; the broker delivers it again."""
         if not self._leave(delivery):
             return
         delivery.end(Answer.LOCK_LOST)
@@ -222,7 +222,7 @@ class EntityLink(ABC):
     # Credit
 
     def top_up(self) -> None:
-        """Grant credit for the room there is; called after every change."""
+        """Grant credit for the available room; called after every change."""
         self._grant(self._context.dispatcher.window, self._context.dispatcher.in_hand)
 
     def _grant(self, window: ProcessorWindow, in_hand: int) -> None:
@@ -245,7 +245,7 @@ class EntityLink(ABC):
     # The end
 
     async def stop_receiving(self) -> None:
-        """Take the credit back; messages already on their way are given back."""
+        """Withdraw the credit; messages already on their way are given back."""
         self.is_stopping = True
         receiver = self._receiver
         if receiver is not None and receiver.is_open:
@@ -257,7 +257,7 @@ class EntityLink(ABC):
                 logger.info("%s on the %s did not drain its link", receiver.path, self.side)
 
     async def close(self) -> None:
-        """Give back what is in hand, wait for the last confirmations, and detach."""
+        """Give back the messages in hand, wait for the last confirmations, and detach."""
         for delivery in list(self._open.values()):
             self.give_back(delivery)
         receiver, settlements = self._receiver, self._settlements

@@ -47,7 +47,7 @@ _PROPERTIES = b"\x00\x53\x73"
 
 
 class ReceivedMessage:  # C-11
-    """A message in the hands of a handler. Reading a value raises DecodeError if the message is not valid AMQP."""
+    """A message passed to a handler. Reading a value raises DecodeError if the message is not valid AMQP."""
 
     __slots__ = ("__dict__", "_is_settled", "_locked_until", "_tag", "auto_renew_error", "payload", "side")
 
@@ -90,7 +90,7 @@ class ReceivedMessage:  # C-11
         self._locked_until = until
 
     def settled(self) -> None:
-        """Record that the message is settled: it has no lock any more."""
+        """Record that the message is settled and no longer locked."""
         self._is_settled = True
 
     # Sections, each decoded once.

@@ -17,8 +17,8 @@ class ProcessorOptions:
     """Maximum handlers at a time, over both namespaces; 1 to 5000."""
 
     max_concurrent_sessions: int | None = None
-    """For an entity with sessions: how many are held at a time on each side, 1 to 1000; at most as many handlers run,
-    one in each session, and ``max_concurrent_calls`` has no effect (C-16)."""
+    """Maximum sessions held at a time on each side, for an entity with sessions; 1 to 1000. One handler runs in each,
+    and ``max_concurrent_calls`` has no effect (C-16)."""
 
     session_idle_timeout: timedelta = timedelta(seconds=10)
     """How long a session is held without a message; 0.1 s to 1 h."""

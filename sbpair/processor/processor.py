@@ -76,7 +76,7 @@ class Events:
 
 
 class Processor:
-    """Receives from one entity on the sides that the options name, until :meth:`stop`. Used once, in one loop."""
+    """Receives from one entity, on the sides named in the options, until :meth:`stop`. Used once, in one loop."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Processor:
         await self.abort()
 
     async def abort(self) -> None:
-        """Drop the connections at once: nothing more is settled."""
+        """Drop the connections at once, without settling anything more."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -161,7 +161,7 @@ class Processor:
         return None if token is None or link is None else link.find(token.bytes_le)
 
     def session_of(self, message: ReceivedMessage) -> SessionLink:
-        """The session of a message. Raises SessionLockLostError when it is not held any more."""
+        """The session of a message. Raises SessionLockLostError when it is no longer held."""
         sessions = self.links.get(message.side)
         found = sessions.session(message.session_id or "") if isinstance(sessions, Sessions) else None
         if found is None:
@@ -195,7 +195,7 @@ class Processor:
         self._arm()
 
     def _arm(self) -> None:
-        """Check within a TICK while anything is unsettled, and else when the watchdogs are due."""
+        """Check within a TICK while anything is unsettled, otherwise when the watchdogs are due."""
         soon, timer = self._loop.time() + TICK, self._timer
         if timer is not None and timer.when() <= soon:
             return

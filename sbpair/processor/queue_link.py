@@ -80,7 +80,7 @@ class QueueLink(EntityLink):
 
     @property
     def unsettled(self) -> int:
-        """The number of messages in hand, and of settlements without their confirmation."""
+        """The number of messages in hand plus that of unconfirmed settlements."""
         return super().unsettled + len(self._strays)
 
     # Arrivals
@@ -119,7 +119,7 @@ class QueueLink(EntityLink):
             self._answered(stray.delivery, answer_to(ACCEPTED, Rejected(refusal)), said(refusal))
 
     def _strays_unknown(self, strays: list[Stray]) -> None:
-        """Report settlements without an answer; those that were never sent were lost with their lock."""
+        """Report unanswered settlements as unknown, and those never sent as lost locks."""
         for stray in strays:
             stray.delivery.end(None if stray.was_sent else Answer.LOCK_LOST)
             if not stray.was_sent:
@@ -135,7 +135,7 @@ class QueueLink(EntityLink):
         return None if self._receiver is None else self._watchdog.next_check()
 
     def handle_timer(self, now: float) -> None:
-        """Renew locks, notice lost ones, and watch over the link, as due."""
+        """Renew locks, detect lost ones, and check the link, as due."""
         self._lose_expired(now)
         self._strays.give_up(now)
         receiver = self._receiver
@@ -147,7 +147,7 @@ class QueueLink(EntityLink):
             self._watch(receiver, now)
 
     def _locked(self) -> Iterator[Delivery]:
-        """The deliveries whose locks are renewed: those of handlers, and those to be settled by hand."""
+        """The deliveries whose locks are renewed: those being handled, and those to be settled by hand."""
         return (each for each in self._open.values() if each.phase is DeliveryPhase.RUNNING)
 
     def _lose_expired(self, now: float) -> None:
@@ -169,7 +169,7 @@ class QueueLink(EntityLink):
             self._renewing = asyncio.ensure_future(self._renew(self._connection, due))
 
     async def _renew(self, connection: NamespaceConnection, due: list[Delivery]) -> None:
-        """Renew some locks. A renewal that fails is tried again while the locks last."""
+        """Renew some locks. A failed renewal is retried while the locks last."""
         for first in range(0, len(due), LOCKS_AT_ONCE):
             some = due[first : first + LOCKS_AT_ONCE]
             try:
@@ -228,13 +228,13 @@ class QueueLink(EntityLink):
     # The end
 
     async def close(self) -> None:
-        """Give back what is in hand, wait for the last confirmations, and detach."""
+        """Give back the messages in hand, wait for the last confirmations, and detach."""
         await self._strays.close(CONFIRM_WITHIN)
         await super().close()
         self._strays.give_up()
 
     def _forget(self) -> None:
-        """Note that the link has ended. Locks outlive it: handlers go on, and what they settle are strays."""
+        """Handle the end of the link. Locks outlive it: handlers continue, and their settlements become strays."""
         self._strays.connection = None
         if self._asking is not None:
             self._asking.cancel()

@@ -1,7 +1,7 @@
 """Receiving one session: one handler at a time, in order; the session's lock, and its state (C-16).
 
 accepted --> messages, one after another --> none for session_idle_timeout --> released
-                |         '-- the lock is lost: the handler is cancelled, or told --> accepted again
+                |         '-- the lock is lost: the handler is cancelled or notified --> accepted again
                 '-- abandoned, given back: those behind it go back too, and come again behind it
 """
 
@@ -92,7 +92,7 @@ class SessionLink(EntityLink):
         return "" if self._session is None else self._session.session_id
 
     async def state(self) -> bytes | None:
-        """The state of the session. Raises ClientError, with the session's lock lost or its node unreachable."""
+        """The state of the session. Raises ClientError when its lock is lost or its node is unreachable."""
         if self._session is None:
             raise SessionLockLostError(message="The session is not held.")
         return await self._session.state(self._node)
@@ -116,7 +116,7 @@ class SessionLink(EntityLink):
             self._next()
 
     def _next(self) -> None:
-        """Hand over the next message, once the handler of the last has ended and settled it."""
+        """Dispatch the next message once the handler of the previous one has ended and the message is settled."""
         head, dispatcher = self._head, self._context.dispatcher
         if head is not None:
             if head.is_open or dispatcher.is_running(head):
@@ -149,7 +149,7 @@ class SessionLink(EntityLink):
         super().give_back(delivery)
 
     def _rewind(self) -> None:
-        """Give back what waits, so that it comes again behind the message that does."""
+        """Give back the waiting messages, so that they are delivered again after the abandoned one."""
         receiver = self._receiver
         if receiver is None or self._is_rewinding:
             return
@@ -207,7 +207,7 @@ class SessionLink(EntityLink):
         return head is None or now - head.arrived < self._context.max_lock_renewal
 
     async def _renew(self, session: SessionReceiver) -> None:
-        """Renew the lock. A renewal that fails is tried again while the lock lasts."""
+        """Renew the lock. A failed renewal is retried while the lock lasts."""
         try:
             ends = await session.renew(self._node)
         except ClientError:
@@ -217,7 +217,7 @@ class SessionLink(EntityLink):
     # The end
 
     def _stray(self, delivery: Delivery, was_sent: bool) -> None:
-        """The lock of a session ends with its link: what was sent is unknown, the rest is lost."""
+        """Handle the end of the link, and of the lock with it: sent settlements are unknown, the rest is lost."""
         delivery.end(None if was_sent else Answer.LOCK_LOST)
         if was_sent:
             self._tell_unknown([delivery])
@@ -225,7 +225,7 @@ class SessionLink(EntityLink):
             self._tell_lost(delivery)
 
     def _forget(self) -> None:
-        """Note that the session is no longer held: what is in hand comes again."""
+        """Record that the session is no longer held: messages in hand are delivered again."""
         self._session = None
         self._detached()
         waiting, self._waiting = self._waiting, deque()

@@ -1,7 +1,7 @@
-"""The sessions of one side: as many at a time as the options say, the next one as soon as one is empty (C-16).
+"""The sessions of one side: up to the number in the options, each replaced once it is empty (C-16).
 
-One request for the next available session waits at the broker, while there is room for one. A session that is held on
-the other side too waits until it is released there: a session has one handler at a time, whatever the side.
+While there is room, one request for the next available session waits at the broker. A session also held on the other
+side is not handled until it is released there: a session has one handler at a time, over both sides.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SideTurns:
         return self._locks.setdefault(session_id, asyncio.Lock())
 
     def forget(self, session_id: str) -> None:
-        """Drop the lock of a session that nobody holds or waits for."""
+        """Drop the lock of a session if it is free and no task waits for it."""
         lock = self._locks.get(session_id)
         if lock is not None and not lock.locked():
             del self._locks[session_id]
@@ -112,11 +112,11 @@ class Sessions:
             context.emit(events.SessionReleased(time.time(), context.path, self.side.value, session_id))
             context.changed()
 
-    # What the processor asks of a link
+    # The interface of a link
 
     @property
     def unsettled(self) -> int:
-        """The number of messages in hand, and of settlements without their confirmation."""
+        """The number of messages in hand plus that of unconfirmed settlements."""
         return sum(link.unsettled for link in self._links)
 
     def find(self, tag: bytes) -> Delivery | None:
@@ -142,14 +142,14 @@ class Sessions:
             link.handle_timer(now)
 
     async def stop_receiving(self) -> None:
-        """Accept no more sessions, and take the credit of the held ones back."""
+        """Accept no more sessions, and withdraw the credit of those held."""
         self.is_stopping = True
         if self._accepting is not None:
             self._accepting.cancel()
         await asyncio.gather(*(link.stop_receiving() for link in self._links))
 
     async def close(self) -> None:
-        """Give back what is in hand, wait for the last confirmations, and release the sessions."""
+        """Give back the messages in hand, wait for the last confirmations, and release the sessions."""
         await asyncio.gather(*(link.close() for link in self._links))
         for task in list(self._serving):
             task.cancel()

@@ -31,7 +31,7 @@ REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescrip
 
 
 class Verb(StrEnum):
-    """What settling does with a message."""
+    """The ways to settle a message."""
 
     COMPLETE = "complete"
     ABANDON = "abandon"
@@ -41,7 +41,7 @@ class Verb(StrEnum):
 
 
 class Settle(Exception):
-    """The base of the exceptions by which a handler chooses the outcome; ``properties`` are added to the message."""
+    """Base of the exceptions that a handler raises to choose an outcome; ``properties`` are added to the message."""
 
     verb = Verb.ABANDON
 
@@ -94,7 +94,7 @@ class DeadLetter(Settle):
 
 
 def outcome_of(error: BaseException | None) -> tuple[Verb, DeliveryState]:
-    """What becomes of a message whose handler returned, or raised ``error``."""
+    """The outcome of a message whose handler returned (``error`` None) or raised ``error``."""
     if error is None:
         return Verb.COMPLETE, ACCEPTED
     if isinstance(error, Settle):
@@ -105,7 +105,7 @@ def outcome_of(error: BaseException | None) -> tuple[Verb, DeliveryState]:
 
 
 class Answer(StrEnum):
-    """What the broker said to a settlement."""
+    """The broker's answer to a settlement."""
 
     CONFIRMED = "confirmed"
     LOCK_LOST = "lock lost"

@@ -21,7 +21,7 @@ from .settlement import Answer, Verb, answer_to
 
 @dataclass(frozen=True, slots=True)
 class SettlementCallbacks:
-    """Where the outcome of settlements goes."""
+    """Callbacks for the outcome of settlements."""
 
     before: Callable[[list[Delivery]], None]
     """Called with messages that are about to be completed or dead-lettered."""
@@ -90,7 +90,7 @@ class Settlements:
         self._report.answered(delivery, answer, "" if answer is Answer.CONFIRMED else said(error))
 
     def end(self) -> None:
-        """Report what is unconfirmed: the link has ended."""
+        """Report unconfirmed settlements: the link has ended."""
         sent, self._sent = list(self._sent.values()), {}
         due, self._due = self._due, []
         self._report.before(due)
@@ -102,11 +102,11 @@ class Settlements:
 
 
 def release(receiver: Receiver, delivery_ids: list[int]) -> None:
-    """Give deliveries back, unconfirmed: what is lost on the way comes again when its lock ends."""
+    """Release deliveries without confirmation: one that fails is delivered again when its lock ends."""
     for first, last in runs(delivery_ids):
         receiver.give_back(first, last, RELEASED)
 
 
 def received_of(deliveries: list[Delivery]) -> Iterator[Delivery]:
-    """Those that an audit counts as received: handled to the end."""
+    """The deliveries that an audit counts as received: completed or dead-lettered by their handlers."""
     return (each for each in deliveries if each.is_handled or each.verb is Verb.DEAD_LETTER)

@@ -46,7 +46,7 @@ class SideAddress:
 
 
 class Reception(Protocol):
-    """What receives on a side: a link to the entity, or its sessions."""
+    """Receives on one side: a link to the entity, or its sessions."""
 
     is_stopping: bool
 
@@ -55,7 +55,7 @@ class Reception(Protocol):
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the link ended by our own will, to be replaced at once."""
+        """Whether the link was closed deliberately, to be replaced at once."""
 
 
 class ProcessorSide:
@@ -90,7 +90,7 @@ class ProcessorSide:
             raise
 
     async def close(self) -> None:
-        """Close the connection in good order."""
+        """Close the connection with an AMQP close."""
         if self.connection is not None:
             await self.connection.close()
 
@@ -123,7 +123,7 @@ class ProcessorSide:
         return self.connection
 
     async def _received(self, connection: NamespaceConnection) -> Condition | None:
-        """Receive until the link ends, or the last token has, without which the peer would detach it."""
+        """Receive until the link ends or the last token expires, after which the peer would detach the link."""
         receiving = asyncio.ensure_future(self._reception.run(connection))
         try:
             either: tuple[asyncio.Future[Any], ...] = (receiving, connection.claims_ended)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(slots=True)
 class ProcessorCounters:
-    """What a processor has done since it was created. ``in_flight`` is a level, the others only grow."""
+    """The counters of a processor since it was created. ``in_flight`` is a level, the others only grow."""
 
     received: int = 0
     """Messages that arrived."""
     messages_handled: int = 0
     """Handlers that ended."""
     handlers_failed: int = 0
-    """Handlers that raised an error that names no outcome."""
+    """Handlers that raised an error other than DeadLetter, Defer and Abandon."""
     handler_seconds: float = 0.0
     """Time that handlers took, in seconds."""
     in_flight: int = 0

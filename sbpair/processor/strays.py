@@ -1,4 +1,4 @@
-"""Strays: messages whose link is gone, but not their lock. They are settled over ``$management`` (C-13).
+"""Strays: messages whose lock outlived their link. They are settled over ``$management`` (C-13).
 
     its handler ends after the link -----------------> settled by its lock token --confirmed, refused
     its settlement was sent, and not confirmed ------> settled again --confirmed
@@ -42,7 +42,8 @@ class Strays:
     """The strays of one side."""
 
     def __init__(self, path: str, ended: Ended, unknown: Callable[[list[Stray]], None]) -> None:
-        """``ended`` is called with the broker's answer, None if it confirms; ``unknown`` if there is none in time."""
+        """``ended`` is called with the reason for which the broker refused, None if it confirmed; ``unknown`` if no answer came in
+        time."""
         self._path = path
         self._ended = ended
         self._unknown = unknown
@@ -60,7 +61,7 @@ class Strays:
         self.settle()
 
     def settle(self) -> None:
-        """Settle what waits, if there is a connection."""
+        """Settle the waiting strays, if there is a connection."""
         if (
             self._waiting
             and self.connection is not None
@@ -88,7 +89,7 @@ class Strays:
             self._ended(stray, refusal)
 
     def give_up(self, now: float | None = None) -> None:
-        """Report those whose lock has ended as unknown; without ``now``, all."""
+        """Report strays whose lock has expired as unknown; without ``now``, all of them."""
         over = [each for each in self._waiting if now is None or each.delivery.lock_ends <= now]
         for stray in over:
             del self._waiting[stray]
@@ -96,7 +97,7 @@ class Strays:
             self._unknown(over)
 
     async def close(self, timeout: float) -> None:
-        """Settle what waits within ``timeout`` seconds, and report the rest as unknown."""
+        """Settle waiting strays within ``timeout`` seconds, and report the rest as unknown."""
         self.settle()
         if self._settling is not None and self.connection is not None:
             await asyncio.wait([self._settling], timeout=timeout)

@@ -27,7 +27,7 @@ class TaskInvoker:
     """Calls a coroutine function; a lost lock cancels its task."""
 
     def __init__(self, handler: AsyncHandler, span: Span | None = None) -> None:
-        """``span`` makes a span around each call."""
+        """``span`` opens a tracing span around each call."""
         self._handler = handler if span is None else traced(handler, span)
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
@@ -36,7 +36,7 @@ class TaskInvoker:
         self._begun_at_once = 1
 
     def start(self, delivery: Delivery, finished: Finished) -> None:
-        """Call the handler in a task; ``finished`` is called with what it raised, or None."""
+        """Call the handler in a task; ``finished`` is called with the error it raised, or None."""
         self._ready.append((delivery, finished))
         if not self._is_beginning:
             self._is_beginning, self._begun_at_once = True, 1

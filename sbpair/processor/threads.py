@@ -23,11 +23,11 @@ Finished = Callable[[Delivery, BaseException | None], None]
 class ThreadInvoker:
     """Calls a function in daemon threads, as many as handlers run at a time; a lost lock is noted on the message.
 
-    A running function cannot be interrupted: ``message.auto_renew_error`` tells it that its lock is lost.
+    A running function cannot be interrupted: it can read ``message.auto_renew_error``, set when the lock is lost.
     """
 
     def __init__(self, handler: Handler, span: Span | None = None) -> None:
-        """``span`` makes a span around each call."""
+        """``span`` opens a tracing span around each call."""
         self._handler = handler if span is None else traced(handler, span)
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[Delivery | None] = SimpleQueue()
@@ -38,7 +38,7 @@ class ThreadInvoker:
         self._finished: Finished | None = None
 
     def start(self, delivery: Delivery, finished: Finished) -> None:
-        """Call the handler in a thread; ``finished`` is called in the loop with what it raised, or None."""
+        """Call the handler in a thread; ``finished`` is called in the loop with the error it raised, or None."""
         self._finished = finished
         self._running += 1
         if self._running > self._threads:
@@ -47,7 +47,7 @@ class ThreadInvoker:
         self._calls.put(delivery)
 
     def cancel(self, delivery: Delivery, why: Exception) -> None:
-        """Tell the handler through its message."""
+        """Set ``auto_renew_error`` on the message of the handler."""
         delivery.message.auto_renew_error = why
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ Span = Callable[[ReceivedMessage], AbstractContextManager[object]]
 
 
 def spans(path: str) -> Span | None:
-    """What makes the span of a message of the entity ``path``; None while tracing is switched off."""
+    """A function that opens the span of a message of the entity ``path``; None while tracing is off."""
     kind = settings.tracing_implementation()
     if kind is None:
         return None

@@ -1,11 +1,11 @@
-"""The watchdog of one link: when to ask whether messages wait although none arrives (C-14). Pure.
+"""The watchdog of one link: when to check whether messages wait although none arrives (C-14). Pure.
 
     idle for a minute --> peek --none waits-------------------------> idle for a minute more
                             '---some wait, none arrives in 5 s------> replace the link
                                   the new link delivers ------------> it had been silent
                                   it does not ----------------------> others hold those messages: ask half as often
 
-A peek cannot tell a message that waits from one that another consumer has locked.
+A peek cannot distinguish a waiting message from one that another consumer has locked.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Watchdog:
         return True
 
     def peeked(self, now: float, *, waits: bool) -> None:
-        """Note the answer to a peek: whether any message waits."""
+        """Record the answer to a peek: whether any message waits."""
         if not waits:
             self._interval, self._suspected_at = INTERVAL, None
         elif self.heard_at < self._asked_at:
@@ -59,13 +59,13 @@ class Watchdog:
         return True
 
     def heard(self, now: float) -> float | None:
-        """Note a message. Returns how long the link before had been silent, if this one replaced it."""
+        """Record an arriving message. Returns how long the previous link had been silent, if this one replaced it."""
         since, self._silent_since = self._silent_since, None
         self.heard_at, self._suspected_at, self._interval = now, None, INTERVAL
         has_just_begun = now <= self._attached_at + PATIENCE
         return now - since if since is not None and has_just_begun else None
 
     def attached(self, now: float) -> None:
-        """Note a new link."""
+        """Record a new link."""
         self._attached_at = self._asked_at = now
         self._suspected_at = None
