@@ -45,7 +45,7 @@ class Charge:
 def bill(used: CountedUsage) -> list[Charge]:
     """The charges by both meters.
 
-    Receives from the primary are taken as one per message, since not all receivers keep journals.
+    Receives from the primary are estimated as one per message, since not all receivers keep journals.
     """
     by_message = {
         "sends to the primary": used.direct + used.forwarded,

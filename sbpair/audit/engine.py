@@ -1,7 +1,7 @@
-"""How an audit is spread: work on parts of the journals, and then on parts of the messages.
+"""The distribution of an audit: work on parts of the journals, then on parts of the messages.
 
     tasks  --work-->  packets by part  --work of each part-->  packets, ...
-                          '--> answers for the caller
+                          '--> results for the caller
 
 The engine on one machine (:class:`LocalEngine`) needs no Spark: threads do the work, since Arrow and numpy run in
 parallel, and packets wait in a temporary file, so that memory does not grow with the journals. Its twin on Spark is
@@ -43,13 +43,13 @@ WorkOnPart: TypeAlias = "Callable[[int, Iterator[bytes]], Iterator[TaskResult | 
 
 
 class Packets(Protocol):
-    """What came of a step; release it with ``close``."""
+    """The output of a step; release it with ``close``."""
 
     def answers(self) -> Iterator[Any]:
-        """The contents of the answers, in any order."""
+        """The contents of the results, in any order."""
 
     def regroup(self, work: WorkOnPart) -> Packets:
-        """Do ``work`` on the packets of each part that has any."""
+        """Do ``work`` on the packets of each non-empty part."""
 
     def close(self) -> None: ...
 
@@ -89,7 +89,7 @@ class LocalEngine:
 
 
 class LocalPackets:
-    """Answers in memory, and packets in a temporary file that has no name."""
+    """Results in memory, and packets in an unnamed temporary file."""
 
     def __init__(
         self, done: Callable[[Sequence[Callable[[], Iterator[TaskResult | Packet]]]], LocalPackets]
@@ -102,7 +102,7 @@ class LocalPackets:
         self._lock = threading.Lock()
 
     def take(self, found: TaskResult | Packet) -> None:
-        """Keep an answer or a packet. Thread-safe."""
+        """Keep a result or a packet. Thread-safe."""
         with self._lock:
             if isinstance(found, TaskResult):
                 self._answers.append(found.content)

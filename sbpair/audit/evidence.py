@@ -1,7 +1,7 @@
 """The evidence on each pair: which journals are complete, and when queues were found empty.
 
-Times are in microseconds since the epoch. All of it follows from few facts, which are collected while journals are
-read (:mod:`.facts`).
+Times are in microseconds since the epoch. The evidence is derived from facts collected while journals are read
+(:mod:`.facts`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_NAMED = 3  # writers named in a reason
 
 @dataclass(frozen=True, slots=True)
 class SyphonFacts:
-    """What one syphon recorded about one pair."""
+    """The record of one syphon about one pair."""
 
     first_at: int | None
     last_at: int | None
@@ -28,7 +28,7 @@ class SyphonFacts:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The journal of a namespace's broker: is it complete, and the period that it covers for certain."""
+    """The journal of a namespace's broker: whether it is complete, and the period that it certainly covers."""
 
     is_whole: bool
     start: int | None
@@ -107,7 +107,7 @@ class Evidence:
         )
 
     def answered(self, question: str, primary: str | None, secondary: str | None) -> str:
-        """``question`` with what is wrong with the journals that could answer it in place of their role."""
+        """``question``, its placeholder for a role replaced by the problem of that role's journals."""
         if not question:
             return ""
         whose = {"sender": primary, "syphon": primary, "broker": primary, "secondary": secondary}
@@ -131,7 +131,7 @@ class Evidence:
         return {each.primary for each in self._writers if each.role == "broker" and each.primary is not None}
 
     def _kept_by(self, namespace: str) -> Kept:
-        """Complete means one journal of one run: what happened to messages between two runs is unknown."""
+        """Complete means one journal of one run: events between two runs are unknown."""
         found = [each for each in self._writers if each.role == "broker" and each.primary == namespace]
         is_known = all(each.role is not None for each in self._writers)
         first = smallest(each.first_at for each in found)
@@ -167,7 +167,7 @@ class Evidence:
         return stranded, earliest - self._skew
 
     def _blame(self, namespace: str | None, role: str) -> str:
-        """What is wrong with the journals of ``role`` that name ``namespace`` as their primary."""
+        """The problem of the journals of ``role`` that name ``namespace`` as their primary."""
         found = [each for each in self._writers if each.primary in (namespace, None)]
         whose = [each for each in found if each.role == role]
         broken = [each for each in found if each.role in (role, None) and not each.is_whole]

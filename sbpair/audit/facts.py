@@ -109,7 +109,7 @@ class Facts:
         return flow((facts, shifts.get(name, 0)) for name, facts in self.flows.items())
 
     def usage(self) -> CountedUsage:
-        """The numbers that are billed."""
+        """The billed numbers."""
         return CountedUsage(
             direct=self.counts["direct"] + self.counts["replayed"],
             parked=self.counts["parked"],
@@ -157,7 +157,7 @@ def _shifted(syphon: SyphonFacts, shift: int) -> SyphonFacts:
     return SyphonFacts(first, last, drained, syphon.stranded_from)
 
 
-# What is counted for the bill: the events, and the amount of each.
+# The counts of the bill: events, and the amount of each.
 BILLED: dict[str, tuple[str, str]] = {
     "direct": ("send_accepted", "ids"),  # those that the primary accepted
     "replayed": ("spool_replayed", "count"),  # to the primary

@@ -24,7 +24,7 @@ Lane = tuple[str, str]  # the primary and the path of an entity
 
 
 def flow_figure(flow: list[FlowStep], step: float, timeline: list[Episode]) -> str:
-    """Messages per second by route, above the failovers of each entity; "" if there are no messages.
+    """Messages per second by route, above the failovers of each entity; "" without messages.
 
     ``step`` is the width of one element of ``flow`` in seconds.
     """

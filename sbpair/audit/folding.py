@@ -42,7 +42,7 @@ class EntityCounts:
 
 @dataclass
 class Found:
-    """What the parts of the messages show; added up over all parts."""
+    """The findings about the parts of the messages, added up over all parts."""
 
     entities: dict[tuple[str, str], EntityCounts] = field(default_factory=dict)
     troubles: Rows = field(default_factory=list)
@@ -78,7 +78,7 @@ def _duplicate(row: Mapping[str, Any]) -> tuple[bool, int, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """The work on a part: writes parts of the tables, answers with Found, and packs the messages of sessions.
+    """The work on a part: writes parts of the tables, returns Found, and packs the messages of sessions.
 
     ``shifts`` are corrections of writers' times in microseconds.
     """
@@ -124,9 +124,9 @@ class Fold:
 
 
 def _shown(numbers: Mapping[str, Ints], is_traced: Bools) -> float:
-    """The minimum clock difference in seconds that messages show, which were moved on before they had come.
+    """The minimum clock difference in seconds, shown by messages that left a place before they reached it.
 
-    A message is parked before it is forwarded; and received afterwards, if it took no other way.
+    A message is parked before it is forwarded, and received afterwards unless it took another path.
     """
     one_way = numbers["accepted_by_primary"] + numbers["spooled"] + numbers["raised"] == 0
     one_way &= is_traced & (numbers["parked"] == 1) & (numbers["forwarded"] == 1)

@@ -1,4 +1,4 @@
-"""Grouping of rows by several columns: each column as small numbers, and the numbers as one."""
+"""Grouping of rows by several columns: each column is encoded as small numbers, which are combined into one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NULL = np.iinfo(np.int64).min
 
 
 def codes(column: pa.Array) -> tuple[Ints, int]:
-    """A number from 0 for each value of ``column``, null included; and how many there are at most."""
+    """A number from 0 for each value of ``column``, null included, and an upper bound of these numbers."""
     encoded = column.dictionary_encode()
     size = len(encoded.dictionary)
     return np.asarray(encoded.indices.fill_null(size), np.int64), size + 1

@@ -32,7 +32,7 @@ TABLES = ("messages", "writers", "duplicates", "order", "waits", "missing")
 
 
 class NotOurs(ValueError):
-    """The place for the results holds something else than an earlier audit."""
+    """The output directory holds files that are not of an earlier audit."""
 
 
 def audit(
@@ -42,7 +42,7 @@ def audit(
 
     An earlier audit there is replaced. ``skew`` is the tolerated difference between the clocks of two machines in
     seconds, 0 or more; ``engine`` is this machine by default. Raises ValueError for an invalid ``skew``, NotOurs when
-    ``out`` holds something else than an earlier audit, and OSError when it cannot be written.
+    ``out`` holds files that are not of an earlier audit, and OSError when it cannot be written.
     """
     if not skew >= 0:
         raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")
@@ -85,7 +85,7 @@ def _audited(reading: ReadPlan, out: Storage, engine: Engine, skew: float) -> Su
 
 
 def _write_rest(out: Storage, facts: Facts, found: Found, sessions: SessionCounts) -> None:
-    """Write the small tables, and the empty ones, which have a schema all the same."""
+    """Write the small tables, including empty ones, which still have a schema."""
     out.write_table("writers", writers_table(facts.writers.values()))
     waits = [
         {"primary": primary, "backlog": backlog, "messages": each.messages, **each.quantiles()}

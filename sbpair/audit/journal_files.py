@@ -53,7 +53,7 @@ def nothing(name: str) -> int | None:
 class LineEnds:
     """The ends of the last complete lines of the journals below ``directory``.
 
-    A file is opened again only when its size or time of change is another than at the last poll.
+    A file is opened again only if its size or modification time has changed since the last poll.
     """
 
     def __init__(self, directory: str) -> None:
@@ -164,7 +164,7 @@ def packed(pieces: Iterable[FileRange], most: int) -> Iterator[list[FileRange]]:
 
 
 def admit(directory: str, reached: Reached, available: Mapping[str, int], most: int | None) -> dict[str, int]:
-    """The journals that the next batch advances in, and to which positions: all data, or about ``most`` bytes.
+    """The positions to which the next batch advances in each journal: all data, or about ``most`` bytes.
 
     Ends are on line boundaries. Compressed files are admitted whole; the first one is admitted even if it
     exceeds ``most``, so that a stream always advances.

@@ -56,7 +56,7 @@ class Listing:
 def list_files(directory: str) -> Listing:
     """List ``directory`` recursively, following links and visiting each folder once.
 
-    Opens the files that are not journals by name, to report those that may be. Raises NotADirectoryError or
+    Opens files whose names are not those of journals, to report the ones that may be. Raises NotADirectoryError or
     FileNotFoundError when ``directory`` itself cannot be listed.
     """
     unread: list[Unread] = []
@@ -91,7 +91,7 @@ def plain_of(name: str) -> str:
 
 
 def _journals(directory: str, other: Callable[[Found | Unread], None]) -> dict[str, Found]:
-    """The journals by final name; ``other`` is called with everything else."""
+    """The journals by final name; ``other`` is called with every other file."""
     found: dict[str, Found] = {}
     for each in _at_uri(directory) if is_uri(directory) else _below(directory):
         if isinstance(each, Unread) or not _is_journal(each.path):

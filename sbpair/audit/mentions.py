@@ -81,7 +81,7 @@ CLASSES: Mapping[str, str] = {
     "is_sent": "event IN ('send_accepted', 'message_parked', 'message_spooled')",
     "is_parked": "event = 'message_parked' OR (event = 'send_accepted' AND stored_in = 'backlog')",
     "is_in_store_of_backlog": PARKED_HERE,
-    # whose session, if they have one, is one whose order the sender keeps
+    # whose session, if any, has its order kept by the sender
     "is_kept_in_order": "event IN ('message_parked', 'message_spooled')",
     # mentions with a valid sequence number of the entity
     "is_arrival": f"event = 'messages_received' OR {HERE} AND event = 'messages_stored'",
@@ -112,7 +112,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class MentionContext:
-    """What the mentions of one kind have in common; ``facts`` has one bit for each of :data:`FACTS` that is true."""
+    """Values shared by the mentions of one kind; ``facts`` has one bit for each of :data:`FACTS` that is true."""
 
     primary: str | None
     secondary: str | None
@@ -208,7 +208,7 @@ def _of_lists(block: Block, wanted: Bools, lists: pa.ListArray) -> tuple[Ints, I
 
 
 def _starts(lists: pa.ListArray) -> Ints:
-    """Where the elements of each list begin in ``lists.flatten()``, and where the last ones end."""
+    """The offset of each list's elements in ``lists.flatten()``, and the end of the last."""
     sizes = integers(pc.list_value_length(lists).fill_null(0))
     return np.concatenate([[0], np.cumsum(sizes)])
 

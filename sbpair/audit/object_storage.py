@@ -1,6 +1,6 @@
-"""Directories that are URIs of a file system that Arrow knows: s3:, gs:, abfss: and hdfs:, and file: too.
+"""Directories given as URIs of file systems that Arrow supports: s3:, gs:, abfss:, hdfs: and file:.
 
-What is known depends on how the installed pyarrow was built.
+The supported kinds depend on the build of the installed pyarrow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def is_uri(directory: str) -> bool:
 
 
 def without_secret(directory: str) -> str:
-    """``directory`` as it may be shown: a URI can contain a key, ``s3://id:key@bucket``."""
+    """``directory`` without secrets: a URI can contain a key, ``s3://id:key@bucket``."""
     return re.sub(r"^([a-z0-9+.-]{1,20}://[^/:@]*):[^/@]*@", r"\1:***@", directory, count=1)
 
 

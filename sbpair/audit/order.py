@@ -5,8 +5,8 @@ messages in the journal of a receiver or a broker have a number. A message sent 
 and is not judged; nor is one whose place is not promised (O-1), because its send raised and the sender went on with
 the session before it repeated that send.
 
-A session's messages are anywhere among the parts of an audit, so the few columns needed travel once more, by session;
-without sessions nothing does.
+A session's messages are spread over the parts of an audit, so the few columns needed are regrouped by session; without
+sessions nothing is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ VERDICTS = tuple(OrderVerdict)
 
 @dataclass
 class SessionCounts:
-    """What the parts of the sessions show; added up over all parts."""
+    """The findings about the parts of the sessions, added up over all parts."""
 
     verdicts: Counter[OrderVerdict] = field(default_factory=Counter)
     broken: int = 0  # out of order, although the sender keeps their order (O-1)
@@ -98,7 +98,7 @@ def in_sessions(messages: Messages, parts: int) -> Iterator[Packet]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The work on a part of the sessions: writes a part of the table ``order``; answers with SessionCounts."""
+    """The work on a part of the sessions: writes a part of the table ``order``; returns SessionCounts."""
 
     out: Storage
 

@@ -1,4 +1,4 @@
-"""Mentions on their way to the place where their messages are folded: by message id, as Arrow IPC bytes."""
+"""Mentions as Arrow IPC bytes, grouped by message id for folding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def joined(several: Sequence[Mentions]) -> Mentions:
-    """All of ``several`` as one, with each context once. ``several`` must not be empty."""
+    """The concatenation of ``several``, which must not be empty, with each context once."""
     index: dict[MentionContext, int] = {}
     codes = []
     for each in several:

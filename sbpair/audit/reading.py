@@ -29,7 +29,7 @@ MAX_PARTS = 2000
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What is read: the ranges of files for each task, their size, and the files that are not read."""
+    """The plan: the ranges of files for each task, their size, and the files that are not read."""
 
     tasks: list[tuple[FileRange, ...]]
     size: int
@@ -37,7 +37,7 @@ class ReadPlan:
 
     @property
     def parts(self) -> int:
-        """Into how many parts the messages are divided: each is folded in memory."""
+        """The number of parts that the messages are divided into; each is folded in memory."""
         return min(MAX_PARTS, 1 + self.size // PART_BYTES)
 
 
@@ -52,7 +52,7 @@ def plan(directory: str) -> ReadPlan:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The work of a task: answers with the Facts of its files, and packets of mentions."""
+    """The work of a task: returns the Facts of its files, and packets of mentions."""
 
     parts: int
 

@@ -49,9 +49,10 @@ class Dispatcher:
         duplicate: Callable[[Delivery], None],
         changed: Callable[[], None],
     ) -> None:
-        """``failed`` is called with the error of a handler that names no outcome, ``duplicate`` with a message that is
+        """Create a dispatcher without messages.
 
-        completed without its handler, and ``changed`` when there is room again.
+        ``failed`` is called with an error of a handler that does not choose an outcome, ``duplicate`` with a message
+        that is completed without its handler, and ``changed`` when there is room again.
         """
         self.window = ProcessorWindow(calls)
         self.in_hand = 0

@@ -42,8 +42,7 @@ class Strays:
     """The strays of one side."""
 
     def __init__(self, path: str, ended: Ended, unknown: Callable[[list[Stray]], None]) -> None:
-        """``ended`` is called with the reason for which the broker refused, None if it confirmed; ``unknown`` if no answer came in
-        time."""
+        """``ended`` gets the broker's refusal, None if it confirmed; ``unknown`` is called without an answer."""
         self._path = path
         self._ended = ended
         self._unknown = unknown

@@ -8,11 +8,11 @@ from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Reject
 
 
 class DeliveryAction(Enum):
-    """What to do with a parked message once its destination has answered."""
+    """The action on a parked message once its destination has answered."""
 
     COMPLETE = "complete"  # accepted: remove it from the backlog
-    DEAD_LETTER = "dead-letter"  # refused, as any further attempt would be
-    HOLD = "hold"  # settle nothing, and try again later
+    DEAD_LETTER = "dead-letter"  # refused finally: retrying would not help
+    HOLD = "hold"  # do not settle; retry later
 
 
 DEAD_LETTER_REASONS: dict[str, str] = {
@@ -38,7 +38,7 @@ not.
 BUSY_CONDITIONS = frozenset(
     ("com.microsoft:server-busy", "amqp:resource-limit-exceeded", "amqp:unauthorized-access")
 )
-"""Conditions of an entity that is in reach and cannot take messages now: its consumers are served by the primary."""
+"""Conditions of an entity that is reachable but accepts no messages now: the primary still serves its consumers."""
 
 
 def action_for(state: object) -> DeliveryAction:
@@ -58,10 +58,10 @@ def action_for_condition(condition: Condition | None) -> DeliveryAction:
 
 
 def is_answer(condition: Condition | None, *, is_final: bool) -> bool:
-    """Return whether a refusal with ``condition`` shows that the entity is in reach."""
+    """Return whether a refusal with ``condition`` shows that the entity is reachable."""
     return is_final or (condition is not None and str(condition.symbol) in BUSY_CONDITIONS)
 
 
 def is_busy(state: DeliveryState | None) -> bool:
-    """Return whether the outcome of a transfer shows that the entity is in reach, and cannot take it now."""
+    """Return whether the outcome of a transfer shows that the entity is reachable but cannot accept it now."""
     return isinstance(state, Rejected) and is_answer(state.error, is_final=False)

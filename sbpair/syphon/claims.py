@@ -36,7 +36,7 @@ async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> T
             return None
         except TokenRefused as error:
             first = first or error
-        except LinkRefused as error:  # $cbs does not answer, or refuses a link: no claim was judged
+        except LinkRefused as error:  # $cbs does not answer, or refuses a link: it decided on no claim
             raise ConnectionLost(f"no claim can be made: {error}") from error
     return first
 

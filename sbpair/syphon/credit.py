@@ -48,7 +48,7 @@ class Window:
         """Return the credit to set, or None when the current one suffices.
 
         ``credit`` is the current credit of the link; ``active``, ``held`` and ``settling`` count unsettled messages,
-        the last those that are forwarded and await the answer of their backlog: they have as much room again.
+        the last those that are forwarded and await the answer of their backlog, which have a limit of the same size.
         ``most`` is the limit of the memory budget.
         """
         room = min(most, self.room(active, held, settling))
@@ -59,16 +59,16 @@ class Window:
         return room
 
     def receive_began(self, now: float) -> None:
-        """Note that credit was granted from zero."""
+        """Record that credit was granted from zero."""
         self.receives += 1
         self._poll_ends = now + RECEIVE_SPAN
 
     def message_arrived(self, now: float) -> None:
-        """Note a delivery, which restarts the long poll."""
+        """Record a delivery, which restarts the long poll."""
         self._poll_ends = now + RECEIVE_SPAN
 
     def forwarded(self, took: float, lock_span: float) -> None:
-        """Note a message accepted ``took`` seconds after its delivery with a lock of ``lock_span`` seconds."""
+        """Record a message accepted ``took`` seconds after its delivery with a lock of ``lock_span`` seconds."""
         if took * SLOW_PART > lock_span:
             self.limit = max(1, self.limit // 2)
         else:
@@ -112,7 +112,7 @@ class MemoryBudget:
         return max(1, free // self._backlogs // max(size, SMALLEST_SIZE))
 
     def wake(self) -> None:
-        """Make the waiting calls if half of the budget is free."""
+        """Call the registered ``wake`` callbacks if half of the budget is free."""
         if self.used <= self.total // 2:
             waiting, self.waiting = self.waiting, {}
             for wake in waiting:
@@ -134,7 +134,7 @@ class RecentSize:
         self.bytes = INITIAL_SIZE
 
     def update(self, largest: int) -> None:
-        """Note the size in bytes of the largest message since the last grant."""
+        """Record the size in bytes of the largest message since the last grant."""
         if largest >= self.bytes:
             self.bytes = largest
         else:

@@ -56,7 +56,7 @@ _LEVELS: dict[type[events.SyphonEvent], int] = {
     events.MessagesForwarded: logging.DEBUG  # one for each batch
 }
 FIRST_ATTEMPT = 5.0  # seconds that the first attempt to connect to the primary may take before messages land
-LOOK_AGAIN = 1.0  # seconds between looks at whether messages may land
+LOOK_AGAIN = 1.0  # seconds between checks of whether messages may land
 PRIMARY_IS_BACK = "the primary is connected again"
 MIN_SESSION_SECONDS = 1.0  # seconds: the next session does not follow sooner
 
@@ -207,7 +207,7 @@ class Syphon:
             raise SyphonFaulted(reason)
 
     def abort(self) -> None:
-        """Drop both connections at once: nothing more is settled, and unsettled messages are delivered again."""
+        """Drop both connections at once, without settling anything more; unsettled messages are delivered again."""
         if self._session is not None:
             self._session.abort()
 
@@ -253,7 +253,7 @@ class Syphon:
         return self._session_over(*connecting.result())
 
     async def _may_land(self, landing: Landing, connecting: asyncio.Task[Connections]) -> bool:
-        """Wait until both sides are connected; return True when the primary is out of reach for too long before."""
+        """Wait until both sides are connected; return True if the primary stays out of reach for too long first."""
         first_attempt = self._now() + FIRST_ATTEMPT
         while not connecting.done():
             due, now = landing.side_due(), self._now()
@@ -324,7 +324,7 @@ class Syphon:
             if landing is not None and isinstance(error, ConnectionLost):
                 landing.side_lost(self._now())
             elif landing is not None:
-                landing.side_reached()  # it refuses us, and serves others
+                landing.side_reached()  # it refuses this syphon, and serves others
             raise
         if landing is not None:
             landing.side_reached()
@@ -364,14 +364,14 @@ class Syphon:
     async def _refusal_of_parked(
         self, primary: NamespaceConnection, secondary: NamespaceConnection, refusal: TokenRefused
     ) -> TokenRefused | None:
-        """Return None when the key, refused for the namespace, is accepted for a destination of a parked message."""
+        """Return None if the key, refused for the namespace, is accepted for a destination of a parked message."""
         async for path in parked_paths(secondary, self.backlogs):
             if await refusal_of(primary, (path,)) is None:
                 return None
         return refusal
 
     def _note_claim(self, role: Role, refusal: TokenRefused | None) -> None:
-        """Note a side's answer to a claim. Raises SyphonFaulted or ConnectionLost for a refusal."""
+        """Record a side's answer to a claim. Raises SyphonFaulted or ConnectionLost for a refusal."""
         if refusal is None:
             self._sides.accepted(role)
             return
@@ -422,7 +422,7 @@ class Syphon:
             await _unless(shutdown, asyncio.sleep(pause))
 
     async def _drain_once(self, session: ForwardingSession) -> bool:
-        """Return True once the backlogs are empty, False when a side was lost before.
+        """Return True once the backlogs are empty, False if a side is lost first.
 
         Raises SyphonFaulted when a backlog refuses its link.
         """
@@ -452,7 +452,7 @@ class Syphon:
         return False
 
     async def _until_over(self, session: ForwardingSession) -> str:
-        """Wait until a session is broken, or the primary is back for one without it; return why."""
+        """Wait until a session is lost, or, for one without the primary, until that is back; return why."""
         broken = asyncio.ensure_future(session.wait_broken())
         back = [] if session.has_primary or self._connecting is None else [self._connecting]
         try:

@@ -70,7 +70,7 @@ CLOSED, OPENING, OPEN, METERED, WAITING, PROBING = DestinationState
 
 
 class DestinationHost(Protocol):
-    """The owner of a destination: it provides links, and decides where messages go that cannot go home."""
+    """The owner of a destination: it opens links, and decides where messages go while it is out of reach."""
 
     async def open_sender(self, destination: Destination) -> SendingLink:
         """Open a link to ``destination``. Raises ClientError."""
@@ -79,7 +79,7 @@ class DestinationHost(Protocol):
         """``destination`` has nothing to send: its link, and it, may be released."""
 
     def destination_out_of_reach(self, destination: Destination, since: float) -> None:
-        """``destination`` has given no answer since then; the host may set its detour."""
+        """``destination`` has not answered since ``since`` (monotonic seconds); the host may set its detour."""
 
     def destination_answered(self, destination: Destination) -> None:
         """``destination`` answered, after it was out of reach; the host ends its detour."""
@@ -90,7 +90,7 @@ class DestinationHost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTimeouts:
-    """How long to wait for a destination; seconds."""
+    """Time limits of a destination, in seconds."""
 
     longest_retry: float  # between two attempts
     answer: float  # until a link without progress is given up
@@ -126,9 +126,9 @@ class Destination:
         self._hold_emitted = False
         self._is_stopped = False
         self.is_in_doubt = False
-        """Whether it is out of reach, or was and has not answered yet: one message is sent first."""
+        """Whether it is out of reach, or has not answered since it was: one message probes it first."""
         self.detour: Callable[[InFlightMessage], None] | None = None
-        """Takes the messages of a destination that is out of reach, but for one that probes it now and then."""
+        """Receives the messages of a destination that is out of reach, except for occasional probes."""
 
     @property
     def is_open(self) -> bool:
@@ -137,17 +137,17 @@ class Destination:
 
     @property
     def takes_more(self) -> bool:
-        """Whether all that waited was sent, and messages are accepted as they come."""
+        """Whether no message waits and new ones are sent at once."""
         return (self.detour is not None and not self._queue) or self.state in (OPEN, CLOSED)
 
     @property
     def waiting(self) -> int:
-        """The number of messages that wait here."""
+        """The number of waiting messages."""
         return len(self._queue)
 
     @property
     def in_flight(self) -> int:
-        """The number of messages sent and not answered."""
+        """The number of messages sent without an answer yet."""
         return 0 if self._sender is None else self._sender.in_flight
 
     @property
@@ -171,7 +171,7 @@ class Destination:
             self._mark_held(message)
 
     def _post_in_detour(self, message: InFlightMessage, detour: Callable[[InFlightMessage], None]) -> None:
-        """Send one message to a destination whose link could be opened again, and the others away."""
+        """Probe the destination with one message, and pass the others to the detour."""
         if self.state is OPEN and self.is_open and not self.in_flight:
             self.state = PROBING
             self._transfer(message)
@@ -202,7 +202,7 @@ class Destination:
         return taken
 
     def withdraw(self, message: InFlightMessage) -> None:
-        """Stop waiting with a message that its origin takes back."""
+        """Remove a waiting message that its origin takes back."""
         self._queue.pop(message, None)
 
     def stop(self) -> None:
@@ -236,7 +236,7 @@ class Destination:
             self._start_watch()
 
     def skipped(self, message: InFlightMessage) -> None:
-        """``message`` did not go out: where it was the probe, or metered, the next one is."""
+        """Handle a ``message`` that was not sent: if it was the probe, or metered, another takes its place."""
         self._loop.call_soon(self._next_goes)
 
     def _next_goes(self) -> None:
@@ -277,7 +277,7 @@ class Destination:
         self._host.destination_answered(self)
 
     def _note_out_of_reach(self, still: float) -> None:
-        """Note ``still`` seconds without an answer; the host may take the waiting messages."""
+        """Report ``still`` seconds without an answer; the host may divert the waiting messages."""
         self.is_in_doubt = True
         self._host.destination_out_of_reach(self, self._loop.time() - still)
 
@@ -344,7 +344,7 @@ class Destination:
             self._transfer(message)
 
     def _next(self) -> InFlightMessage | None:
-        """Dequeue the next message to send; it cannot be released any more."""
+        """Dequeue the next message to send; from now on it cannot be released."""
         for message in self._queue:
             del self._queue[message]
             self._mark_resumed(message)

@@ -50,7 +50,7 @@ class BacklogMissing(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogDetached(SyphonEvent):
-    """The link to a backlog queue was refused or detached; retried."""
+    """The link to a backlog queue was refused or detached; it is retried."""
 
     backlog: str
     reason: str
@@ -60,7 +60,7 @@ class BacklogDetached(SyphonEvent):
 class ClockDiffers(SyphonEvent):
     """The secondary's clock is about ``ahead`` seconds ahead of the local one (behind when negative); emitted once.
 
-    Lock renewal takes it into account; expiry and ages go by the local clock.
+    Lock renewal accounts for the difference; expiry and ages use the local clock.
     """
 
     ahead: float
@@ -68,7 +68,7 @@ class ClockDiffers(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessageSetAside(SyphonEvent):
-    """A parked message was dead-lettered on its backlog; ``path`` is None without a usable one."""
+    """A parked message was dead-lettered on its backlog; ``path`` is None if it has no valid one."""
 
     backlog: str
     path: str | None
@@ -79,9 +79,9 @@ class MessageSetAside(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class SessionHeld(SyphonEvent):
-    """A session waits for a person: its next message cannot be delivered, and `on_poison` is "hold" (O-6).
+    """A session waits for an operator: its next message cannot be delivered, and `on_poison` is "hold" (O-6).
 
-    ``session`` is the parked session id, ``reason`` what would be the reason of the dead letter.
+    ``session`` is the parked session id, ``reason`` the reason that a dead letter would have.
     """
 
     backlog: str
@@ -94,7 +94,7 @@ class SessionHeld(SyphonEvent):
 class MessagesForwarded(SyphonEvent):
     """A destination accepted these messages; they are completed on their backlog next (G-20).
 
-    ``side`` is "secondary" for messages that landed there; what lands is reported before its transaction commits.
+    ``side`` is "secondary" for messages that landed there, reported before their transaction commits.
     """
 
     backlog: str
@@ -136,7 +136,7 @@ class LandingEnded(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class LandingRefused(SyphonEvent):
-    """The secondary has no usable entity of this path: its messages wait; retried in ``retry_in`` seconds."""
+    """The secondary has no usable entity with this path; messages wait. Retried in ``retry_in`` seconds."""
 
     path: str
     reason: str
@@ -150,7 +150,7 @@ class BacklogsDrained(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogStranded(SyphonEvent):
-    """A backlog queue beyond ``backlog_queue_count`` exists: senders may use it, and this syphon does not (F-48)."""
+    """A backlog queue beyond ``backlog_queue_count`` exists: senders may use it, but this syphon does not (F-48)."""
 
     backlog: str
     holds_messages: bool

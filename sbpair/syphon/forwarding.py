@@ -163,7 +163,7 @@ class ForwardingSession:
                 self._replaced.clear()
                 continue
             if self._pumping.done():
-                self._pumping.result()  # it fails by a defect only, which must not be hidden
+                self._pumping.result()  # it fails only because of a defect, which must not be hidden
             lost = next((name for name, side in sides.items() if side.closed.done()), None)
             if lost == "primary" and self._is_idle() and await self._reconnect_primary():
                 continue
@@ -171,7 +171,7 @@ class ForwardingSession:
                 return f"the connection to the {lost} was lost: {said(sides[lost].closed.result())}"
             ended = next((name for name, side in sides.items() if side.claims_ended.done()), None)
             if ended is not None:
-                return f"our token for the {ended} has ended: {sides[ended].claims_ended.result()}"
+                return f"the token for the {ended} has expired: {sides[ended].claims_ended.result()}"
             return "the pumps have ended"
 
     def _is_idle(self) -> bool:
@@ -279,7 +279,7 @@ class ForwardingSession:
         if destination.path == UNKNOWN_VERSION:
             raise LinkRefused(
                 f"it is parked with {aliases.VERSION} other than {aliases.ENVELOPE_VERSION!r}: "
-                "it waits for a syphon that knows this version, perhaps of a newer release"
+                "it waits for a syphon that supports this version, perhaps of a newer release"
             )
         await self._slots.take(destination)
         try:
@@ -333,12 +333,12 @@ class ForwardingSession:
                 self._primary.forget(destination.path)
 
     def destination_out_of_reach(self, destination: Destination, since: float) -> None:
-        """Have its messages land on the secondary, when it has been out of reach for long enough."""
+        """Divert its messages to the secondary, if it has been out of reach for long enough."""
         if self._landings is not None:
             self._landings.out_of_reach(destination, since)
 
     def destination_answered(self, destination: Destination) -> None:
-        """Have its messages go home again."""
+        """Send its messages to the primary again."""
         if self._landings is not None:
             self._landings.answered(destination)
 
@@ -349,7 +349,7 @@ class ForwardingSession:
         self._sides.accepted(Role.SECONDARY)
 
     def _refused(self, role: Role, error: ClientError) -> None:
-        """Note a refused link as that of its side, unless another link of the side is open (F-61)."""
+        """Record a refused link as a refusal by its side, unless another link of the side is open (F-61)."""
         others: Iterable[Destination | Pump | OrderedBacklog] = self._destinations.values()
         if role is Role.SECONDARY:
             others = (*self._pumps, *self._ordered)

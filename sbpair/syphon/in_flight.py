@@ -11,7 +11,7 @@ from sbpair.amqp.performatives import Condition, DeliveryState, TransactionalSta
 from sbpair.envelope.restore import Forward, Poison
 
 HAS_BOOTTIME = hasattr(time, "CLOCK_BOOTTIME")  # Linux
-MIN_SUSPENSION = 0.5  # seconds; less is the time between reading two clocks
+MIN_SUSPENSION = 0.5  # seconds; shorter spans are the time between reading two clocks
 FRESH = 0.5  # seconds for which the remaining time to live need not be computed again
 
 
@@ -82,7 +82,7 @@ class InFlightMessage:
     def may_go(self, now: float) -> bool:
         """Return whether to send the message now; a suspended machine may have outlived its lock (F-66).
 
-        A message with a time to live is restored with what remains of it, or dead-lettered when expired (G-15).
+        A message with a time to live is restored with the remaining time, or dead-lettered once expired (G-15).
         """
         if now < self.lock_ends and not self.is_released and not self._slept():
             return self._is_in_time(now)
@@ -92,7 +92,7 @@ class InFlightMessage:
         return False
 
     def _slept(self) -> bool:
-        """Return whether the machine was suspended since the last call: its clock stood still, and locks ran on."""
+        """Return whether the machine was suspended since the last call: its clock stopped while locks kept running."""
         suspended = time_suspended()
         slept, self.suspended = suspended - self.suspended > MIN_SUSPENSION, suspended
         return slept

@@ -1,4 +1,4 @@
-"""Landing: whether the messages of a destination go home, or to the entity of its path on the secondary. Pure.
+"""Landing: whether the messages of a destination go to the primary, or to its path on the secondary. Pure.
 
                 out of reach for `after` seconds, and the secondary has a twin
     PRIMARY --------------------------------------------------------------------> SECONDARY
@@ -6,10 +6,11 @@
        |      the entity on the primary answers, or the secondary has no twin         |
        '------------------------------------------------------------------------------'
 
-A destination is out of reach from the first attempt that got no answer, or from the moment when the primary as a whole
-was lost, until the entity answers: it accepts a message, refuses one, or asks to wait. An answer counts wherever it
-comes from, since consumers can then work there too. That the primary can be connected to again is no answer of an
-entity. Times are monotonic seconds; destinations are keys of paths.
+A destination is out of reach from the first attempt without an answer, or from the loss of the primary as a whole,
+until the entity answers: it accepts a message, refuses one, or asks to wait. Any such answer counts, since consumers
+can then work there too; a new connection to the primary does not, because no entity has answered yet.
+
+Times are monotonic seconds; destinations are keys of paths.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ MAX_PATHS = 10_000  # destinations remembered; senders choose the paths
 
 
 class Landing:
-    """Decides for each destination; the owner reports what happened, and asks before it sends."""
+    """Decides for each destination; the owner reports events, and asks before it sends."""
 
     def __init__(self, after: float) -> None:
         self._after = after
         self._side_since: float | None = None
-        self._since: dict[str, float] = {}  # destinations out of reach, the one known for longest first
+        self._since: dict[str, float] = {}  # destinations out of reach, the earliest known first
         self._no_twin: dict[str, float] = {}  # until when the secondary is taken to have no twin
         self._landing: dict[str, None] = {}  # destinations whose landing has begun
 
@@ -34,7 +35,7 @@ class Landing:
         """The destinations whose messages have begun to land."""
         return tuple(self._landing)
 
-    # What happened
+    # Events
 
     def side_lost(self, now: float) -> None:
         """The primary was lost, or cannot be connected to."""
@@ -42,11 +43,11 @@ class Landing:
             self._side_since = now
 
     def side_reached(self) -> None:
-        """The primary is connected; each destination that was out of reach still has to answer."""
+        """The primary is connected; each destination out of reach still has to answer."""
         self._side_since = None
 
     def out_of_reach(self, key: str, since: float) -> None:
-        """A destination has given no answer since then."""
+        """A destination has not answered since then."""
         if self._side_since is not None:
             since = min(since, self._side_since)
         if key not in self._since:
@@ -61,12 +62,12 @@ class Landing:
         return was_landing
 
     def twin_missing(self, key: str, until: float) -> None:
-        """The secondary has no usable entity of that path; it is looked for again at ``until``."""
+        """The secondary has no usable entity with that path; the next check is at ``until``."""
         self._no_twin[key] = until
         self._landing.pop(key, None)
 
     def begins(self, key: str) -> bool:
-        """Note that messages of a destination land; return True the first time."""
+        """Record that messages of a destination land; return True the first time."""
         is_first = key not in self._landing
         self._landing[key] = None
         return is_first

@@ -1,4 +1,4 @@
-"""The link over which the messages of one backlog land in one entity of the secondary, in transactions (C-2).
+"""The link by which messages of one backlog land in one entity of the secondary, in transactions (C-2).
 
     waiting --> trial --> sent via the backlog --> completed on it --> committed: landed
                   |            |                       |                '--> refused: the locks end
@@ -6,12 +6,12 @@
                   |            '-- refused --> rolled back: each is held
                   '-- refused --> each is held
 
-A message sent via another entity is transferred after the commit; an entity that refuses it then, because it is full
-for example, has it put into the transfer dead-letter queue of the backlog. So before a transaction, and at most once a
-second, its first message is sent to the entity itself in a transaction that is rolled back: the trial. A message sent
-via the backlog carries its destination (``envelope.transfer``), so that it can be parked again from there. Where a
-transaction is not possible (the Basic tier, a partitioned backlog) messages are sent plainly, and completed once
-accepted, as on their way home.
+A message sent via another entity is transferred after the commit. If the entity refuses it then, because it is full
+for example, the service moves it to the transfer dead-letter queue of the backlog. Therefore, before a transaction, and
+at most once a second, its first message is sent to the entity itself in a transaction that is rolled back: the trial.
+A message sent via the backlog carries its destination (``envelope.transfer``), so that it can be parked again from there. Where a
+transaction is not possible (the Basic tier, a partitioned backlog) messages are sent without one, and completed once
+accepted, as messages to the primary are.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LandingLink:
 
     @property
     def credit(self) -> int:
-        """How many more messages it takes now."""
+        """The number of further messages it accepts now."""
         if self._via is None:
             return self._plain.credit
         return MAX_IN_TRANSACTION * MAX_TRANSACTIONS - len(self._waiting) - len(self._running)
@@ -142,7 +142,7 @@ class LandingLink:
                 await self._commit(batch)
             elif _is_not_allowed(
                 refusal
-            ):  # by a rule of transactions, or for the message: found out by sending it
+            ):  # by a rule of transactions, or because of the message: sending it shows which
                 self._send_plainly(batch)
             else:
                 self._refused(batch, batch[:1], refusal)
@@ -158,7 +158,7 @@ class LandingLink:
                 self._running.pop(message, None)
 
     async def _trial(self, message: InFlightMessage) -> DeliveryState | None:
-        """Return what the entity refuses ``message`` with; None when it would take it, or was just tried."""
+        """Return the condition with which the entity refuses ``message``; None if it accepts it, or was just tried."""
         now = self._loop.time()
         if now < self._tried_at + TRIED_FOR:
             return None
@@ -212,7 +212,7 @@ class LandingLink:
                 origin.lock_given_up(batch)
                 return
             await self._controller.commit(txn_id)
-        except ClientError:  # rolled back, or nobody knows: their locks are used up either way
+        except ClientError:  # rolled back or unknown: their locks cannot be used in either case
             origin.lock_given_up(batch)
             return
         for message in batch:
@@ -225,7 +225,7 @@ class LandingLink:
         refused: Sequence[InFlightMessage],
         state: DeliveryState | None,
     ) -> None:
-        """Answer a refusal: of these messages where it is final, and of all of them where it says to wait."""
+        """Answer a refusal: for these messages if it is final, for all messages if it asks to wait."""
         if action_for(state) is DeliveryAction.HOLD:
             self._answer(batch, state)
             return
@@ -243,9 +243,9 @@ class LandingLink:
 
 
 def _addressed(batch: Iterable[InFlightMessage], limit: int | None) -> dict[InFlightMessage, bytes]:
-    """Return what to send via the backlog, by message.
+    """Return the payloads to send via the backlog, by message.
 
-    Those above the ``limit`` of the entity are left out: it can refuse them now, and not after a commit.
+    Messages above the ``limit`` of the entity are left out: it can refuse them now, but not after a commit.
     """
     payloads: dict[InFlightMessage, bytes] = {}
     for message in batch:

@@ -5,8 +5,8 @@
            '-------- refused by the secondary, or the primary answers: the rest goes home
 
 :class:`~sbpair.syphon.landing.Landing` decides; this module acts on it. A twin belongs to one backlog, because a
-transaction does, and a message has one destination at a time (C-4). Nothing is dead-lettered for what the secondary
-answers: what it refuses waits for the primary.
+transaction does, and a message has one destination at a time (C-4). No message is dead-lettered because of an answer
+of the secondary: those it refuses wait for the primary.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class Twin(Destination):
         self._landings = host
 
     def _refused(self, message: InFlightMessage, condition: Condition | None) -> None:
-        """Have the message wait for the primary, which may well take it."""
+        """Have the message wait for the primary, which may accept it."""
         message.stays = True
         self.send_home(message)
 
     def _refuse(self, error: ClientError) -> None:
-        """Handle a refused link: without a usable twin, all wait for the primary."""
+        """Handle a refused link: without a usable twin, all messages wait for the primary."""
         self._landings.twin_refused(self, error)
         super()._refuse(error)
 
     def send_home(self, message: InFlightMessage) -> None:
-        """Hand a message back to its destination on the primary."""
+        """Return a message to its destination on the primary."""
         message.is_landing = False
         message.destination = self._home(self.path)
         message.destination.post(message)
@@ -85,7 +85,7 @@ class Landings:
     ) -> None:
         """``home`` returns the destination of a path on the primary; ``lost`` drops the connections, with the reason.
 
-        ``retry_missing`` is how long to wait in seconds before a missing twin is looked for again.
+        ``retry_missing`` is the interval in seconds between checks for a missing twin.
         """
         self.unresponsive = lost
         self._landing = landing
@@ -120,7 +120,7 @@ class Landings:
         self._divert_if_due(home, key)
 
     def answered(self, home: Destination) -> None:
-        """End the detour of a destination, and send it what waits at its twins."""
+        """End the detour of a destination, and send it the messages that wait at its twins."""
         key = path_key(home.path)
         self._cancel(key)
         home.detour = None
@@ -171,7 +171,7 @@ class Landings:
     # Twins
 
     def twin_refused(self, twin: Twin, error: ClientError) -> None:
-        """Note a link that the secondary refused finally: the messages of its path wait for the primary."""
+        """Handle a link that the secondary refused finally: the messages of its path wait for the primary."""
         if action_for_condition(error.condition) is not DeliveryAction.DEAD_LETTER:
             return  # busy, or the key is refused: its messages wait there
         key, home = path_key(twin.path), self._home(twin.path)
@@ -218,7 +218,7 @@ class Landings:
             del self._twins[place]
 
     def destination_out_of_reach(self, destination: Destination, since: float) -> None:
-        """Nothing else can be done with a twin than to try it again."""
+        """Nothing to do: a twin that is out of reach is retried."""
 
     def destination_answered(self, destination: Destination) -> None:
-        """As above."""
+        """Nothing to do: a twin has no detour."""

@@ -34,7 +34,7 @@ logger = logging.getLogger("sbpair.syphon")
 
 @dataclass(slots=True)
 class StrandedBacklogs:
-    """The backlog queues beyond ``count`` (F-48); each is reported once, and again once it holds messages.
+    """The backlog queues beyond ``count`` (F-48), each reported once, and again once it holds messages.
 
     They are checked one after another until one does not exist.
     """
@@ -52,7 +52,7 @@ class StrandedBacklogs:
             await asyncio.sleep(STRANDED_EVERY)
 
     async def check(self, connection: NamespaceConnection) -> list[str]:
-        """Return those that hold messages now."""
+        """Return the queues that hold messages now."""
         holding = []
         for index in range(self.count, self.count + MAX_STRANDED):
             backlog = backlog_queue_name(self.label, index)
@@ -72,7 +72,7 @@ class StrandedBacklogs:
 
 @dataclass(slots=True)
 class OverdueBacklogs:
-    """The backlogs that hold a message older than ``threshold``; reported when one begins and ceases to."""
+    """The backlogs that hold a message older than ``threshold``; the start and the end of that are reported."""
 
     threshold: timedelta
     emit: Callable[[SyphonEvent], None]
@@ -99,7 +99,7 @@ class OverdueBacklogs:
                 logger.debug("the age of the backlogs cannot be measured: %s", error)
 
     def measured(self, backlog: str, parked_at: int | None, now: float) -> None:
-        """Note when the oldest message was parked: milliseconds since the epoch, None in an empty backlog."""
+        """Record when the oldest message was parked: milliseconds since the epoch, None in an empty backlog."""
         age = 0.0 if parked_at is None else now - parked_at / 1000
         limit = self.threshold.total_seconds()
         if age > limit and backlog not in self.overdue:
@@ -112,7 +112,7 @@ class OverdueBacklogs:
 
 @dataclass(frozen=True, slots=True)
 class BacklogDepth:
-    """The messages in a backlog: a count of :data:`MAX_COUNTED` means that many or more."""
+    """The messages in a backlog: a count of :data:`MAX_COUNTED` means at least that many."""
 
     depth: int
     parked_at: int | None
@@ -157,7 +157,7 @@ class BacklogDepths:
                 measured = {each: await depth_of(await borrow(), each) for each in backlogs}
             except ClientError as error:
                 logger.debug("the backlogs cannot be peeked: %s", error)
-                measured = {}  # no figure is better than an outdated one
+                measured = {}  # better no figure than an outdated one
             self._measured = measured
 
 

@@ -62,7 +62,7 @@ class SyphonOptions:
     max_concurrent_sessions: int = 64
     """Maximum sessions forwarded at the same time, one at least per ordered backlog queue; 1 to 5000."""
     on_poison: Literal["dead-letter", "hold"] = "dead-letter"
-    """A message of a session that cannot be delivered: dead-letter it and go on, or hold its session."""
+    """For an undeliverable message of a session: dead-letter it and continue, or hold its session."""
     exit_on_refusal: bool = False
     """Stop once a side has refused for five seconds, instead of retrying until it accepts."""
 
@@ -94,7 +94,7 @@ class SyphonOptions:
 
     @property
     def route(self) -> Route:
-        """How to connect to both sides."""
+        """The routes to both sides."""
         return Route(self.connection_verify, self.over_websocket, self.http_proxy)
 
 

@@ -1,4 +1,4 @@
-"""The order of what a syphon removed from its ordered backlogs, by the stamps of the senders (O-7). Pure."""
+"""Checks the order of messages removed from ordered backlogs by the senders' stamps (O-7). Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ MAX_CLIENTS = 10_000  # clients remembered, over all sessions
 class OrderCheck:
     """The largest ordinal that was completed, for each client and session; the least recent are forgotten.
 
-    Messages that were forwarded and not completed come again, and may go again; one that is smaller than what was
-    completed can only be out of order. Equal ordinals are copies of one message.
+    A message that was forwarded but not completed is delivered again, and may be forwarded again; one with a smaller
+    ordinal than a completed message is out of order. Equal ordinals are copies of one message.
     """
 
     def __init__(self) -> None:
         self._largest: OrderedDict[tuple[str, str, int], int] = OrderedDict()
 
     def larger(self, session: str, stamp: OrderStamp) -> int | None:
-        """The ordinal of a later message of this session that was completed already; None if it is in order."""
+        """The ordinal of a later message of this session that is already completed; None if the message is in order."""
         largest = self._largest.get((session, stamp.client, stamp.epoch), 0)
         return largest if largest > stamp.ordinal else None
 

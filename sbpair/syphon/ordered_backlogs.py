@@ -5,8 +5,8 @@
            | none within the poll          '-- waits for its destination: keeps its lock, gives its place to another
            '-- asked again
 
-One accept waits per queue; ``max_concurrent_sessions`` relays run at a time. Several syphons share the sessions, each
-of which the service gives to one.
+One accept waits per queue; ``max_concurrent_sessions`` relays run at a time. Several syphons share the sessions: the
+service grants each session to one of them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Places:
         self._running.add(who)
 
     def pass_on(self, before: object, after: object) -> None:
-        """Give the place of ``before`` to ``after``."""
+        """Pass the place of ``before`` on to ``after``."""
         self._running.discard(before)
         self._running.add(after)
 
@@ -71,7 +71,7 @@ class Places:
         self._free.set()
 
     def busy(self, who: object, is_busy: bool) -> None:
-        """A relay runs again, beyond the limit if need be, or waits for its destination."""
+        """Record that a relay runs again, beyond the limit if necessary, or waits for its destination."""
         if is_busy and who in self._stuck:
             self._stuck.discard(who)
             self._running.add(who)
@@ -118,11 +118,11 @@ class OrderedBacklog:
 
     @property
     def sessions(self) -> int:
-        """The number of sessions that are locked here."""
+        """The number of sessions locked by this syphon."""
         return len(self._relays)
 
     async def run(self) -> None:
-        """Accept and relay until cancelled, or the connection is lost."""
+        """Accept and relay until cancelled or the connection is lost."""
         renewing = asyncio.ensure_future(self._keep_locks())
         try:
             while not (self._is_stopping or self._connection.closed.done()):
@@ -151,7 +151,7 @@ class OrderedBacklog:
             await asyncio.sleep(LOCKED_PAUSE)
 
     async def stop(self, timeout: float) -> None:
-        """Accept no more; let messages in flight finish within ``timeout`` seconds, and release the sessions."""
+        """Stop accepting, let messages in flight finish within ``timeout`` seconds, and release the sessions."""
         self._is_stopping = True
         if self._accepting is not None:
             self._accepting.cancel()
@@ -184,7 +184,7 @@ class OrderedBacklog:
             self._places.leave(place)
 
     async def _accept(self, place: object) -> SessionRelay | None:
-        """Accept the next available session and start its relay; None if there is none for a while."""
+        """Accept the next available session and start its relay; None if none becomes available in time."""
         relay = SessionRelay(self.name, self._settings, self._places.busy, self._doubt)
         asked, poll = time.time(), DRAIN_POLL if self._is_draining else POLL
         try:
@@ -207,7 +207,7 @@ class OrderedBacklog:
         return relay
 
     def _heard(self) -> None:
-        """The queue answered."""
+        """Record that the queue answered."""
         self._backoff.succeeded()
         self.is_missing, self.is_open = False, True
         self._attached(self.name)
@@ -282,9 +282,9 @@ class OrderedBacklog:
 
 
 def session_credit(budget: int, sessions: int) -> Callable[[int], int]:
-    """How many messages a relay asks for, so that ``sessions`` relays stay within half of ``budget`` bytes.
+    """The number of messages a relay requests, so that ``sessions`` relays stay within half of ``budget`` bytes.
 
-    The answer is called with the size of the largest message of the session so far, in bytes; 0 before the first.
+    Call the returned function with the size in bytes of the session's largest message so far, 0 before the first.
     """
     share = budget // (2 * sessions)
     return lambda largest: max(

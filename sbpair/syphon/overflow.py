@@ -31,8 +31,8 @@ class _Entry:
 class Overflow:
     """Locked deliveries by destination.
 
-    Each takes a few hundred bytes and no room of the window while its lock is renewed. Once its destination has
-    accepted all that waited in memory, it is released, oldest first, and delivered again.
+    Each occupies a few hundred bytes and no room in the window while its lock is renewed. Once its destination has
+    accepted all messages that waited in memory, deliveries are released, oldest first, to be delivered again.
     """
 
     def __init__(self) -> None:

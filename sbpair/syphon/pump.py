@@ -8,8 +8,8 @@
 
 A delivery in memory is an in-flight message: active, stalled or held. Others are in overflow, or being settled. Only
 active messages count against the window: neither poison nor stuck destinations block the rest (G-21). Held messages
-stay in memory as far as it goes; of those in overflow only the lock is kept. Locks are renewed as long as needed, so a
-message that waits is not delivered again and again.
+stay in memory within its budget; of those in overflow only the lock is kept. Locks are renewed as long as needed, so
+that a waiting message is not redelivered repeatedly.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescrip
 
 @dataclass(frozen=True, slots=True)
 class PumpSettings:
-    """What the pumps of one syphon have in common; durations in seconds."""
+    """Settings shared by the pumps of one syphon; durations in seconds."""
 
     window: int
     answer_timeout: float
@@ -152,7 +152,7 @@ class Pump:
             self._forget()
 
     def drain(self) -> None:
-        """From now on receive only what is there; ``is_empty`` is set once a drain returns nothing."""
+        """From now on receive only the messages present; ``is_empty`` is set once a drain returns none."""
         self._is_draining = True
         self.is_empty.clear()
         self._top_up()
@@ -301,7 +301,7 @@ class Pump:
         self._settle_soon()
 
     def _settled_in_transaction(self, message: InFlightMessage, now: float) -> None:
-        if self._remove(message):  # else its link is gone, and what it held was counted
+        if self._remove(message):  # otherwise its link is gone, and the message was counted then
             self._counters.pending -= 1
             self._window.forwarded(now - message.posted_at, message.lock_span)
         self._counters.completed += 1
@@ -318,8 +318,8 @@ class Pump:
     async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
         """Complete messages as part of a transaction; return whether each lock held.
 
-        They are reported before. After False the transaction must be rolled back: give the locks up then, since a
-        settled delivery cannot be settled again.
+        They are reported first. After False, roll the transaction back and give the locks up: a settled delivery
+        cannot be settled again.
         """
         self._report_forwards()
         receiver = self._receiver
@@ -331,7 +331,7 @@ class Pump:
         return all(isinstance(each, TransactionalState) for run in answers for each in run)
 
     def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None:
-        """Forget messages whose locks cannot be used any more: they come again when these end."""
+        """Forget messages whose locks can no longer be used: they are delivered again when the locks expire."""
         for message in messages:
             if self._remove(message):
                 message.is_released = True

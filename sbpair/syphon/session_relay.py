@@ -1,4 +1,4 @@
-"""The relay of one session of an ordered backlog: one message after the other (O-6).
+"""The relay of one session of an ordered backlog: one message at a time, in order (O-6).
 
     delivered --> waiting --> restored --> posted --> accepted --> complete sent --> confirmed
                                  |           |
@@ -6,9 +6,9 @@
                                  |        not accepted now --> waits at its destination, the lock renewed
                            out of order --> dead-lettered (O-7)
 
-The next message is posted only after the destination accepted the one before: with two in flight, the second could be
-accepted after the first was refused. So whatever is lost, delayed or repeated, and however many syphons believe that
-they hold the session, a message arrives for the first time only after all before it have.
+A message is posted only after the destination accepted the previous one: with two in flight, the second could be
+accepted after the first was refused. Therefore, whatever is lost, delayed or repeated, and however many syphons believe
+that they hold the session, a message arrives for the first time only after all earlier ones have.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LAST_ANSWERS = 5.0  # seconds that the end of a relay waits for confirmations
 
 @dataclass(frozen=True, slots=True)
 class RelaySettings:
-    """What the relays of one syphon have in common."""
+    """Settings shared by the relays of one syphon."""
 
     is_allowed: Callable[[str], bool]
     destination_of: Callable[[str], Destination]
@@ -59,7 +59,7 @@ class RelaySettings:
     emit: Callable[[SyphonEvent], None]
     check: OrderCheck
     credit: Callable[[int], int]
-    """How many messages to ask for, from the size in bytes of the largest one seen."""
+    """Returns how many messages to request, given the size in bytes of the largest one seen."""
     holds_poison: bool = False
     report_forwards: bool = False
 
@@ -84,7 +84,7 @@ class SessionRelay:
         """When the lock may have ended; monotonic seconds."""
         self.lock_span = DEFAULT_LOCK
         self.is_held = False
-        """Whether a poison message holds the session until a person acts."""
+        """Whether a poison message holds the session until an operator acts."""
         self._settings = settings
         self._busy, self._doubted = busy, doubted
         self._loop = asyncio.get_running_loop()
@@ -104,7 +104,7 @@ class SessionRelay:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether its message waits for its destination."""
+        """Whether its message is waiting for the destination."""
         return self._message is not None and (self._message.is_held or self._message.is_stalled)
 
     async def run(self, receiver: SessionReceiver) -> None:
@@ -128,14 +128,14 @@ class SessionRelay:
             await asyncio.gather(detached, return_exceptions=True)
 
     def stop(self) -> None:
-        """Forward no further message of this session, and let :meth:`run` end."""
+        """Forward no further messages of this session, and let :meth:`run` end."""
         self._is_ending = self._is_stopped = True
         if self._message is not None and not self._may_be_accepted():
             self._drop()
         self._changed.set()
 
     def on_message(self, event: MessageReceived) -> None:
-        """A message of the session arrived."""
+        """Handle a message of the session."""
         counters = self._settings.counters
         counters.received += 1
         counters.pending += 1
@@ -154,7 +154,7 @@ class SessionRelay:
         self._changed.set()
 
     def lock_renewed(self) -> None:
-        """The lock was renewed, and :attr:`lock_ends` set: a message that waited for that is posted."""
+        """Post the message that waited for the lock: it was renewed, and :attr:`lock_ends` is set."""
         message, was_doubtful, self._is_doubtful = self._message, self._is_doubtful, False
         if message is None:
             return
@@ -166,7 +166,7 @@ class SessionRelay:
     # From the destination
 
     def forwarded(self, message: InFlightMessage) -> None:
-        """The destination accepted it: complete it, and go on with the next."""
+        """Complete a message that its destination accepted, and continue with the next."""
         settings = self._settings
         settings.counters.forwarded += 1
         if self._message is not message:
@@ -179,20 +179,20 @@ class SessionRelay:
         self._next()
 
     def refused(self, message: InFlightMessage, condition: Condition | None) -> None:
-        """The destination refused it finally."""
+        """Handle a message that its destination refused finally."""
         reason = DEAD_LETTER_REASONS[str(condition.symbol)] if condition is not None else "DestinationRefused"
         self.poisoned(
             message, Poison(reason, f"{printable(message.path)} refused the message: {said(condition)}")
         )
 
     def poisoned(self, message: InFlightMessage, poison: Poison) -> None:
-        """It can no longer be forwarded."""
+        """Handle a message that can no longer be forwarded."""
         if self._message is message:
             self._message = None
             self._set_aside(message.delivery_id, message.path, poison, message.payload)
 
     def held(self, message: InFlightMessage) -> None:
-        """Its destination cannot accept it now: the session waits, and makes room for others."""
+        """Wait with a message that its destination cannot accept now, and free the place for another session."""
         if self._message is not message:
             message.is_released = True
         elif self._is_ending:
@@ -202,18 +202,18 @@ class SessionRelay:
             self._busy(self, False)
 
     def resumed(self, message: InFlightMessage) -> None:
-        """Its destination accepts messages again."""
+        """Take a place again: the destination accepts messages."""
         if self._message is message:
             self._busy(self, True)
 
     def stalled(self, message: InFlightMessage) -> None:
-        """Its destination does not answer."""
+        """Free the place: the destination does not answer."""
         if self._message is message:
             self._settle_soon()
             self._busy(self, False)
 
     def lock_doubtful(self, message: InFlightMessage) -> None:
-        """The lock may have ended: nothing is sent before it is renewed (F-66)."""
+        """Send nothing until the lock, which may have ended, is renewed (F-66)."""
         if self._message is not message or self._is_ending:
             message.is_released = True
             return
@@ -222,16 +222,16 @@ class SessionRelay:
         self._doubted(self)
 
     def reported(self, message: InFlightMessage) -> None:
-        """See :meth:`completed_in`."""
+        """Not called: see :meth:`completed_in`."""
 
     async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
-        """Never: the messages of a session stay for the primary, since some of them have gone there."""
+        """Not called: messages of a session wait for the primary, which has received earlier ones."""
         return False
 
     def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None:
-        """See :meth:`completed_in`."""
+        """Not called: see :meth:`completed_in`."""
 
-    # Within
+    # Internals
 
     @property
     def _session(self) -> str:
@@ -243,7 +243,7 @@ class SessionRelay:
             await self._changed.wait()
 
     async def _wait_held(self) -> None:
-        """Keep the session, so that no syphon comes to the poison again and again."""
+        """Keep the session, so that no syphon receives the poison message repeatedly."""
         self._settle()
         self._busy(self, False)
         try:
@@ -318,7 +318,7 @@ class SessionRelay:
             self._changed.set()
 
     def _set_aside(self, delivery_id: int, path: str | None, poison: Poison, payload: bytes) -> None:
-        """Dead-letter a message and go on, or hold the session (O-6)."""
+        """Dead-letter a message and continue, or hold the session (O-6)."""
         receiver, settings = self.receiver, self._settings
         assert receiver is not None  # noqa: S101  (a delivery implies a receiver)
         description = blank_keys(poison.description)[:MAX_DESCRIPTION_LENGTH]
@@ -345,7 +345,7 @@ class SessionRelay:
         self._loop.call_soon(self._continue)
 
     def _may_be_accepted(self) -> bool:
-        """Whether the message is in flight, so that its answer is worth waiting for."""
+        """Whether the message is in flight, so that its answer has to be awaited."""
         message = self._message
         return message is not None and not (message.is_held or message.is_stalled or self._is_doubtful)
 

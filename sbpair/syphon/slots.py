@@ -11,7 +11,7 @@ from .delivery import Destination
 class LinkSlots:
     """Limits the links to destinations to ``most`` at a time.
 
-    The destination that was idle for longest gives its slot to the next one. While all are busy, the next waits.
+    The destination that has been idle for longest yields its slot to the next one. While all are busy, the next waits.
     """
 
     def __init__(self, most: int) -> None:
@@ -20,7 +20,7 @@ class LinkSlots:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self, destination: Destination) -> None:
-        """Wait for a slot for ``destination``, which keeps the one it has."""
+        """Wait for a slot for ``destination``; without effect if it has one."""
         while destination not in self._holders and not self._free_one():
             slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(slot)

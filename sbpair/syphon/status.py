@@ -15,7 +15,7 @@ GRACE = 5.0  # seconds that a refusal must last for :meth:`SideRefusals.wait_ref
 
 
 class SyphonState(Enum):
-    """What a syphon is doing."""
+    """The states of a syphon."""
 
     IDLE = "idle"  # not started, or stopped
     CONNECTING = "connecting"  # a side or an existing backlog queue is not connected; retried
@@ -63,7 +63,7 @@ class SideRefusal:
 class SideRefusals:
     """The sides that refuse the syphon as a whole (P-50).
 
-    A side does when ``$cbs`` or the credential refuses it, when its certificate is not trusted, and when a right is
+    A side refuses when ``$cbs`` or the credential does, when its certificate is not trusted, and when a right is
     missing for all of its links. It is retried all the time; an accepted claim or link ends the refusal. A refusal by
     one queue while others accept concerns that queue only.
     """
@@ -75,7 +75,7 @@ class SideRefusals:
 
     @property
     def current(self) -> Mapping[Role, SideRefusal]:
-        """The refusals that last, by side; a copy, because other threads may read it."""
+        """The current refusals, by side; a copy, because other threads may read it."""
         return dict(self._refusals)
 
     @property
@@ -85,14 +85,14 @@ class SideRefusals:
         return "; ".join(causes) or None
 
     def refused(self, role: Role, cause: str) -> None:
-        """Note that a side refuses the syphon; emits SideRefused the first time."""
+        """Record that a side refuses the syphon; emits SideRefused the first time."""
         if role not in self._refusals:
             self._refusals[role] = SideRefusal(cause, time.monotonic())
             self._changed.set()
             self._emit(SideRefused(time.time(), role.value, cause))
 
     def accepted(self, role: Role) -> None:
-        """Note that a side accepted a claim or a link; emits SideAccepted after a refusal."""
+        """Record that a side accepted a claim or a link; emits SideAccepted after a refusal."""
         if self._refusals.pop(role, None) is not None:
             self._changed.set()
             self._emit(SideAccepted(time.time(), role.value, "it accepts again"))
@@ -119,25 +119,25 @@ class BacklogLinks:
     def __init__(self, emit: Callable[[SyphonEvent], None]) -> None:
         self._emit = emit
         self.missing: set[str] = set()
-        """Those that did not exist at the last attempt to attach."""
+        """The queues that did not exist at the last attempt to attach."""
         self.detached: dict[str, SyphonStatus] = {}
-        """The status of the syphon for each that exists and has no link."""
+        """The status of the syphon for each existing queue without a link."""
         self.refusal: asyncio.Future[str] | None = None
         """Set by a drain; gets the reason once a backlog refuses its link."""
 
     def note_attached(self, backlog: str) -> None:
-        """Note that a link is attached."""
+        """Record that a link is attached."""
         self.missing.discard(backlog)
         self.detached.pop(backlog, None)
 
     def note_missing(self, backlog: str) -> None:
-        """Note that a queue does not exist; emits BacklogMissing."""
+        """Record that a queue does not exist; emits BacklogMissing."""
         self.detached.pop(backlog, None)
         self.missing.add(backlog)
         self._emit(BacklogMissing(time.time(), backlog))
 
     def note_detached(self, backlog: str, reason: str, *, is_refusal: bool = False) -> None:
-        """Note that a link was lost or refused; emits BacklogDetached."""
+        """Record that a link was lost or refused; emits BacklogDetached."""
         self._emit(BacklogDetached(time.time(), backlog, reason))
         state = SyphonState.REFUSED if is_refusal else SyphonState.CONNECTING
         self.detached[backlog] = SyphonStatus(state, f"{backlog} is not attached: {reason}")
