@@ -9,9 +9,9 @@
 A message sent via another entity is transferred after the commit. If the entity refuses it then, because it is full
 for example, the service moves it to the transfer dead-letter queue of the backlog. Therefore, before a transaction, and
 at most once a second, its first message is sent to the entity itself in a transaction that is rolled back: the trial.
-A message sent via the backlog carries its destination (``envelope.transfer``), so that it can be parked again from there. Where a
-transaction is not possible (the Basic tier, a partitioned backlog) messages are sent without one, and completed once
-accepted, as messages to the primary are.
+A message sent via the backlog carries its destination (``envelope.transfer``), so that it can be parked again from
+there. Where a transaction is not possible (the Basic tier, a partitioned backlog) messages are sent without one, and
+completed once accepted, as messages to the primary are.
 """
 
 from __future__ import annotations
