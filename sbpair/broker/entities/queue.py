@@ -194,6 +194,38 @@ class Queue(LockedStore):
             self._remove(message, Removal.CANCELLED)
         self.timers_moved()
 
+    def resubmit(self, number: int, now: Instant) -> int:
+        """Move a waiting dead letter back to the queue that it came from, and return its new number there.
+
+        It loses the reason and is otherwise as it was sent; its time to live starts again, and duplicate detection,
+        which may know its id still, does not apply. Raises MessageNotFound when it is locked or not there, NotAllowed
+        unless this is a dead-letter queue, and as :meth:`check_acceptable` of that queue.
+        """
+        message, home = self._messages.get(number), self.parent
+        if home is None or self is not home.dead_letter_queue:
+            raise NotAllowed(f"'{self.path}' is not a dead-letter queue: its messages cannot be resubmitted.")
+        if message is None or message.state is not MessageState.ACTIVE:
+            raise MessageNotFound(number)
+        fresh = message.copy()
+        fresh.amended = {
+            name: value
+            for name, value in (message.amended or {}).items()
+            if name not in (REASON, DESCRIPTION)
+        }
+        fresh.dead_letter_source = None
+        home.check_acceptable((fresh,))
+        self._remove(message, Removal.FORWARDED)
+        return home._put_back(fresh, now)
+
+    def _put_back(self, message: StoredMessage, now: Instant) -> int:
+        message.enqueued_sequence_number = number = self._store(message)
+        self.size += message.size
+        if self._audit is not None:
+            self._audit.stored(self.path, message, Arrival.FORWARDED)
+        message.enqueued_at = self.accessed_at = now
+        self._offer_new(message)
+        return number
+
     # -- receiving; with sessions, under a session lock
 
     def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:

@@ -1,5 +1,6 @@
 // Elements, plots and numbers. Text goes in as text nodes only; SVG and HTML are told apart by their names.
 const SVG = "http://www.w3.org/2000/svg";
+const FLAGS = new Set(["required"]);
 const IN_SVG = new Set(["svg", "path", "rect", "line", "g", "title"]);
 
 export function h(tag, attributes = {}, ...children) {
@@ -7,7 +8,7 @@ export function h(tag, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) made[name] = value;
     else if (name === "key") made.key = value;
-    else if (value !== null && value !== undefined && value !== "") made.setAttribute(name, value);
+    else if (value !== null && value !== undefined && (value !== "" || FLAGS.has(name))) made.setAttribute(name, value);
   }
   made.append(...children.flat(3).filter((child) => child || child === 0));
   return made;
@@ -17,7 +18,7 @@ export function h(tag, attributes = {}, ...children) {
 export function morph(old, made) {
   for (const { name } of [...old.attributes]) if (!made.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  for (const name of ["onclick", "oninput"]) old[name] = made[name];
+  for (const name of ["onclick", "oninput", "onsubmit"]) old[name] = made[name];
   old.key = made.key;
   const keyed = new Map([...old.childNodes].filter((each) => each.key !== undefined).map((each) => [each.key, each]));
   let at = old.firstChild;

@@ -1,5 +1,6 @@
 // The broker's page: asks once a second while it is seen, draws, and changes only what differs.
 // Whatever the broker tells is text: nothing here makes markup of it.
+import { actions, forget, refocus, resubmitButton } from "/act.js";
 import { badge, bytes, count, h, legend, morph, plot, span, spark, table, time, when } from "/draw.js";
 import { storyCard } from "/story.js";
 
@@ -140,10 +141,11 @@ function messageRows(namespace, path, each) {
       each.reason && h("div", { class: "small why" }, h("b", {}, each.reason), each.why ? ` · ${each.why}` : "")),
     h("td", { class: "narrow" }, each.session_id ?? ""),
     h("td", { class: "wide" }, time(each.enqueued_at)),
-    h("td", { class: "n" }, count(each.deliveries)),
+    h("td", { class: "n narrow" }, count(each.deliveries)),
     h("td", { class: "n narrow wide" }, bytes(each.size)));
   if (!isOpen) return [row];
-  return [row, h("tr", { key: `d${each.number}`, class: "more" }, h("td", { colspan: 7 }, messageDetail(state.message)))];
+  return [row, h("tr", { key: `d${each.number}`, class: "more" }, h("td", { colspan: 7 }, messageDetail(state.message),
+    state.part === PARTS[1][0] && each.state === "active" && resubmitButton(namespace, path, each.number, soon)))];
 }
 
 function values(title, rows) {
@@ -173,10 +175,11 @@ function sessionsTable(held, turn) {
   if (!held.rows.length) return h("p", { class: "empty" }, "No session has messages, state or a holder.");
   const rows = held.rows.map((each) => h("tr", { key: `s${each.id}` },
     h("th", { scope: "row", class: "mono path" }, each.id), h("td", { class: "n" }, count(each.messages)),
-    h("td", { class: "wide" }, each.locked_until ? ["locked until ", time(each.locked_until)] : "free"),
-    h("td", { class: "narrow wide" }, each.state_size === null ? "none" : [`${bytes(each.state_size)}, set `, time(each.state_set_at)])));
+    h("td", { class: "path" }, each.locked_until ? ["locked until ", time(each.locked_until), each.holder && h("div", { class: "small quiet" }, `by ${each.holder}`)] : "free"),
+    h("td", { class: "path" }, each.state === null ? "none" : [`${bytes(each.state_size)}, set `, time(each.state_set_at),
+      h("div", { class: "small mono" }, each.state.hex ?? each.state.text)])));
   const end = held.skip + held.rows.length;
-  return [table("Sessions", ["Session", ">Messages", "Lock", "#narrow State"], rows),
+  return [table("Sessions", ["Session", ">Messages", "Lock", "State"], rows),
     held.total > held.most && h("div", { class: "foot" },
       h("span", { class: "quiet small" }, `${held.skip + 1} to ${end} of ${count(held.total)}`),
       held.skip > 0 && h("button", { type: "button", onclick: () => turn(1) }, "First page"),
@@ -198,10 +201,12 @@ async function entity(namespace, path) {
   }
   const { counts } = it;
   const turn = (to) => { state.from = to; state.open = state.message = null; soon(); };
-  const pick = (to) => { state.part = to; turn(1); };
+  const pick = (to) => { state.part = to; forget({ keepForm: true }); turn(1); };
   const end = page.messages.length ? page.messages[page.messages.length - 1].number : 0;
   const tabs = it.description.requires_session ? [...PARTS, [SESSIONS, "Sessions"]] : PARTS;
   const numbers = { [SESSIONS]: held.total, "": counts.active + counts.scheduled + counts.deferred, [PARTS[1][0]]: counts.dead_letter, [PARTS[2][0]]: counts.transfer_dead_letter };
+  const waiting = { "": counts.active, [SESSIONS]: 0 }[part] ?? numbers[part];
+  const [buttons, panel] = actions({ namespace, path, part, kind: it.kind, needsSession: it.description.requires_session, waiting }, soon);
   return [told, [
     h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), ` / ${namespace}`),
     h("section", { class: "card", "aria-label": path },
@@ -230,9 +235,10 @@ async function entity(namespace, path) {
         h("th", { scope: "row" }, rule.name), h("td", { class: "mono why" }, rule.filter), h("td", { class: "mono why" }, rule.action ?? ""))))),
     h("section", { class: "card", "aria-label": part === SESSIONS ? "Sessions" : "Messages" },
       h("div", { class: "head" }, h("div", { class: "tabs", role: "group", "aria-label": "Which messages" }, tabs.map(([to, word]) =>
-        h("button", { type: "button", "aria-pressed": String(to === part), onclick: () => pick(to) }, `${word} ${count(numbers[to])}`)))),
+        h("button", { type: "button", "aria-pressed": String(to === part), onclick: () => pick(to) }, `${word} ${count(numbers[to])}`))), buttons),
+      panel,
       part === SESSIONS ? sessionsTable(held, turn) : page.messages.length
-        ? table("Messages, peeked", [">Number", "Message id", "State", "#narrow Session", "Enqueued", ">Deliveries", "#narrow >Size"].map((x, i) => (i ? x : "Number")),
+        ? table("Messages, peeked", [">Number", "Message id", "State", "#narrow Session", "Enqueued", "#narrow >Deliveries", "#narrow >Size"].map((x, i) => (i ? x : "Number")),
           page.messages.flatMap((each) => messageRows(namespace, path, each)))
         : h("p", { class: "empty" }, it.kind === "topic" && !part ? "A topic stores scheduled messages only; its subscriptions hold the copies." : "None here."),
       part !== SESSIONS && (state.from > 1 || page.messages.length === page.most || it.partitions.length > 0) && h("div", { class: "foot" },
@@ -318,6 +324,7 @@ async function tick() {
     if (asked === location.hash) {
       morph(document.getElementById("nav"), navigation(current, told));
       morph(main, h("main", { id: "main", tabindex: "-1" }, parts));
+      refocus();
       say(state.paused ? "paused" : "", state.paused ? `Paused at ${when(Date.now())}` : `Live · ${when(Date.now())}`);
     }
   } catch (error) {
@@ -339,6 +346,7 @@ pause.addEventListener("click", () => {
 document.addEventListener("visibilitychange", () => { if (!document.hidden) soon(); });
 addEventListener("hashchange", () => {
   Object.assign(state, { part: "", from: 1, open: null, message: null });
+  forget();
   scrollTo(0, 0);
   soon();
 });

@@ -177,6 +177,17 @@ class NamespaceControl:
         """Call ``view`` in the broker's loop and return its result; it must be quick and change nothing."""
         return self._in_loop(lambda: view(self._server))
 
+    def act(self, action: Callable[[NamespaceServer], Result]) -> Result:
+        """Call ``action`` in the broker's loop, deliver and store what it did, and return its result."""
+
+        def act_and_end_turn() -> Result:
+            try:
+                return action(self._server)
+            finally:
+                self._server.end_turn()
+
+        return self._in_loop(act_and_end_turn)
+
     # -- entities
 
     def follow(self, plan: NamespacePlan) -> None:
@@ -518,11 +529,7 @@ class NamespaceControl:
         self._apply(lambda: change(self._clock.now() + known_after))
 
     def _apply(self, change: Callable[[], object]) -> None:
-        def change_and_end_turn() -> None:
-            change()
-            self._server.end_turn()
-
-        self._in_loop(change_and_end_turn)
+        self.act(lambda server: change())
 
 
 def _ids_in(queue: Entity, now: int) -> list[str]:

@@ -3,7 +3,7 @@
 with Broker({"contoso": 0}) as broker, Page(broker) as page:
     print(page.url)
 
-Read-only, on its own port, and always guarded by its own token, because message bodies are shown.
+On its own port, and always guarded by its own token, because it shows message bodies and changes entities.
 """
 
 from __future__ import annotations

@@ -9,12 +9,14 @@
     /api/message         one message with its body    ?namespace &path &number
     /api/connections     ?namespace
     /api/rejections      ?namespace
+    POST /api/send  /api/purge  /api/resubmit      see dashboard_actions
 
-Everything is read-only. Every request except those for style, scripts and icon needs the token.
+Every request except those for style, scripts and icon needs the token. Views change nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -32,6 +34,7 @@ from ..frontends.dashboard.views import EntityRow, History
 from ..frontends.message_form import peeked
 from .broker import Broker
 from .control import NamespaceControl
+from .dashboard_actions import INTENT, MAX_REQUEST, Given, PageActions, body_of, is_intended
 from .http_endpoint import HttpEndpoint
 from .namespace_server import NamespaceServer
 from .wire import AmqpWire
@@ -45,6 +48,7 @@ FILES = {
     "/page.css": ("page.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/page.js": ("page.js", SCRIPT),
+    "/act.js": ("act.js", SCRIPT),
     "/draw.js": ("draw.js", SCRIPT),
     "/story.js": ("story.js", SCRIPT),
 }
@@ -75,12 +79,13 @@ class PageApplication:
         self._records = records
         self._story = PairTimeline()
         self._history = History()
+        self._actions = PageActions(broker)
         folder = files("sbpair.broker") / "page"
         self._files = {path: (folder / name).read_bytes() for path, (name, _) in FILES.items()}
 
     def application(self) -> web.Application:
         """Return the application to serve."""
-        made = web.Application(middlewares=[self._guard])
+        made = web.Application(middlewares=[self._guard], client_max_size=MAX_REQUEST)
         for path in FILES:
             made.router.add_get(path, self._file)
         for name, view in (
@@ -94,6 +99,8 @@ class PageApplication:
             ("rejections", self._rejections),
         ):
             made.router.add_get(f"/api/{name}", _as_json(view))
+        for name, action in self._actions.by_name.items():
+            made.router.add_post(f"/api/{name}", self._acting(action))
         return made
 
     # -- access
@@ -114,6 +121,19 @@ class PageApplication:
                 status=401, text="Open the address that was printed at start: it has a token."
             )
         answer.headers.update(HEADERS)
+        return answer
+
+    def _acting(self, action: Callable[[Given], Row]) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if not (self._endpoint.has_token(request) or is_intended(request)):
+                text = f"Only the page itself may do this: the header {INTENT} or its origin is missing."
+                return web.json_response({"error": text}, status=403)
+            try:
+                given = await body_of(request)
+            except InvalidArgument as error:
+                return web.json_response({"error": str(error)}, status=400)
+            return await asyncio.to_thread(_answer, lambda: action(given))
+
         return answer
 
     def _may_look(self, request: web.Request) -> bool:
@@ -183,7 +203,7 @@ class PageApplication:
         path, skip = request.query.get("path", ""), _number(request, "skip")
 
         def view(server: NamespaceServer) -> tuple[int, list[Row]]:
-            return page_views.sessions(server.frontend.namespace.queue(path), skip)
+            return page_views.sessions(server.frontend, server.frontend.namespace.queue(path), skip)
 
         total, rows = self._control(request).look(view)
         return {"total": total, "skip": skip, "most": page_views.MAX_ROWS, "rows": rows}
@@ -223,16 +243,20 @@ def _peer(wire: AmqpWire) -> str:
 
 def _as_json(view: Callable[[web.Request], Row]) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
-        try:
-            return web.json_response(view(request))
-        except (EntityNotFound, MessageNotFound) as missing:
-            return web.json_response({"error": str(missing)}, status=404)
-        except BrokerError as error:
-            return web.json_response({"error": str(error)}, status=400)
-        except TimeoutError:
-            return web.json_response({"error": "The broker did not answer in time."}, status=503)
+        return _answer(lambda: view(request))
 
     return answer
+
+
+def _answer(work: Callable[[], Row]) -> web.Response:
+    try:
+        return web.json_response(work())
+    except (EntityNotFound, MessageNotFound) as missing:
+        return web.json_response({"error": str(missing)}, status=404)
+    except BrokerError as error:
+        return web.json_response({"error": str(error)}, status=400)
+    except TimeoutError:
+        return web.json_response({"error": "The broker did not answer in time."}, status=503)
 
 
 def _number(request: web.Request, name: str, default: int = 0) -> int:

@@ -33,6 +33,10 @@ class ConnectionContext(Hashable, Protocol):
         """The rights the client has proved."""
 
     @property
+    def container(self) -> str:
+        """The client's container id; "" before its ``open``."""
+
+    @property
     def is_clogged(self) -> bool:
         """Whether the client fails to read what was sent: deliver nothing more until it does."""
 

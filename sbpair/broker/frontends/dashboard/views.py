@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 
+from ....amqp.message import DataBody
 from ...entities.descriptions import QueueDescription, TopicDescription
 from ...entities.entity import Entity, QueueCounts
 from ...entities.partition import Health
@@ -24,9 +25,10 @@ from ..amqp.client_connection import ClientConnection
 from ..amqp.node import Node
 from ..amqp.queue_receiver import QueueReceiver
 from ..amqp.queue_sender import QueueSender
-from ..amqp.session_receiver import SessionWait
+from ..amqp.session_receiver import SessionQueueReceiver, SessionWait
 from ..namespace_frontend import NamespaceFrontend
 from ..rest.receiver import RestReceiver
+from .message import body_view
 
 SAMPLES = 90
 EVERY = 900  # milliseconds, minimum between two samples, however many viewers there are
@@ -61,6 +63,7 @@ MAX_MESSAGES = 50
 MAX_RULES = 100
 MAX_LINKS = 20
 LATELY = 300_000  # milliseconds: refusals that need attention now
+MAX_STATE = 1024  # bytes of a session's state
 MAX_TEXT = 300  # characters of untrusted text
 
 _FLAGS = (
@@ -250,20 +253,30 @@ def _cut(value: object) -> str | None:
 # -- sessions
 
 
-def sessions(entity: Entity, skip: int) -> tuple[int, list[Row]]:
+def sessions(frontend: NamespaceFrontend, entity: Entity, skip: int) -> tuple[int, list[Row]]:
     """Return the number of an entity's sessions and a page of them; none when it does not use sessions."""
     known = entity.sessions
     if known is None:
         return 0, []
-    return len(known), [_session(each) for each in islice(known.browse(), skip, skip + MAX_ROWS)]
+    holders = {
+        node.lock.session_id: node.connection.container
+        for node in frontend.tenants_of(entity)
+        if isinstance(node, SessionQueueReceiver) and not node.lock.is_lost
+    }
+    page = islice(known.browse(), skip, skip + MAX_ROWS)
+    return len(known), [_session(each, holders.get(each.id)) for each in page]
 
 
-def _session(session: MessageSession) -> Row:
+def _session(session: MessageSession, holder: str | None) -> Row:
+    """Return one session; ``holder`` is the container id of the client whose receiver holds it."""
+    state = session.state
     return {
         "id": session.id[:MAX_TEXT],
         "messages": session.count,
         "locked_until": session.lock.locked_until if session.lock else None,
-        "state_size": None if session.state is None else len(session.state),
+        "holder": None if holder is None or session.lock is None else holder[:MAX_TEXT],
+        "state_size": None if state is None else len(state),
+        "state": None if state is None else body_view(DataBody((state[:MAX_STATE],))),
         "state_set_at": session.state_set_at or None,
     }
 

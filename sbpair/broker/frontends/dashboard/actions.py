@@ -1,0 +1,160 @@
+"""What the dashboard does to an entity: send a message, purge what waits, resubmit dead letters. Pure.
+
+Each action applies at once, as an administrator's: faults and outages of the namespace do not stop it, while the
+entity's own rules (status, size, sessions, quota) do. Each is bounded: a caller with more to do calls again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ....amqp.message import DataBody, Header, Message, Properties
+from ...entities.entity import Entity
+from ...entities.partitioned import Partitioned
+from ...entities.queue import Queue
+from ...entities.sessions import MessageSessions
+from ...entities.stored_message import Instant, MessageState
+from ...errors import InvalidArgument, MessageNotFound
+from ..namespace_frontend import NamespaceFrontend
+from ..validation import check_enabled, check_received_from, check_sent_to, messages_of
+
+MAX_AT_ONCE = 500  # messages purged or resubmitted in one call
+MAX_PROPERTIES = 100
+TEXTS = ("body", "message_id", "session_id", "subject", "content_type")
+MAX_LONG = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message to send; empty texts are left out."""
+
+    body: str = ""
+    message_id: str = ""
+    session_id: str = ""
+    subject: str = ""
+    content_type: str = ""
+    properties: tuple[tuple[str, str | bool | int | float], ...] = ()
+
+    @classmethod
+    def of(cls, given: Mapping[str, object]) -> Draft:
+        """Read a draft from JSON. Raises InvalidArgument, which names the field."""
+        unknown = sorted(given.keys() - {*TEXTS, "properties"})
+        if unknown:
+            raise InvalidArgument(f"A message has no field {unknown[0][:40]!r}.")
+        texts = {name: given.get(name, "") for name in TEXTS}
+        for name, value in texts.items():
+            if not isinstance(value, str):
+                raise InvalidArgument(f"{name} must be a text.")
+        return cls(**texts, properties=_properties(given.get("properties", {})))  # type: ignore[arg-type]
+
+    def encode(self) -> bytes:
+        """Return the message in AMQP's encoding: the body as data, whole numbers as long."""
+        properties = Properties(
+            message_id=self.message_id or None,
+            group_id=self.session_id or None,
+            subject=self.subject or None,
+            content_type=self.content_type or None,
+        )
+        return Message(
+            header=Header(durable=True),
+            properties=properties,
+            application_properties=dict(self.properties),
+            body=DataBody((self.body.encode(),)),
+        ).encode()
+
+
+def _properties(given: object) -> tuple[tuple[str, str | bool | int | float], ...]:
+    if not isinstance(given, dict):
+        raise InvalidArgument("properties must be an object of names and values.")
+    if len(given) > MAX_PROPERTIES:
+        raise InvalidArgument(f"A message sent here has at most {MAX_PROPERTIES} application properties.")
+    for name, value in given.items():
+        is_long = not isinstance(value, int) or -MAX_LONG <= value < MAX_LONG
+        if not isinstance(value, str | bool | int | float) or not is_long:
+            raise InvalidArgument(f"The property {name[:40]!r} must be a text, a number, true or false.")
+    return tuple(given.items())
+
+
+def send(frontend: NamespaceFrontend, path: str, draft: Draft, now: Instant) -> int:
+    """Send one message to a queue or topic, and return its sequence number.
+
+    Raises EntityNotFound, NotAllowed, EntityDisabled, MessageTooLarge, SessionRequired, QuotaExceeded.
+    """
+    queue = frontend.namespace.queue(path)
+    check_sent_to(queue)
+    check_enabled(queue, "SendDisabled")
+    return queue.enqueue_all(messages_of(frontend, queue, draft.encode(), 0, now), now)[0]
+
+
+def purge(frontend: NamespaceFrontend, path: str, before: Instant, now: Instant) -> int:
+    """Delete messages that wait in a queue, a subscription or a dead-letter queue since before ``before``.
+
+    Deletes at most :data:`MAX_AT_ONCE` and returns how many: after a 0 there are no more. Messages that are locked,
+    scheduled or deferred stay, and so do sessions that a receiver holds. Raises EntityNotFound, NotAllowed,
+    EntityDisabled, ForwardsOn.
+    """
+    entity = frontend.namespace.queue(path)
+    check_received_from(entity)
+    deleted = 0
+    for queue in _queues(entity):
+        left = MAX_AT_ONCE - deleted
+        if queue.sessions is None:
+            deleted += queue.delete_waiting(left, before, now)
+        else:
+            deleted += _purge_sessions(queue, queue.sessions, left, before, now)
+    return deleted
+
+
+def _purge_sessions(
+    queue: Queue, sessions: MessageSessions, limit: int, before: Instant, now: Instant
+) -> int:
+    deleted = 0
+    for _ in range(len(sessions)):
+        lock = sessions.accept(None, now) if deleted < limit else None
+        if lock is None:
+            break
+        try:
+            deleted += queue.delete_waiting(limit - deleted, before, now, lock)
+        finally:
+            sessions.release(lock, now)
+    return deleted
+
+
+def waiting(frontend: NamespaceFrontend, path: str, start: int) -> tuple[list[int], int | None]:
+    """Return the numbers of messages that wait, from ``start`` on, and where the next page starts, None at the end.
+
+    Raises EntityNotFound.
+    """
+    page = frontend.namespace.queue(path).browse(start, MAX_AT_ONCE)
+    numbers = [each.sequence_number for each in page if each.state is MessageState.ACTIVE]
+    return numbers, page[-1].sequence_number + 1 if page else None
+
+
+def resubmit(frontend: NamespaceFrontend, path: str, numbers: Iterable[int], now: Instant) -> int:
+    """Move dead letters back to the queue or subscription that they came from; return how many.
+
+    ``path`` is its dead-letter queue. Those that a receiver has locked or taken meanwhile stay. Raises EntityNotFound,
+    NotAllowed, EntityDisabled, SessionRequired, QuotaExceeded: then those before have moved.
+    """
+    entity, moved = frontend.namespace.queue(path), 0
+    for number in numbers:
+        with suppress(MessageNotFound):
+            _holder(entity, number).resubmit(number, now)
+            moved += 1
+    return moved
+
+
+def _holder(entity: Entity, number: int) -> Queue:
+    """Return the partition that holds a message; the first when none does, which then refuses the number."""
+    queues = _queues(entity)
+    holds = (each for each in queues if any(m.sequence_number == number for m in each.browse(number, 1)))
+    return next(holds, queues[0])
+
+
+def _queues(entity: Entity) -> Sequence[Queue]:
+    if isinstance(entity, Partitioned):
+        return list(entity.partitions)
+    assert isinstance(entity, Queue)  # noqa: S101 - there are no others
+    return [entity]

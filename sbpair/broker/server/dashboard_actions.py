@@ -1,0 +1,122 @@
+"""The dashboard's requests that change something, and who may make them.
+
+    POST /api/send        {"namespace", "path", "message": {"body", "message_id", "session_id", "subject",
+                           "content_type", "properties"}}                                    -> {"number"}
+    POST /api/purge       {"namespace", "path"}                                              -> {"deleted"}
+    POST /api/resubmit    {"namespace", "path", "number"}; null for all that wait            -> {"resubmitted"}
+
+A cookie alone is not enough, because a browser also sends it for other programs of the same host: a request needs
+the token in its Authorization header, or the header :data:`INTENT` and the page's own origin. No form and no other
+origin can set that header without asking first, and the answer to that question is no.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from aiohttp import web
+
+from ..errors import InvalidArgument, MessageNotFound
+from ..frontends.dashboard import actions
+from ..frontends.dashboard.actions import MAX_AT_ONCE, Draft
+from .broker import Broker
+from .control import NamespaceControl
+from .namespace_server import NamespaceServer
+
+INTENT = "X-Sbpair-Page"
+MAX_REQUEST = 2 * 1024 * 1024  # bytes of a request
+Row = dict[str, object]
+Given = Mapping[str, object]
+
+
+def is_intended(request: web.Request) -> bool:
+    """Whether a request with the cookie comes from the page itself."""
+    origin = request.headers.get("Origin", "")
+    return INTENT in request.headers and origin == f"{request.scheme}://{request.host}"
+
+
+async def body_of(request: web.Request) -> Given:
+    """Return the JSON object of a request. Raises InvalidArgument."""
+    if request.content_type != "application/json":
+        raise InvalidArgument("The request must be application/json.")
+    try:
+        given = json.loads(await request.read())
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument("The request is not JSON.") from error
+    if not isinstance(given, dict):
+        raise InvalidArgument("The request must be a JSON object.")
+    return given
+
+
+class PageActions:
+    """The actions on the namespaces of one broker; each takes the request's JSON and returns the answer's."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.by_name: dict[str, Callable[[Given], Row]] = {
+            "send": self._send,
+            "purge": self._purge,
+            "resubmit": self._resubmit,
+        }
+
+    def _send(self, given: Given) -> Row:
+        control, path, message = self._control(given), _text(given, "path"), given.get("message")
+        if not isinstance(message, dict):
+            raise InvalidArgument("message must be an object.")
+        draft = Draft.of(message)
+        number = control.act(lambda server: actions.send(server.frontend, path, draft, _now(server)))
+        return {"number": number}
+
+    def _purge(self, given: Given) -> Row:
+        """Purge in turns of the broker's loop, so that its clients are served in between."""
+        control, path, deleted = self._control(given), _text(given, "path"), 0
+        before = control.look(_now) + 1
+        while some := control.act(lambda server: actions.purge(server.frontend, path, before, _now(server))):
+            deleted += some
+        return {"deleted": deleted}
+
+    def _resubmit(self, given: Given) -> Row:
+        control, path, number = self._control(given), _text(given, "path"), given.get("number")
+        if number is None:
+            return {"resubmitted": self._resubmit_all(control, path)}
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise InvalidArgument("number must be a sequence number, or null for all.")
+        if not control.act(partial(_resubmit, path=path, numbers=[number])):
+            raise MessageNotFound(number)
+        return {"resubmitted": 1}
+
+    def _resubmit_all(self, control: NamespaceControl, path: str) -> int:
+        """Resubmit those that are there now: one that is dead-lettered again does not go round and round."""
+        numbers: list[int] = []
+        start: int | None = 1
+        while start is not None:
+            page, start = control.look(partial(_waiting, path=path, start=start))
+            numbers += page
+        return sum(
+            control.act(partial(_resubmit, path=path, numbers=numbers[first : first + MAX_AT_ONCE]))
+            for first in range(0, len(numbers), MAX_AT_ONCE)
+        )
+
+    def _control(self, given: Given) -> NamespaceControl:
+        return self._broker.namespace(_text(given, "namespace"))
+
+
+def _now(server: NamespaceServer) -> int:
+    return server.read_clocks().entity
+
+
+def _waiting(server: NamespaceServer, *, path: str, start: int) -> tuple[list[int], int | None]:
+    return actions.waiting(server.frontend, path, start)
+
+
+def _resubmit(server: NamespaceServer, *, path: str, numbers: Sequence[int]) -> int:
+    return actions.resubmit(server.frontend, path, numbers, _now(server))
+
+
+def _text(given: Given, name: str) -> str:
+    value = given.get(name, "")
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name} must be a text.")
+    return value
