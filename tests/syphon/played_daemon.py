@@ -1,0 +1,185 @@
+"""A syphon on a driven clock whose connections and forwarding sessions the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sbpair.auth.connection_string import NamespaceAccess
+from sbpair.client.errors import ClientError, TokenRefused
+from sbpair.syphon import Syphon, SyphonOptions
+from sbpair.syphon import daemon as module
+from sbpair.syphon.events import SyphonEvent
+from tests.syphon.scripted import now
+
+STRING = "Endpoint=sb://{}.example;SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE"
+
+
+class PlayedConnection:
+    """A connection to a side."""
+
+    def __init__(self, side: str) -> None:
+        self.side = side
+        self.is_open = True
+        self.aborted_at: float | None = None
+
+    def abort(self) -> None:
+        self.is_open = False
+        self.aborted_at = now()
+
+
+class PlayedSession:
+    """A forwarding session that the test breaks and drains."""
+
+    def __init__(
+        self, primary: Any, secondary: Any, backlogs: Iterable[str], options: Any, **given: Any
+    ) -> None:
+        self.primary, self.secondary, self.backlogs, self.options, self.given = (
+            primary, secondary, tuple(backlogs), options, given,
+        )  # fmt: skip
+        self.has_primary, self.is_connected, self.is_aborted = primary is not None, True, False
+        self.began = now()
+        self.stopped_at: float | None = None
+        loop = asyncio.get_running_loop()
+        self.broken: asyncio.Future[str] = loop.create_future()
+        self.drained: asyncio.Future[None] = loop.create_future()
+        self.busy: tuple[str, ...] = ()
+
+    async def wait_broken(self) -> str:
+        return await asyncio.shield(self.broken)
+
+    async def drain(self) -> None:
+        await asyncio.shield(self.drained)
+
+    async def stop(self) -> None:
+        self.stopped_at = now()
+        self.is_connected = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def busy_backlogs(self) -> tuple[str, ...]:
+        return self.busy
+
+
+class PlayedStranded:
+    """The check of the backlogs beyond the count."""
+
+    made: list[PlayedStranded]
+
+    def __init__(self, label: str, count: int, emit: Callable[[SyphonEvent], None]) -> None:
+        self.label, self.count = label, count
+        self.found: dict[str, bool] = {"b9": True}
+        self.ran: list[Any] = []
+        self.checked: list[Any] = []
+        self.fails: ClientError | None = None
+        PlayedStranded.made.append(self)
+
+    async def run(self, connection: Any) -> None:
+        self.ran.append(connection)
+        await asyncio.get_running_loop().create_future()
+
+    async def check(self, connection: Any) -> None:
+        self.checked.append(connection)
+        if self.fails is not None:
+            raise self.fails
+
+
+@dataclass
+class World:
+    """The two sides: ``dials`` are the next outcomes of connecting to each, and afterwards a connection."""
+
+    syphon: Syphon
+    events: list[SyphonEvent]
+    dials: dict[str, deque[ClientError | float]] = field(
+        default_factory=lambda: {"primary": deque(), "secondary": deque()}
+    )
+    """An error, or the seconds that connecting takes."""
+    refuses: dict[str, list[TokenRefused | None]] = field(default_factory=dict)
+    dialled: list[tuple[str, float]] = field(default_factory=list)
+    routes: list[tuple[Any, Any]] = field(default_factory=list)
+    claimed: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    connections: list[PlayedConnection] = field(default_factory=list)
+    sessions: list[PlayedSession] = field(default_factory=list)
+    parked: list[str] = field(default_factory=list)
+
+    @property
+    def stranded(self) -> PlayedStranded:
+        return PlayedStranded.made[-1]
+
+    @property
+    def session(self) -> PlayedSession:
+        return self.sessions[-1]
+
+    def said(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def to(self, side: str) -> list[float]:
+        """When this side was dialled."""
+        return [at for each, at in self.dialled if each == side]
+
+    async def connect(
+        self, namespace: NamespaceAccess, *, route: Any, timeout: float | None = None
+    ) -> PlayedConnection:
+        side = "primary" if namespace is self.syphon._primary else "secondary"
+        self.dialled.append((side, now()))
+        self.routes.append((route, timeout))
+        outcome = self.dials[side].popleft() if self.dials[side] else 0.0
+        if isinstance(outcome, ClientError):
+            raise outcome
+        await asyncio.sleep(outcome)
+        self.connections.append(PlayedConnection(side))
+        return self.connections[-1]
+
+    async def refusal_of(self, connection: PlayedConnection, paths: tuple[str, ...]) -> TokenRefused | None:
+        self.claimed.append((connection.side, tuple(paths)))
+        answers = self.refuses.get(connection.side)
+        return answers.pop(0) if answers else None
+
+    async def parked_paths(self, connection: PlayedConnection, backlogs: Iterable[str]) -> Any:
+        assert connection.side == "secondary"
+        assert tuple(backlogs) == self.syphon.backlogs
+        for path in self.parked:
+            yield path
+
+    def open_session(self, *given: Any, **named: Any) -> PlayedSession:
+        self.sessions.append(PlayedSession(*given, **named))
+        return self.sessions[-1]
+
+
+class Worlds:
+    """Makes the syphon of a test."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._patch = patch
+        PlayedStranded.made = []
+        patch.setattr(module, "StrandedBacklogs", PlayedStranded)
+        patch.setattr("random.uniform", lambda least, most: most)  # the back-off between attempts to connect
+
+    def __call__(self, **options: Any) -> World:
+        syphon = Syphon.from_connection_strings(
+            STRING.format("contoso"),
+            STRING.format("contoso-dr"),
+            options=SyphonOptions(**{"backlog_queue_count": 2} | options),
+        )
+        events: list[SyphonEvent] = []
+        syphon.on_event(events.append)
+        world = World(syphon, events)
+        for name, played in (
+            ("connect", world.connect),
+            ("refusal_of", world.refusal_of),
+            ("parked_paths", world.parked_paths),
+            ("ForwardingSession", world.open_session),
+        ):
+            self._patch.setattr(module, name, played)
+        return world
+
+
+@pytest.fixture
+def worlds(monkeypatch: pytest.MonkeyPatch) -> Worlds:
+    return Worlds(monkeypatch)

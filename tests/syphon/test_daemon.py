@@ -1,0 +1,533 @@
+"""The syphon between its connections and its sessions, on a driven clock: what it tries when, and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from sbpair.amqp.performatives import Condition
+from sbpair.client.errors import ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused
+from sbpair.syphon import Syphon, SyphonState
+from sbpair.syphon.claims import NAMESPACE
+from sbpair.syphon.daemon import FIRST_ATTEMPT, LOOK_AGAIN, MIN_SESSION_SECONDS, PRIMARY_IS_BACK
+from sbpair.syphon.events import (
+    BacklogsDrained,
+    ClockDiffers,
+    MessagesForwarded,
+    SideAccepted,
+    SideRefused,
+    SyphonConnected,
+    SyphonDisconnected,
+)
+from tests.syphon.played_daemon import STRING, World, Worlds, worlds
+from tests.syphon.scripted import driven, now, turns
+from tests.trials.simulation.virtual_loop import EPOCH
+
+__all__ = ["worlds"]
+
+pytestmark = pytest.mark.spec("R-66")
+
+NO_ROUTE = ConnectionLost("no route")
+REFUSED = TokenRefused("a bad key", Condition("amqp:unauthorized-access"))
+BACKLOGS = ("contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1")
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncIterator[None]:
+    shutdown = asyncio.Event()
+    task = asyncio.ensure_future(world.syphon.run(shutdown))
+    await turns(20)
+    try:
+        yield
+    finally:
+        shutdown.set()
+        await task
+
+
+# --- connecting
+
+
+@driven
+async def test_both_sides_are_claimed_before_a_session_begins(worlds: Worlds) -> None:
+    world = worlds()
+    assert world.syphon.status.state is SyphonState.IDLE
+    async with running(world):
+        assert world.dialled == [("primary", 0.0), ("secondary", 0.0)]
+        assert world.claimed == [("primary", (NAMESPACE,)), ("secondary", (NAMESPACE, *BACKLOGS))]
+        assert {timeout for _, timeout in world.routes} == {60.0}
+        assert {route for route, _ in world.routes} == {world.syphon.options.route}
+        (session,) = world.sessions
+        assert (session.primary.side, session.secondary.side) == ("primary", "secondary")
+        assert session.backlogs == BACKLOGS
+        assert session.options is world.syphon.options
+        assert session.given["counters"] is world.syphon.counters
+        assert (session.given["ordered"], session.given["landing"]) == ((), None)
+        assert session.given["order_check"] is not None
+        assert world.syphon.status.state is SyphonState.RUNNING
+        assert [event.at for event in world.said(SyphonConnected)] == [EPOCH]
+        assert world.stranded.ran == [session.secondary]
+        assert not any(each.aborted_at for each in world.connections)
+    assert session.stopped_at == 0.0
+    assert world.syphon.status.state is SyphonState.IDLE
+
+
+@driven
+async def test_a_side_that_cannot_be_reached_is_tried_again_and_the_first_is_let_go(worlds: Worlds) -> None:
+    world = worlds()
+    world.dials["secondary"].extend([NO_ROUTE, NO_ROUTE])
+    async with running(world):
+        assert world.syphon.status.state is SyphonState.CONNECTING
+        assert world.syphon.status.reason == "no route"
+        assert [(event.reason, event.retry_in) for event in world.said(SyphonDisconnected)] == [
+            ("no route", 0.5)
+        ]
+        assert world.connections[0].aborted_at == 0.0
+        await asyncio.sleep(2.0)
+        assert world.to("primary") == world.to("secondary") == [0.0, 0.5, 1.5]
+        assert world.syphon.status.state is SyphonState.RUNNING
+        assert [each.aborted_at for each in world.connections[2:]] == [None, None]
+
+
+@driven
+async def test_a_session_that_breaks_is_followed_by_another_a_second_after_it_began(worlds: Worlds) -> None:
+    world = worlds()
+    async with running(world):
+        await asyncio.sleep(0.4)
+        world.session.broken.set_result("the connection to the primary was lost")
+        await turns(20)
+        assert world.session.stopped_at == 0.4
+        (event,) = world.said(SyphonDisconnected)
+        assert (event.reason, event.retry_in) == (
+            "the connection to the primary was lost", pytest.approx(MIN_SESSION_SECONDS - 0.4),
+        )  # fmt: skip
+        assert world.syphon.status.reason == "the connection to the primary was lost"
+        await asyncio.sleep(0.61)
+        assert len(world.sessions) == 2
+        await asyncio.sleep(10.0)
+        world.session.broken.set_result("again")
+        await turns(30)
+        assert world.said(SyphonDisconnected)[1].retry_in == 0.0
+        assert len(world.sessions) == 3
+
+
+@driven
+async def test_a_side_that_refuses_is_reported_tried_again_and_accepted(worlds: Worlds) -> None:
+    world = worlds()
+    world.refuses["secondary"] = [REFUSED, REFUSED]
+    async with running(world):
+        assert world.syphon.status.state is SyphonState.REFUSED
+        assert list(world.syphon.refusals) == ["secondary"]
+        assert "a bad key" in world.syphon.refusals["secondary"]
+        assert len(world.said(SideRefused)) == 1
+        await asyncio.sleep(2.0)
+        assert world.syphon.refusals == {}
+        assert [event.side for event in world.said(SideAccepted)] == ["secondary"]
+        assert world.syphon.status.state is SyphonState.RUNNING
+    assert [each.side for each in world.connections if each.aborted_at is not None] == [
+        "primary",
+        "secondary",
+    ] * 2
+
+
+@driven
+async def test_a_side_whose_certificate_is_refused_is_reported(worlds: Worlds) -> None:
+    world = worlds()
+    world.dials["primary"].append(SyphonFaulted("a certificate of another"))
+    async with running(world):
+        assert world.syphon.refusals == {"primary": "a certificate of another"}
+        await asyncio.sleep(1.0)
+        assert world.syphon.refusals == {}
+
+
+@driven
+async def test_a_key_that_is_refused_for_the_namespace_is_tried_for_the_parked_paths(worlds: Worlds) -> None:
+    world = worlds()
+    world.refuses["primary"] = [REFUSED, REFUSED, None]
+    world.parked = ["orders", "invoices", "never asked"]
+    async with running(world):
+        assert [paths for side, paths in world.claimed if side == "primary"] == [
+            (NAMESPACE,), ("orders",), ("invoices",),
+        ]  # fmt: skip
+        assert world.syphon.status.state is SyphonState.RUNNING
+    other = worlds()
+    other.refuses["primary"] = [REFUSED] * 3
+    other.parked = ["orders"]
+    async with running(other):
+        assert list(other.syphon.refusals) == ["primary"]
+
+
+@driven
+async def test_a_key_is_tried_for_the_allowed_destinations_alone(worlds: Worlds) -> None:
+    world = worlds(allowed_destinations=("orders",))
+    world.refuses["primary"] = [REFUSED]
+    world.parked = ["orders"]
+    async with running(world):
+        assert world.claimed[0] == ("primary", (NAMESPACE, "orders"))
+        assert len(world.claimed) == 2
+        assert list(world.syphon.refusals) == ["primary"]
+
+
+@driven
+async def test_a_wrong_key_of_the_primary_is_reported_while_the_secondary_is_down(worlds: Worlds) -> None:
+    world = worlds()
+    world.refuses["primary"] = [REFUSED]
+    world.dials["secondary"].append(NO_ROUTE)
+    async with running(world):
+        assert list(world.syphon.refusals) == ["primary"]
+
+
+@driven
+async def test_with_exit_on_refusal_it_ends_once_a_refusal_has_lasted(worlds: Worlds) -> None:
+    world = worlds(exit_on_refusal=True)
+    world.refuses["secondary"] = [REFUSED] * 100
+    with pytest.raises(SyphonFaulted, match="the secondary refuses us"):
+        await world.syphon.run(asyncio.Event())
+    assert 5.0 <= now() < 6.0
+    assert world.syphon.status.state is SyphonState.IDLE
+
+
+@driven
+async def test_a_replaced_connection_to_the_primary_needs_a_claim(worlds: Worlds) -> None:
+    world = worlds()
+    async with running(world):
+        connection = await world.session.given["connect_primary"]()
+        assert connection.side == "primary"
+        assert connection.aborted_at is None
+        world.refuses["primary"] = [REFUSED]
+        with pytest.raises(TokenRefused):
+            await world.session.given["connect_primary"]()
+        assert world.connections[-1].aborted_at == 0.0
+        assert world.claimed[-1] == ("primary", (NAMESPACE,))
+
+
+@driven
+async def test_a_stop_while_it_connects_ends_at_once(worlds: Worlds) -> None:
+    world = worlds()
+    world.dials["primary"].extend([NO_ROUTE] * 9)
+    async with running(world):
+        await asyncio.sleep(0.2)
+    assert now() == 0.2
+    assert world.syphon.status == world.syphon.status.__class__(SyphonState.IDLE)
+
+
+@driven
+async def test_an_abort_drops_the_session(worlds: Worlds) -> None:
+    world = worlds()
+    world.syphon.abort()  # there is none
+    async with running(world):
+        world.syphon.abort()
+        assert world.session.is_aborted
+
+
+# --- draining
+
+
+@driven
+async def test_a_drain_ends_with_the_backlogs_empty_and_says_so(worlds: Worlds) -> None:
+    world = worlds()
+    draining = asyncio.ensure_future(world.syphon.drain())
+    await turns(20)
+    assert world.syphon.status.state is SyphonState.DRAINING
+    world.syphon.counters.received = 5
+    world.session.drained.set_result(None)
+    counters = await draining
+    assert counters.received == 5
+    assert counters is not world.syphon.counters
+    assert [event.at for event in world.said(BacklogsDrained)] == [EPOCH]
+    assert world.stranded.checked == [world.session.secondary]
+    assert world.session.stopped_at == 0.0
+    assert world.syphon.status.state is SyphonState.IDLE
+
+
+@driven
+async def test_a_drain_of_some_backlogs_speaks_for_no_others(worlds: Worlds) -> None:
+    world = worlds(only_backlogs=(1,))
+    draining = asyncio.ensure_future(world.syphon.drain())
+    await turns(20)
+    assert world.session.backlogs == BACKLOGS[1:]
+    world.session.drained.set_result(None)
+    await draining
+    assert world.said(BacklogsDrained) == []
+    assert world.stranded.checked == []
+
+
+@driven
+async def test_a_drain_of_backlogs_that_do_not_exist_proves_nothing(worlds: Worlds) -> None:
+    world = worlds()
+    draining = asyncio.ensure_future(world.syphon.drain())
+    await turns(20)
+    for backlog in BACKLOGS:
+        world.session.given["links"].note_missing(backlog)
+    assert world.syphon.missing_backlogs == set(BACKLOGS)
+    world.session.drained.set_result(None)
+    await draining
+    assert world.said(BacklogsDrained) == []
+
+
+@driven
+async def test_a_drain_that_loses_a_side_goes_on_a_second_later(worlds: Worlds) -> None:
+    world = worlds()
+    draining = asyncio.ensure_future(world.syphon.drain())
+    await turns(20)
+    world.session.broken.set_result("lost")
+    await turns(20)
+    assert world.syphon.status.state is SyphonState.CONNECTING
+    assert [(event.reason, event.retry_in) for event in world.said(SyphonDisconnected)] == [
+        ("lost", MIN_SESSION_SECONDS)
+    ]
+    await asyncio.sleep(MIN_SESSION_SECONDS + 0.1)
+    assert len(world.sessions) == 2
+    world.session.drained.set_result(None)
+    await draining
+    assert now() == MIN_SESSION_SECONDS + 0.1
+
+
+@driven
+async def test_a_drain_ends_with_the_refusal_of_a_side_or_of_a_backlog(worlds: Worlds) -> None:
+    world = worlds()
+    world.refuses["primary"] = [REFUSED]
+    with pytest.raises(SyphonFaulted, match="a bad key"):
+        await world.syphon.drain()
+    other = worlds()
+    draining = asyncio.ensure_future(other.syphon.drain())
+    await turns(20)
+    other.session.given["links"].note_detached("b0", "no right", is_refusal=True)
+    with pytest.raises(SyphonFaulted, match="no right"):
+        await draining
+    assert other.session.stopped_at == 0.0
+
+
+@driven
+async def test_a_drain_whose_last_look_fails_raises(worlds: Worlds) -> None:
+    world = worlds()
+    world.stranded.fails = LinkRefused("no node")
+    draining = asyncio.ensure_future(world.syphon.drain())
+    await turns(20)
+    world.session.drained.set_result(None)
+    with pytest.raises(LinkRefused, match="no node"):
+        await draining
+    assert world.said(BacklogsDrained) == []
+
+
+@driven
+async def test_a_drain_tries_a_lost_side_again(worlds: Worlds) -> None:
+    world = worlds()
+    world.dials["primary"].append(NO_ROUTE)
+    draining = asyncio.ensure_future(world.syphon.drain())
+    await asyncio.sleep(1.0)
+    world.session.drained.set_result(None)
+    await draining
+    assert world.to("primary") == [0.0, 0.5]
+
+
+# --- landing
+
+
+def landing(worlds: Worlds, after: float = 20.0) -> World:
+    return worlds(land="either", land_after=timedelta(seconds=after))
+
+
+@pytest.mark.spec("C-1")
+@driven
+async def test_with_both_sides_in_reach_nothing_lands(worlds: Worlds) -> None:
+    world = landing(worlds)
+    async with running(world):
+        await asyncio.sleep(1.1)
+        assert world.session.has_primary
+        assert world.syphon.status.state is SyphonState.RUNNING
+        assert (world.session.given["landing"], world.syphon.landing) == (world.syphon._landing, ())
+        assert len(world.dialled) == 2
+
+
+@pytest.mark.spec("C-1")
+@driven
+async def test_once_the_primary_was_out_of_reach_for_long_enough_a_session_lands(worlds: Worlds) -> None:
+    world = landing(worlds)
+    world.dials["primary"].extend([NO_ROUTE] * 6)
+    async with running(world):
+        await asyncio.sleep(19.9)
+        assert world.sessions == []
+        await asyncio.sleep(LOOK_AGAIN + 0.2)
+        assert len(world.sessions) == 1
+        assert not world.session.has_primary
+        assert world.session.began == 20.0
+        assert world.syphon.status.state is SyphonState.LANDING
+        assert world.said(SyphonConnected) == []
+        first = world.session
+        await asyncio.sleep(60.0)
+        assert first.stopped_at is not None
+        assert world.session.has_primary
+        assert world.syphon.status.state is SyphonState.RUNNING
+        assert len(world.said(SyphonConnected)) == 1
+        assert PRIMARY_IS_BACK not in [event.reason for event in world.said(SyphonDisconnected)]
+
+
+@pytest.mark.spec("C-1")
+@driven
+async def test_a_first_attempt_that_hangs_delays_a_landing_by_five_seconds(worlds: Worlds) -> None:
+    world = landing(worlds, 0.0)
+    world.dials["primary"].append(40.0)
+    async with running(world):
+        await asyncio.sleep(FIRST_ATTEMPT - 0.1)
+        assert world.sessions == []
+        await asyncio.sleep(LOOK_AGAIN)
+        assert world.session.began == FIRST_ATTEMPT
+        await asyncio.sleep(40.0)
+        assert world.session.has_primary
+    failing = landing(worlds, 0.0)
+    failing.dials["primary"].extend([NO_ROUTE] * 9)
+    async with running(failing):
+        await asyncio.sleep(LOOK_AGAIN + 0.1)
+        assert not failing.session.has_primary
+
+
+@pytest.mark.spec("C-1")
+@driven
+async def test_a_primary_that_refuses_us_is_in_reach(worlds: Worlds) -> None:
+    world = landing(worlds, 2.0)
+    world.dials["primary"].extend([SyphonFaulted("a certificate of another")] * 9)
+    async with running(world):
+        await asyncio.sleep(30.0)
+        assert world.sessions == []
+
+
+@pytest.mark.spec("C-1")
+@driven
+async def test_a_landing_session_that_breaks_is_followed_by_another_while_the_primary_is_tried(
+    worlds: Worlds,
+) -> None:
+    world = landing(worlds, 0.0)
+    world.dials["primary"].extend([NO_ROUTE] * 30)
+    async with running(world):
+        await asyncio.sleep(5.0)
+        world.session.broken.set_result("the connection to the secondary was lost")
+        await asyncio.sleep(2.0)
+        assert len(world.sessions) == 2
+        assert not world.session.has_primary
+    assert world.syphon._connecting is None
+
+
+@pytest.mark.spec("C-1")
+@driven
+async def test_a_drain_lands_too(worlds: Worlds) -> None:
+    world = landing(worlds, 0.0)
+    world.dials["primary"].extend([NO_ROUTE] * 30)
+    draining = asyncio.ensure_future(world.syphon.drain())
+    await asyncio.sleep(2.0)
+    assert world.syphon.status.state is SyphonState.LANDING
+    world.session.drained.set_result(None)
+    await draining
+    tried = len(world.dialled)
+    await asyncio.sleep(60.0)
+    assert len(world.dialled) == tried
+
+
+@driven
+async def test_connections_of_an_attempt_that_comes_too_late_are_dropped(worlds: Worlds) -> None:
+    world = landing(worlds, 0.0)
+    world.dials["primary"].append(6.0)
+    async with running(world):
+        await asyncio.sleep(5.5)
+        assert not world.session.has_primary
+        world.session.broken.set_result("lost")
+        await asyncio.sleep(0.6)
+    assert world.syphon._connecting is None
+
+
+# --- what others see
+
+
+@driven
+async def test_the_state_of_a_backlog_is_the_state_of_a_running_syphon(worlds: Worlds) -> None:
+    world = worlds()
+    async with running(world):
+        world.session.given["links"].note_detached("b0", "moved")
+        assert world.syphon.status.state is SyphonState.CONNECTING
+        assert world.syphon.status.reason == "b0 is not attached: moved"
+        world.session.given["links"].note_attached("b0")
+        assert world.syphon.status.state is SyphonState.RUNNING
+        assert world.syphon.stranded == {"b9": True}
+        assert world.syphon.levels == {}
+
+
+@driven
+async def test_a_clock_that_differs_is_reported_once(worlds: Worlds) -> None:
+    world = worlds()
+    async with running(world):
+        world.session.given["clock_differs"](30.0)
+        world.session.given["clock_differs"](31.0)
+    assert [(event.at, event.ahead) for event in world.said(ClockDiffers)] == [(EPOCH, 30.0)]
+
+
+@driven
+async def test_a_monitor_borrows_the_connection_of_the_session_and_dials_its_own_without_one(
+    worlds: Worlds,
+) -> None:
+    world = worlds()
+    own = await world.syphon._borrow_secondary()
+    assert await world.syphon._borrow_secondary() is own
+    assert world.routes == [(world.syphon.options.route, None)]
+    own.abort()
+    again = await world.syphon._borrow_secondary()
+    assert again is not own
+    assert world.syphon._busy_backlogs() == BACKLOGS
+    async with running(world):
+        assert await world.syphon._borrow_secondary() is world.session.secondary
+        world.session.busy = BACKLOGS[:1]
+        assert world.syphon._busy_backlogs() == BACKLOGS[:1]
+        world.session.is_connected = False
+        assert world.syphon._busy_backlogs() == BACKLOGS
+        assert (await world.syphon._borrow_secondary()).side == "secondary"
+    assert again.aborted_at == 0.0
+
+
+@driven
+async def test_a_callback_is_called_until_it_is_removed_and_one_that_fails_stops_nothing(
+    worlds: Worlds, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = worlds()
+    heard: list[object] = []
+
+    def fails(event: object) -> None:
+        raise RuntimeError("of the application")
+
+    remove_failing = world.syphon.on_event(fails)
+    remove = world.syphon.on_event(heard.append)
+    with caplog.at_level(logging.DEBUG, "sbpair.syphon"):
+        world.syphon._emit(ClockDiffers(1.0, 2.0))
+        world.syphon._emit(MessagesForwarded(1.0, "b0", "orders", ("m",), "primary"))
+    assert len(heard) == 2
+    levels = [record.levelno for record in caplog.records if hasattr(record, "event")]
+    assert levels == [logging.INFO, logging.DEBUG]
+    (first, *_) = (record for record in caplog.records if hasattr(record, "event"))
+    assert (first.event, first.ahead) == ("ClockDiffers", 2.0)
+    assert not hasattr(first, "at")
+    failed = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert failed == ["an event callback of the syphon failed on ClockDiffers",
+                      "an event callback of the syphon failed on MessagesForwarded"]  # fmt: skip
+    remove()
+    remove()
+    remove_failing()
+    world.syphon._emit(ClockDiffers(1.0, 2.0))
+    assert len(heard) == 2
+
+
+def test_a_syphon_is_made_of_two_namespaces() -> None:
+    class Token:
+        def get_token(self, *scopes: str, **options: object) -> None: ...
+
+    first = Syphon("contoso.example", "contoso-dr.example", Token())
+    assert first.options.backlog_queue_count == len(first.backlogs) == 10
+    assert (first._primary.netloc, first._secondary.netloc) == ("contoso.example", "contoso-dr.example")
+    assert first._primary.uses_tls
+    assert first._secondary.uses_tls
+    assert not Syphon("a.example", "b.example", Token(), use_tls=False)._secondary.uses_tls
+    with pytest.raises(ValueError, match=r"primary and secondary are the same namespace: contoso\.example"):
+        Syphon("contoso.example", "contoso.example", Token())
+    with pytest.raises(ValueError, match="are the same namespace"):
+        Syphon.from_connection_strings(STRING.format("contoso"), STRING.format("contoso"))
