@@ -123,7 +123,7 @@ class NamespaceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a client other than the SDK needs to connect to a namespace. The repr contains no secret."""
+    """Connection details of a namespace for a client other than the SDK. The repr contains no secret."""
 
     endpoint: str
     connection_string: str | None = field(repr=False)

@@ -100,7 +100,7 @@ class AsyncRuntime(BaseRuntime):
     def bind(self) -> None:
         """Bind the client to the running loop.
 
-        Raises RuntimeError when that is another than before, or when none is running.
+        Raises RuntimeError when the client is bound to another loop, or when none is running.
         """
         loop = asyncio.get_running_loop()
         if self._loop is loop:
@@ -163,7 +163,7 @@ class AsyncRuntime(BaseRuntime):
         except BaseException:
             self._discard_cut(pool, pooled)
             raise
-        if failed is not None:  # outside the except block, sys.exception() is the caller's
+        if failed is not None:  # outside the except block, where sys.exception() is the caller's
             return self._failed(pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message))
         pool.release(pooled)
         if not self.pair_state.is_whole:

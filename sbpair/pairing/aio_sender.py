@@ -161,7 +161,7 @@ class PairedServiceBusSender(BaseSender):
                 self._turns.leave(session)
 
     async def _wait_for_turn(self, session: str, budget: float, started: float) -> None:
-        """Raises OperationTimeoutError when it does not come within the budget."""
+        """Raises OperationTimeoutError when the turn does not come within the budget."""
         if not await self._turns.wait(session, started + budget - time.monotonic()):
             raise self._too_late(session)
 

@@ -190,7 +190,7 @@ class _Opening:
         self._timer: asyncio.TimerHandle | None = None
 
     def look(self) -> None:
-        """Look how far it is, now and then, until it is over."""
+        """Check its progress every LOOK seconds until it is over."""
         self.progress.look(time.monotonic())
         self._timer = asyncio.get_running_loop().call_later(LOOK, self.look)
 
@@ -227,13 +227,11 @@ class AsyncSenderPool:
         self._failed = failed
         self._is_plain = is_plain
         self._is_closed = self._is_ended = False
-        self._senders: list[AsyncPooledSender] = []  # those that take calls; the first ones are filled first
-        self._leaving: set[AsyncPooledSender] = (
-            set()
-        )  # those that take no more, until their last call has ended
+        self._senders: list[AsyncPooledSender] = []  # open to calls; the first ones are filled first
+        self._leaving: set[AsyncPooledSender] = set()  # closed to calls, until their last one has ended
         self._doubted_at = -math.inf  # when a call last failed in a way that leaves its link in doubt
         self._opening: _Opening | None = None
-        self._waiters: dict[asyncio.Future[None], None] = {}  # calls that wait, the first one first
+        self._waiters: dict[asyncio.Future[None], None] = {}  # waiting calls, the longest first
 
     @property
     def links(self) -> int:

@@ -43,7 +43,7 @@ _U, _B, _CONF, _FULL, _CALL = (
 
 
 class Phase(Enum):
-    """What the client was doing. Only an error of ENCODING is the message's fault without a response (R-4)."""
+    """The phase of an operation. Without a response, only an error of ENCODING is caused by the message (R-4)."""
 
     ENCODING = "encoding the message"
     OPENING = "opening a link"
@@ -160,10 +160,10 @@ _OF_CONTENT = frozenset(
         "com.microsoft:precondition-failed",
     }
 )
-"""Conditions that refuse a message for its content: a retry fails alike."""
+"""Conditions that refuse a message for its content: a retry would fail too."""
 _SIZE = frozenset({"amqp:link:message-size-exceeded"})
 _REFUSED_TOKEN = frozenset({401, 403})
-_PASSING = frozenset({408, 409, 429})  # 4xx that a retry may cure
+_PASSING = frozenset({408, 409, 429})  # 4xx for which a retry may succeed
 
 
 def classify(

@@ -82,7 +82,7 @@ class BacklogReturned(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class FenceOpened(PairingEvent):
-    """An ordered backlog was seen empty: ``sessions`` that were parked there use the primary again (O-4)."""
+    """An ordered backlog was found empty: the ``sessions`` parked there use the primary again (O-4)."""
 
     backlog: int
     sessions: int

@@ -1,12 +1,12 @@
-"""The fence of ordered sessions: which of them may go to the primary, and which must still be parked (O-4).
+"""The fence of ordered sessions: which may be sent to the primary, and which must still be parked (O-4).
 
     a client starts          every session is fenced: a predecessor may have parked messages
     a message is parked      its session is fenced
-    an empty peek            nothing parked before the peek began is left: the session, or all of the queue, is open
+    an empty peek            no message parked before the peek is left: the session, or the whole queue, is open
 
 A parked message leaves its ordered backlog queue only after the primary accepted it. So a queue, or a session of it,
-that is empty proves that everything parked there earlier has arrived, and the next message may go to the primary
-without overtaking. A park attempt that overlaps the peek proves nothing: its session stays fenced.
+that is empty proves that all messages parked there earlier have arrived, and the next message may go to the primary
+without overtaking any. A park attempt that overlaps the peek proves nothing: its session stays fenced.
 
 Pure: times are seconds of a monotonic clock, passed as arguments. Not thread-safe.
 """
@@ -26,7 +26,7 @@ MAX_SESSIONS = 100_000  # remembered per queue; beyond, the queue counts as unkn
 class PeekRequest:
     """Peek at an ordered backlog queue: at one parked session, or at all of it if ``parked_id`` is None.
 
-    ``began`` is the fence's own count, which tells what was parked before the peek.
+    ``began`` is the fence's count of attempts at the start of the peek: earlier ones were parked before it.
     """
 
     index: int
@@ -36,7 +36,7 @@ class PeekRequest:
 
 @dataclass(slots=True)
 class _Session:
-    """A fenced session. ``parked_at`` counts as the fence does; ``attempts`` are under way."""
+    """A fenced session. ``parked_at`` is a count of the fence; ``attempts`` are in progress."""
 
     parked_at: int = 0
     attempts: int = 0
@@ -45,12 +45,12 @@ class _Session:
 
 @dataclass(slots=True)
 class _Queue:
-    """What is known of one ordered backlog queue."""
+    """The state of one ordered backlog queue, as far as this client knows it."""
 
-    is_known: bool = False  # it was seen empty since this client began
+    is_known: bool = False  # it was found empty since this client started
     peeked_at: float = -math.inf
     fenced: dict[str, _Session] = field(default_factory=dict)
-    cleared: set[str] = field(default_factory=set)  # sessions seen empty while the queue is not known
+    cleared: set[str] = field(default_factory=set)  # sessions found empty while the queue is not known
 
 
 class Fence:
@@ -60,7 +60,7 @@ class Fence:
         self._queues = [_Queue() for _ in range(count)]
         self._count = 0
         self.is_open = False
-        """Whether no session at all is fenced."""
+        """Whether no session is fenced."""
 
     def __len__(self) -> int:
         """The number of ordered backlog queues."""
@@ -79,7 +79,7 @@ class Fence:
         return queue.is_known or place.parked_id in queue.cleared
 
     def park_began(self, place: SessionPlace) -> None:
-        """A message of this session is about to be parked; call :meth:`park_ended` once, whatever comes of it."""
+        """Record that a message of this session is about to be parked. Call :meth:`park_ended` once afterwards."""
         self.is_open = False
         queue = self._queues[place.queue]
         self._make_room(queue)
@@ -88,16 +88,16 @@ class Fence:
         session.attempts += 1
 
     def park_ended(self, place: SessionPlace) -> None:
-        """The attempt ended: accepted, refused or unknown. From now on a peek can prove that nothing is left of it."""
+        """Record that an attempt ended, with any result. From now on a peek can prove that its message is gone."""
         session = self._queues[place.queue].fenced.get(place.parked_id)
         if session is not None:  # else :meth:`forget` was called meanwhile
             session.attempts -= 1
             session.parked_at = self._next()
 
     def next_peek(self, place: SessionPlace, now: float) -> PeekRequest | None:
-        """The peek that may open a fenced session now; None if it is open, or if it is too soon.
+        """The peek that may open a fenced session now; None if the session is open, or if it is too early.
 
-        The whole queue is asked first, since one empty answer opens all of its sessions; then the session.
+        The whole queue is peeked first, since one empty answer opens all of its sessions; then the session.
         """
         if self.lets_pass(place):
             return None
@@ -115,7 +115,7 @@ class Fence:
         return PeekRequest(place.queue, place.parked_id, self._next())
 
     def peeked_empty(self, peek: PeekRequest) -> int:
-        """The peek found nothing. Returns how many fenced sessions it opened."""
+        """Record a peek that found no message. Returns the number of fenced sessions that it opened."""
         queue = self._queues[peek.index]
         asked = queue.fenced if peek.parked_id is None else (peek.parked_id,)
         opened = [name for name in asked if _is_proved(queue.fenced.get(name), peek.began)]
@@ -130,7 +130,7 @@ class Fence:
         return len(opened)
 
     def forget(self) -> None:
-        """Begin again, in a forked child: what the parent parks is unknown here."""
+        """Start over in a forked child, which does not know what the parent parks."""
         self._queues = [_Queue() for _ in self._queues]
         self.is_open = False
 
@@ -139,7 +139,7 @@ class Fence:
         return self._count
 
     def _make_room(self, queue: _Queue) -> None:
-        """Bound the memory of a queue: what is forgotten counts as fenced until the queue is seen empty."""
+        """Bound the memory of a queue: forgotten sessions count as fenced until the queue is found empty."""
         if len(queue.fenced) + len(queue.cleared) < MAX_SESSIONS:
             return
         queue.is_known = self.is_open = False

@@ -91,7 +91,7 @@ class PairedNamespaceOptions:
     """Park messages while the primary entity is full, instead of raising; the entity stays healthy."""
 
     classifier: Callable[[Exception], Failure | None] | None = None
-    """Called with every error of a send or ping; returns its kind, or None for the built-in classification."""
+    """Called with every error of a send or ping; returns its Failure, or None for the built-in classification."""
 
     headroom: Literal["warn", "refuse", "off"] = "warn"
     """Messages too large to be parked: send them and emit an event, refuse them, or do not check (P-22)."""
@@ -124,7 +124,7 @@ class PairedNamespaceOptions:
     """Run a syphon in this process, from the first sender until the client is closed (P-40)."""
 
     land: Literal["primary", "either"] = "primary"
-    """Where the syphon of this process delivers: the primary only, or the secondary too in a long outage (C-1)."""
+    """Destinations of the syphon of this process: the primary only, or the secondary too in a long outage (C-1)."""
 
     land_after: timedelta = timedelta(minutes=5)
     """How long an entity must be out of reach before its messages land on the secondary: 0 to 24 hours."""

@@ -1,4 +1,4 @@
-"""Sends of ordered sessions: past the fence to the primary, or into the one backlog queue of the session.
+"""Sends of ordered sessions: through the open fence to the primary, or into the session's own backlog queue.
 
     fence open ------------------------------------------------> the primary, as any send
     fence closed: Peek, at most once a second; empty ----------> the primary
@@ -32,7 +32,7 @@ from .steps import (
     may_be_stale,
 )
 
-MAX_PEEK_SECONDS = 5.0  # seconds; a peek that fails costs no more of a send
+MAX_PEEK_SECONDS = 5.0  # seconds that a peek may take of the time of a send
 
 
 class OrderedSends:
@@ -50,11 +50,11 @@ class OrderedSends:
         self._unproved: set[int] = set()  # queues whose last peek failed
 
     def place(self, path: str, session: str) -> SessionPlace:
-        """Where the messages of this session are parked."""
+        """The backlog queue and the parked id of this session."""
         return place_of(path, session, self._count)
 
     def pass_fence(self, send: SendState, now: float) -> Generator[Step, Result, tuple[float, bool]]:
-        """Peek, if that may open the fence. Returns the time, and whether the message must be parked."""
+        """Peek if that may open the fence. Returns the current time, and whether the message must be parked."""
         if send.session is None or self.fence.is_open:
             return now, False
         place = self.place(send.path, send.session)
@@ -79,7 +79,7 @@ class OrderedSends:
         return result.now
 
     def park(self, send: SendState, session: str, now: float) -> SendFlow:
-        """Park in the session's own queue; its failure is the failure of the send (O-5)."""
+        """Park in the session's own queue; if that fails, the send fails (O-5)."""
         place = self.place(send.path, session)
         self.fence.park_began(place)
         try:

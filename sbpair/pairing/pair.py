@@ -187,7 +187,7 @@ class Pair:
         return due
 
     def ping_left(self, path: str, now: float, *, is_billed: bool = True) -> None:
-        """Record that a ping is sent, which is billed whatever its result (P-34), or a link is opened instead."""
+        """Record that a ping is sent, which is billed whatever its result (P-34), or that a link is opened instead."""
         if not is_billed:
             self._events.append(LinkProbed(now, path))
             return
@@ -212,7 +212,7 @@ class Pair:
         self._pinging.clear()
 
     def forked(self) -> None:
-        """Forget, in a forked child, what holds for the parent only."""
+        """Reset, in a forked child, the state that applies to the parent only."""
         self.pings_lost()
         if self.ordered is not None:
             self.ordered.fence.forget()
@@ -381,7 +381,9 @@ class Pair:
                     self._withdraw_decliners(send, declined)
                 return outcome
             now = outcome
-        if declined and len(declined) == len(tried):  # all queues refused the message, so it is at fault
+        if declined and len(declined) == len(
+            tried
+        ):  # all queues refused the message, so the message is the cause
             return declined[0].refused
         return Stranded(tuple(send.causes))
 

@@ -51,7 +51,7 @@ ENVELOPE_ROOM = 1024
 
 
 class ParkedOrder(NamedTuple):
-    """What the parked copies of an ordered session carry (O-2, O-7)."""
+    """The data that parked copies of an ordered session carry (O-2, O-7)."""
 
     parked_id: str
     numbering: Numbering

@@ -130,7 +130,7 @@ class Runtime(BaseRuntime):
         except BaseException:
             self._discard_cut(pool, pooled)
             raise
-        if failed is not None:  # outside the except block, sys.exception() is the caller's
+        if failed is not None:  # outside the except block, where sys.exception() is the caller's
             return self._failed(pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message))
         pool.release(pooled)
         if not self.pair_state.is_whole:
@@ -158,7 +158,7 @@ class Runtime(BaseRuntime):
         try:
             self.begin()
         except (OSError, ValueError) as error:
-            logger.warning("not all that was asked for can begin in this process: %s", error)
+            logger.warning("a background service cannot start in this process: %s", error)
             self._has_begun = True  # warn once, not on every send
 
     def _send_again(self, path: str, request: SendRequest, choice: Choice) -> Outcome:

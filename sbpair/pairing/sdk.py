@@ -246,7 +246,7 @@ class _Sending:
 
 
 class _SharedLink:
-    """Concurrent sends on one asyncio link: one of them reads for all, and each writes at once.
+    """Concurrent sends on one asyncio link: one of them reads for all, and each writes immediately.
 
     The SDK itself makes the sends read in turn, for 0.2 s each, while writes wait for the reader; of two sends
     waiting that way, the second writes the first one's message again.
@@ -432,7 +432,7 @@ _NO_PEEK = "ordered sessions stay parked: their backlog queues cannot be peeked"
 def is_empty(sender: ServiceBusSender, session_id: str | None, seconds: float) -> bool:
     """Whether the queue of this sender holds no message, or none of this session (O-4).
 
-    Asks over the ``$management`` node on the sender's own connection: a receiver of the SDK would have to take the
+    Peeks over the ``$management`` node on the sender's own connection: a receiver of the SDK would have to accept the
     session first, or be refused. Raises the SDK's exceptions.
     """
     ask = _mgmt(sender)
@@ -459,7 +459,7 @@ def _peek_body(sender: Any, session_id: str | None) -> dict[str, object]:  # noq
 
 
 def _answer(status: int, message: Any, description: object, amqp_transport: Any) -> bool:  # noqa: ANN401
-    """Whether an answer to a peek says that nothing is there; any other status is an error."""
+    """Whether the answer to a peek reports that no message was found; any other status is an error."""
     if status == 200:
         return False
     if status in (202, 204):

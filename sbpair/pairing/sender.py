@@ -49,13 +49,13 @@ class PairedServiceBusSender(BaseSender):
         *,
         timeout: float | None = None,
     ) -> SendReceipt:
-        """Send, and return once a broker has accepted every message, or the spool has it on the disk.
+        """Send, and return once a broker has accepted every message or the spool has it on disk.
 
         ``timeout`` is the whole budget in seconds (``operation_timeout`` by default); the call returns at
         most 1.5 s after it. Several messages go as one batch; parked, they may be split.
 
-        Raises what the SDK's sender raises, BacklogUnavailableError or SpoolFullError (it was stored nowhere),
-        ReservedPropertyError, ParkedMessageTooLargeError, PairFaultedError; ValueError on a closed sender.
+        Raises the exceptions of the SDK's sender; BacklogUnavailableError or SpoolFullError when no message was
+        stored; ReservedPropertyError, ParkedMessageTooLargeError, PairFaultedError; ValueError on a closed sender.
         """
         self._check_open()
         if self._keeps_order:
@@ -70,7 +70,7 @@ class PairedServiceBusSender(BaseSender):
             if first is ACCEPTED:
                 if self._health.is_calm:
                     return self._reported(at_primary(message_id))
-                first = Result(time.monotonic())  # the health changed meanwhile: the flow must know
+                first = Result(time.monotonic())  # the health changed during the send: let the flow record it
         budget = timeout_seconds(timeout, runtime.options)
         request = freeze(message)
         if not request:
@@ -84,7 +84,7 @@ class PairedServiceBusSender(BaseSender):
         *,
         timeout: float | None = None,
     ) -> list[int]:
-        """Schedule messages for that time. Returns a sequence number for each, to cancel it with.
+        """Schedule messages for the given time. Returns a sequence number for each, with which it can be cancelled.
 
         A message that is parked keeps its time and gets -1 in place of a number. Raises as
         :meth:`send_messages` does.
@@ -108,9 +108,9 @@ class PairedServiceBusSender(BaseSender):
     def cancel_scheduled_messages(
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None
     ) -> None:
-        """Cancel scheduled messages on the primary, wherever the entity's messages go now.
+        """Cancel scheduled messages on the primary, even while the entity is failed over.
 
-        Raises ParkedScheduleError when one of the numbers is -1, and what the SDK raises.
+        Raises ParkedScheduleError when one of the numbers is -1, and the exceptions of the SDK.
         """
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
@@ -123,15 +123,15 @@ class PairedServiceBusSender(BaseSender):
     ) -> PairedMessageBatch:
         """An empty batch that can be parked. Raises ValueError when the size exceeds the link's limit.
 
-        While the primary cannot be asked for its limit, the last one known holds, or else 256 KiB. Asking
-        takes ``timeout`` seconds at most, and never more than 5.
+        The limit is that of a link to the primary, for which the call waits up to ``timeout`` seconds, at most 5.
+        Without a link it is the last known limit, or 256 KiB.
         """
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
         return empty_batch(max_size_in_bytes, self._limit(min(budget, MAX_REQUEST_SECONDS)))
 
     def close(self) -> None:
-        """Close; the links of the entity go with its last sender."""
+        """Close the sender; the links of the entity are closed with its last sender."""
         if not self._is_closed:
             self._is_closed = True
             self._closed(self.entity_name)
@@ -173,7 +173,7 @@ class PairedServiceBusSender(BaseSender):
                 self._turns.leave(session)
 
     def _wait_for_turn(self, session: str, budget: float, started: float) -> None:
-        """Raises OperationTimeoutError when it does not come within the budget."""
+        """Raises OperationTimeoutError when the turn does not come within the budget."""
         if not self._turns.wait(session, started + budget - time.monotonic()):
             raise self._too_late(session)
 

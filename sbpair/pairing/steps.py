@@ -1,4 +1,4 @@
-"""The steps of a send: what a flow asks of its runtime, and the results it is sent.
+"""The steps that a flow requests from its runtime, and the results it is sent.
 
 Times are seconds of a monotonic clock. Pure.
 """

@@ -1,10 +1,10 @@
 """Turns of the sends of one entity: one send of a session at a time, in the order of the calls (O-3).
 
-    free --take--> taken --leave, no one waits--> free
+    free --take--> taken --leave, none waits----> free
                      |
-                     '--leave, someone waits----> taken, by the one that has waited longest
+                     '--leave, a send waits-----> taken, by the send that has waited longest
 
-Sessions do not hold up each other. :class:`Turns` is pure; :class:`ThreadTurns` and :class:`TaskTurns` wait for it.
+Sessions do not delay each other. :class:`Turns` is pure; :class:`ThreadTurns` and :class:`TaskTurns` wait for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Turns(Generic[WaiterT]):
 
     def __init__(self) -> None:
         self.lines: dict[str, deque[WaiterT]] = {}
-        """By session whose turn is taken: those who wait, the longest first."""
+        """The waiters of each session whose turn is taken, the longest first."""
 
     def __len__(self) -> int:
         """The number of sessions whose turn is taken."""
@@ -39,7 +39,7 @@ class Turns(Generic[WaiterT]):
         return self.lines.setdefault(session, line) is line
 
     def join(self, session: str, waiter: WaiterT) -> bool:
-        """Queue for the turn; False if it was free, and is now taken."""
+        """Queue for the turn; False if it was free: then it is taken now."""
         if self.take(session):
             return False
         self.lines[session].append(waiter)
@@ -88,7 +88,7 @@ class ThreadTurns:
         return not self._give_up(session, waiter)
 
     def leave(self, session: str) -> None:
-        """End the turn, and wake the one that waits longest."""
+        """End the turn, and wake the longest waiter."""
         lines = self._turns.lines
         with self._lock:  # as Turns.leave, without another call
             line = lines[session]
@@ -126,7 +126,7 @@ class TaskTurns:
         return waiter.done() or not self._turns.give_up(session, waiter)
 
     def leave(self, session: str) -> None:
-        """End the turn, and wake the one that waits longest."""
+        """End the turn, and wake the longest waiter."""
         following = self._turns.leave(session)
         if following is not None:
             following.set_result(None)

@@ -26,7 +26,7 @@ class StillWaiting(OperationTimeoutError):
 
 
 class SignsOfLife:
-    """The signs of life of the peer during an opening, which tell a slow peer from one that is gone (R-8).
+    """The signs of life of the peer during an opening, which distinguish a slow peer from a dead one (R-8).
 
     ``sign`` returns a value that changes whenever the peer responds.
     """

@@ -1,4 +1,4 @@
-"""Which messages of an entity a settlement receives, and which of those it completes. Performs no I/O.
+"""The messages of an entity that a settlement receives, and those of them that it completes. Performs no I/O.
 
     known      the numbers peeked: active, and already read and committed
     credit     how many to receive next: never more than are known to wait

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 PARTITION_BYTES = 32 * 1024 * 1024
 MIN_BYTES, MAX_BYTES = 1024, 2**40
 FORM = "sbpair-journal"
-POLL = 1.0  # seconds between two looks for new lines while there are none
+POLL = 1.0  # seconds between two checks for new lines while there are none
 KNOWN = ("path", "partitionBytes", "maxBytesPerTrigger")
 
 

@@ -144,7 +144,7 @@ def _property_types(schema: StructType) -> PropertyTypes:
 
 
 def destination(options: SinkOptions, patience: float = 0.0) -> SendTarget:
-    """Where and how a task with ``options`` sends; ``patience`` in seconds."""
+    """The target of a task with ``options``; ``patience`` in seconds."""
     return SendTarget(
         options.entity_path,
         partial(sender_to, options),
@@ -203,7 +203,7 @@ def context() -> TaskContext:
 
 
 def log_sent(what: str, messages: list[WriterCommitMessage | None]) -> None:
-    """Log what was sent; sends cannot be undone, even if the batch fails."""
+    """Log the numbers of sent messages; sends cannot be undone, even if the batch fails."""
     sent = [each for each in messages if isinstance(each, Sent)]
     names = ("messages", "primary", "parked", "ambiguous", "bad")
     counts = [sum(getattr(each, name) for each in sent) for name in names]

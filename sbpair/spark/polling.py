@@ -1,4 +1,4 @@
-"""How often a stream asks the broker for new messages. Reads no clock: callers pass the current time.
+"""The interval at which a stream polls the broker for new messages. Reads no clock: callers pass the current time.
 
 found everything    ask again after the shortest interval
 found nothing       each time after twice as long, up to the longest interval

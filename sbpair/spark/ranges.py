@@ -3,7 +3,7 @@
     offset   {"orders": 41}                      read up to number 41
              {"parts": 7, "parts#1": 3}          a partitioned entity: one lane per partition
              {"orders@until": 1795262400000}     with settlement: the messages read were enqueued by then (ms)
-    {"orders@since": 1795262400000}     the entity was recreated, with this first message; read anew from there
+    {"orders@since": 1795262400000}     the entity was recreated, with this first message; read again from there
 
 The top 16 bits of a sequence number are the index of the partition; an entity without partitions has only lane 0.
 Numbers grow in the order in which messages are stored, so a range can be read again, by any process, in any number
@@ -209,7 +209,7 @@ def advance(start: Mapping[str, int], spans: Iterable[Span], until: int | None =
 
 
 def marks(start: Mapping[str, int], end: Mapping[str, int] | None = None) -> dict[str, tuple[Mark, ...]]:
-    """By entity, what is committed with ``start``, which is the end of a batch.
+    """The marks committed with ``start``, the end of a batch, by entity.
 
     Lanes that were recreated by ``end`` are left out: their committed messages are gone.
     """

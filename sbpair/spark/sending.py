@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     Sendable = ServiceBusMessage | PairedMessageBatch
 
 MIXED, BY_KEY, SINGLE = range(3)
-"""What a batch may contain: any messages, those of one session or partition key, one message."""
+"""The content allowed in a batch: any messages, those of one session or partition key, or one message."""
 
 REFUSED_MIX = (
-    "Batching brokered messages with distinct"  # what the service says; the condition is a general one
+    "Batching brokered messages with distinct"  # from the service's text, since the condition is general
 )
 logger = logging.getLogger("sbpair.spark")
 
@@ -59,7 +59,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class SendTarget:
-    """Where one task sends, and how."""
+    """The target of one task's sends."""
 
     entity_path: str | None
     """For rows without one of their own."""
@@ -199,7 +199,7 @@ class _Message:
 
 
 class _Grouping:
-    """What a batch to one entity may contain, as far as this process has found out."""
+    """The content allowed in a batch to one entity, as far as this process knows."""
 
     def __init__(self) -> None:
         self.level = MIXED

@@ -100,6 +100,6 @@ def reason_of(error: Exception) -> str:
 
 
 def _is_error(name: str) -> bool:
-    """Whether a qualified name is that of an exception: one of ours, or by its ending."""
+    """Whether a qualified name is that of an exception: one of sbpair, or by its suffix."""
     last = name.rpartition(".")[2]
     return last[:1].isupper() and (name.startswith("sbpair.") or last.endswith(("Error", "Exception")))

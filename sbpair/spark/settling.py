@@ -46,7 +46,7 @@ class Settler:
         self.passed_over = 0
 
     async def settle(self, connection: NamespaceConnection, known: Sequence[Glimpse]) -> None:
-        """Complete the ``known`` messages, which were peeked, and read before.
+        """Complete the ``known`` messages, which were peeked and have been read.
 
         Raises TokenRefused, LinkRefused, ConnectionLost, and EntityRenewed for a message that was enqueued after
         all messages read. If cancelled, unconfirmed messages may or may not be completed; either is safe.
@@ -186,7 +186,7 @@ class Receiving:
 
 @dataclass(frozen=True, slots=True)
 class Glimpse:
-    """What settlement needs of an encoded message; most parts stay encoded, since there is one for each message."""
+    """The parts of an encoded message that settlement needs. The others stay encoded, for speed."""
 
     number: int | None
     """The sequence number; None if absent."""

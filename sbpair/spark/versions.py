@@ -1,4 +1,4 @@
-"""What differs between Spark 4.0 and 4.3, in one place.
+"""The differences between Spark 4.0 and 4.3, in one place.
 
     4.0    tables, sinks in rows, jobs
     4.1    streaming sinks in Arrow batches
@@ -56,15 +56,15 @@ else:
 
 
 class VersionTooOld(NotImplementedError):
-    """The installed Spark lacks what a read or write needs; the message says what and from which version."""
+    """The installed Spark lacks a feature that a read or write needs; the message names feature and version."""
 
 
 def require_stream_sources(form: str) -> None:
     """Raises VersionTooOld before Spark 4.2."""
     if not HAS_STREAM_SOURCES:
         raise VersionTooOld(
-            f"{form}: reading a stream needs Spark 4.2, this is {__version__}: earlier versions do not tell a "
-            "source what is committed. Read a table (spark.read), or upgrade; writing works"
+            f"{form}: reading a stream needs Spark 4.2, this is {__version__}: earlier versions do not pass to a "
+            "source the committed offset. Read a table (spark.read), or upgrade; writing works"
         )
 
 

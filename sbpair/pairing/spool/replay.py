@@ -4,11 +4,11 @@
     replay    send the oldest messages of one entity again, as an ordinary send does, until none is left
 
 While messages of an entity wait, new ones queue behind them, so each sender's messages stay in order. A message
-is deleted after a broker has accepted it: a kill in between sends it twice and loses nothing.
+is deleted after a broker has accepted it: a kill in between duplicates it, but loses nothing.
 
 An acknowledged message is delivered by whichever route is open (R-2). One that the backlogs refuse for its size
 or content waits for the primary, and later messages overtake it. Only a message that the primary entity itself
-refuses for its content, or that cannot be read from disk or encoded, is taken out with the reason. Everything
+refuses for its content, or that cannot be read from disk or encoded, is set aside with the reason. Everything
 else is retried.
 
 Senders that never pause would keep the last few messages waiting forever. So when a replay in progress reaches
@@ -60,7 +60,7 @@ HOLD = 0.5  # seconds a sender waits for the last messages ahead of it
 MAX_REASON_LENGTH = 300  # characters
 
 SendAgain = Callable[[str, SendRequest, Choice], Outcome]
-"""Send the request to this path by the ordinary way, once; never into the spool."""
+"""Send the request to this path once, as an ordinary send, but never into the spool."""
 
 
 class Progress(Enum):
@@ -106,7 +106,7 @@ class ReplaySchedule:
         self._lines: dict[str, _Line] = {}
 
     def spooled(self, path: str, now: float) -> None:
-        """A message of this entity was spooled."""
+        """Record that a message of this entity was spooled."""
         if path_key(path) not in self._lines:
             self._lines[path_key(path)] = _Line(path, now + FIRST_PAUSE, earliest=now)
 
@@ -136,7 +136,7 @@ class ReplaySchedule:
         return [line.path for line in chosen]
 
     def finished(self, path: str, now: float, *, is_empty: bool, has_moved: bool) -> None:
-        """A replay ended: ``is_empty`` if nothing is left, else a message was not accepted.
+        """Record the end of a replay: ``is_empty`` if no message is left, else one was not accepted.
 
         ``has_moved``: some messages were accepted, which resets the pause.
         """
@@ -210,9 +210,8 @@ class Spooling:
     def keep(self, path: str, request: SendRequest) -> None:
         """Write the messages of this request that no broker has accepted.
 
-        Raises SpoolFullError, SpoolError, and what the SDK raises for a message that cannot be encoded:
-        one that could never be sent is not accepted here either. CaughtUp when nothing waits any more,
-        after a hold.
+        Raises SpoolFullError; SpoolError; the SDK's exception for a message that cannot be encoded, since it could
+        never be sent; and CaughtUp when no message waits any more, after a hold.
         """
         self._wait_for_the_last(path)
         request.rewrite(path)
@@ -338,7 +337,7 @@ class Spooling:
         if is_about_content(outcome.error) or not _can_be_encoded(message):
             self._refuse(path, stored, why)
             return Progress.MOVED
-        return Progress.STOPPED  # a garbled answer or a closed side: not the message's fault
+        return Progress.STOPPED  # a garbled answer or a closed side: not caused by the message
 
     def _accepted(
         self, path: str, stored: Sequence[Spooled], stored_in: Iterable[tuple[int | None, int]]

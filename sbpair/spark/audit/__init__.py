@@ -1,6 +1,6 @@
 """The audit on Spark: the same work as :mod:`sbpair.audit` on one machine, done by executors; and live queries.
 
-tasks  --mapInArrow-->  packets  --shuffle by part-->  mapInArrow  -->  tables, and answers for the driver
+tasks  --mapInArrow-->  packets  --shuffle by part-->  mapInArrow  -->  tables, and results for the driver
 
 from sbpair.audit import audit
 from sbpair.spark.audit import SparkEngine

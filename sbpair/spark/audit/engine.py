@@ -1,7 +1,7 @@
 """The work of an audit on Spark's executors.
 
-A packet is a row: its part, and its bytes. Rows are therefore few and large, and Spark only moves them: what is in them
-is read and written by Arrow and numpy in the Python workers. Answers are rows of the part :data:`ANSWER`, pickled.
+A packet is a row: its part, and its bytes. Rows are therefore few and large, and Spark only moves them: Arrow and numpy
+read and write their content in the Python workers. Results are rows of the part :data:`ANSWER`, pickled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SparkEngine:
     """An engine for :func:`sbpair.audit.audit`.
 
     ``spark`` is any session, of Spark Connect too; executors need sbpair and pyarrow, and must see the journals and
-    the place for the results under the same paths.
+    the output directory under the same paths.
     """
 
     def __init__(self, spark: SparkSession) -> None:
