@@ -30,7 +30,7 @@ PURE_PAIRING = (
     "meter",
     "pair_state",
 )
-HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client")
+HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client", "opentelemetry")
 
 SYPHONS_ENVELOPE = (
     "names",
@@ -56,6 +56,7 @@ WITHOUT_CIRCLES = (
     "processor",
     "syphon",
     "testing",
+    "tracing",
 )
 
 # room: the rooms of ours it may import, beside itself
@@ -66,12 +67,22 @@ FLOORS: dict[str, set[str]] = {
     "broker": {"amqp", "observation"},  # the latter for its server alone: it writes the journal
     "envelope": {"amqp", "auth"},
     "client": {"amqp", "auth"},
-    "pairing": {"auth", "envelope"},
-    "syphon": {"amqp", "auth", "client", "envelope", "pairing"},
-    "processor": {"amqp", "auth", "client", "envelope", "pairing"},
-    "observation": {"auth"},  # for redaction alone; events of any room are dataclasses to it
-    "paired_client": {"auth", "client", "envelope", "observation", "pairing", "processor", "syphon"},
+    "pairing": {"auth", "envelope", "tracing"},
+    "syphon": {"amqp", "auth", "client", "envelope", "pairing", "tracing"},
+    "processor": {"amqp", "auth", "client", "envelope", "pairing", "tracing"},
+    "observation": {"auth", "tracing"},  # for redaction alone; events of any room are dataclasses to it
+    "paired_client": {
+        "auth",
+        "client",
+        "envelope",
+        "observation",
+        "pairing",
+        "processor",
+        "syphon",
+        "tracing",
+    },
     "spark": {"amqp", "audit", "auth", "client", "envelope", "observation", "pairing", "syphon"},
+    "tracing": set(),
     "testing": {"amqp", "broker", "client", "envelope", "paired_client", "pairing", "processor", "syphon"},
     "cli": {
         "amqp",
@@ -86,6 +97,7 @@ FLOORS: dict[str, set[str]] = {
         "spark",
         "syphon",
         "testing",
+        "tracing",
     },
 }
 
@@ -198,6 +210,17 @@ def test_what_the_syphon_takes_of_the_envelope_knows_no_sdk() -> None:
     for path in modules("syphon"):
         taken = {name for name in imports(path) if name.startswith("sbpair.envelope.")}
         assert taken <= allowed, f"{path.name} imports {sorted(taken - allowed)}"
+
+
+@pytest.mark.spec("R-94")
+def test_only_one_module_and_the_command_that_exports_import_opentelemetry() -> None:
+    allowed = {"tracing/opentelemetry.py", "cli/syphon/telemetry.py"}
+    users = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if any(name.split(".")[0] == "opentelemetry" for name in imports(path))
+    }
+    assert users == allowed
 
 
 @pytest.mark.parametrize("room", WITHOUT_CIRCLES)

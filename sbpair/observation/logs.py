@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from sbpair.tracing import current
+
 from .record import JsonValue, Record, iso, plain, scrubbed
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -20,6 +22,8 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON: ``at``, ``level``, ``logger``, ``message``, and its ``extra``.
+
+    While tracing is on, ``trace_id`` and ``span_id`` are those of the span in which it was logged.
 
     Control characters are escaped, keys are redacted, and values without a JSON form are written as their
     ``repr``. An ``extra`` named like one of the fixed fields is dropped.
@@ -32,6 +36,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": scrubbed(record.getMessage()),
         }
+        if current.active is not None and (ids := current.active.ids()):
+            line["trace_id"], line["span_id"] = ids
         if record.exc_info:
             line["exception"] = scrubbed(self.formatException(record.exc_info))
         if record.stack_info:

@@ -27,6 +27,7 @@ from sbpair.observation.metrics import show_processors, show_syphon
 from sbpair.observation.record import WriterRole
 from sbpair.observation.sinks import EventSource, Sink
 from sbpair.observation.status import PROBE_TIMEOUT
+from sbpair.tracing import current
 
 from .processors import Processors
 
@@ -78,6 +79,8 @@ class Observer:
                     if self._syphon is not None:
                         self._watch(stack, self._syphon, WriterRole.SYPHON)
                     self._open = stack.pop_all()
+                if current.active is not None:
+                    current.active.export(self._metrics)
                 self._are_processors_watched = False
                 if self._processors.alive():
                     self._begin_processors(self._open)

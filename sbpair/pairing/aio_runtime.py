@@ -20,6 +20,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair.envelope.copies import Message
 from sbpair.envelope.names import path_key
+from sbpair.tracing import current
 
 from . import sdk, threads
 from .address import Side
@@ -563,6 +564,7 @@ class AsyncRuntime(BaseRuntime):
 
     def _send_again(self, path: str, request: SendRequest, choice: Choice) -> Outcome:
         """Send messages from the spool; called on a thread, while the send itself runs in the loop."""
+        current.want(current.SdkSpans.ATTEMPTS)  # the loop's task copies the context of this thread
         if self._loop is None or self.is_closed:
             raise ValueError("the paired client is closed")
         flow = self._flow_again(path, request, choice)

@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
+from sbpair.tracing import current
+
 from .sdk import AsyncWire
 from .waiting import MAX_OPENING_SECONDS, SignsOfLife, StillWaiting, own_copy
 
@@ -45,7 +47,7 @@ class Tasks:
 
     def start(self, name: str, task: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a task in the background."""
-        started = asyncio.get_running_loop().create_task(task, name=name)
+        started = asyncio.get_running_loop().create_task(task, name=name, context=current.background())
         self._running.add(started)
         started.add_done_callback(self._ended)
         return started

@@ -27,6 +27,7 @@ from azure.servicebus.exceptions import (
 
 from sbpair.envelope import copies
 from sbpair.envelope.ordering import Numbering
+from sbpair.tracing import current
 
 from . import sdk
 from .address import LinkSettings, Side
@@ -57,6 +58,7 @@ from .probe import LinkProbe, ping
 from .request import ParkedOrder, SendRequest, one_session
 from .retry import NO_RETRIES
 from .rotation import Choice
+from .span_events import noted
 from .spool.replay import SendAgain, Spooling
 from .switch import VARIABLE, is_disabled
 
@@ -473,7 +475,7 @@ class BaseRuntime:
             )
         if self._spooling is not None:
             spool = SpoolUse.AT_ONCE if self._spooling.in_line(path) else SpoolUse.LAST_RESORT
-        return self.pair.send_flow(
+        flow = self.pair.send_flow(
             path,
             len(request),
             choice,
@@ -484,6 +486,7 @@ class BaseRuntime:
             message_ids=request.message_ids,
             session=request.session,
         )
+        return flow if current.active is None else noted(flow, self.pair, current.active)
 
     def _flow_again(self, path: str, request: SendRequest, choice: Choice) -> SendFlow:
         """The flow of messages from the spool, which never writes to the spool."""

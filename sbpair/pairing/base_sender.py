@@ -11,7 +11,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair.envelope.names import path_key
-from sbpair.envelope.park import message_id_of, prepare, session_of
+from sbpair.envelope.park import message_id_of, session_of
 
 from .address import LinkSettings
 from .base_runtime import BaseRuntime
@@ -19,7 +19,7 @@ from .classify import Phase
 from .errors import BacklogUnavailableError, ParkedMessageTooLargeError, PartlyParkedError
 from .options import timeout_seconds
 from .outcome import Failure, Location, Outcome, Refused, SendReceipt, Stored, StoredIn, Stranded
-from .request import PairedMessageBatch, SendRequest, one_session
+from .request import PairedMessageBatch, SendRequest, one_session, prepared
 from .rotation import Choice
 from .sdk import is_smaller
 
@@ -70,14 +70,14 @@ class BaseSender:
     def _fast_message(self, message: object) -> tuple[AmqpAnnotatedMessage, str] | None:
         """The prepared message and its id when the fast path may send it; None when it needs the flow.
 
-        Nearly every message passes here, so it is short on purpose. Raises as :func:`prepare` does.
+        Nearly every message passes here, so it is short on purpose. Raises as :func:`prepared` does.
         """
         core = self._core
         if not (self._health.is_calm and isinstance(message, ServiceBusMessage)):
             return None
         if core.is_spooling(self.entity_name):
             return None
-        outgoing = prepare(message)
+        outgoing = prepared(message, self.entity_name)
         headroom = core.headroom
         if headroom is not None and not is_smaller(outgoing, headroom.roomy):
             return None  # it may be too large to park: the flow checks (P-22)
@@ -161,11 +161,11 @@ def receipt(outcome: Stored, request: SendRequest) -> SendReceipt:
     )
 
 
-def empty_batch(max_size_in_bytes: int | None, limit: int) -> PairedMessageBatch:
-    """Raises ValueError when the size exceeds the limit."""
+def empty_batch(max_size_in_bytes: int | None, limit: int, path: str = "") -> PairedMessageBatch:
+    """A batch for the entity ``path``. Raises ValueError when the size exceeds the limit."""
     if max_size_in_bytes is not None and max_size_in_bytes > limit:
         raise ValueError(f"max_size_in_bytes must be at most {limit}, not {max_size_in_bytes}")
-    return PairedMessageBatch(max_size_in_bytes or limit)
+    return PairedMessageBatch(max_size_in_bytes or limit, path)
 
 
 def _error(path: str, outcome: Refused | Stranded) -> Exception:

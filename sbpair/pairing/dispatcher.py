@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 
+from sbpair.tracing import current
+
 from . import events
 from .events import PairingEvent
 
@@ -94,7 +96,11 @@ class EventDispatcher:
 
 def _call(callback: Callable[[PairingEvent], object], event: PairingEvent) -> None:
     try:
-        callback(event)
+        if current.active is None:
+            callback(event)
+        else:
+            with current.only(current.SdkSpans.ALL):  # what the application does is none of our housekeeping
+                callback(event)
     except Exception:  # a failing callback must not fail the send
         _logger.exception("a callback failed on %s", type(event).__name__)
 

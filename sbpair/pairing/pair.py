@@ -161,6 +161,15 @@ class Pair:
         """Whether :meth:`events` would return any."""
         return bool(self._events)
 
+    @property
+    def pending_events(self) -> int:
+        """The number of events that :meth:`events` would return."""
+        return len(self._events)
+
+    def events_since(self, count: int) -> list[PairingEvent]:
+        """The pending events but the first ``count``; they stay pending."""
+        return self._events[count:]
+
     def events(self) -> list[PairingEvent]:
         """Return the events since the last call, in order."""
         pending = list(self._events)

@@ -18,6 +18,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from sbpair.envelope import aliases, copies, park
 from sbpair.envelope.copies import Message
 from sbpair.envelope.ordering import Numbering, OrderStamp
+from sbpair.tracing import current
 
 from . import sdk
 from .errors import MixedSessionsError, ParkedScheduleError
@@ -31,14 +32,19 @@ class PairedMessageBatch(ServiceBusMessageBatch):
     ``add_message`` raises ReservedPropertyError in addition to the errors of the SDK's batch.
     """
 
-    def __init__(self, max_size_in_bytes: int | None = None) -> None:
+    def __init__(self, max_size_in_bytes: int | None = None, path: str = "") -> None:
         super().__init__(max_size_in_bytes)
+        self._path = path
         self.originals: list[AmqpAnnotatedMessage] = []
 
     def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]) -> None:
-        prepared = park.prepare(message)
-        super().add_message(prepared)
-        self.originals.append(prepared)
+        original = prepared(message, self._path)
+        if current.active is None:
+            super().add_message(original)
+        else:
+            with current.only(current.SdkSpans.ATTEMPTS):  # the context of its creation is in it already
+                super().add_message(original)
+        self.originals.append(original)
 
     def _from_list(self, messages: Iterable[ServiceBusMessage]) -> None:
         """Override of the SDK's internal fill, which would bypass :meth:`add_message`."""
@@ -249,17 +255,28 @@ class SpooledRequest(SendRequest):
     is_promised = True
 
 
-def freeze(given: object) -> SendRequest:
-    """Freeze the input of ``send_messages``: later changes by the caller have no effect.
+def prepared(message: object, path: str) -> AmqpAnnotatedMessage:
+    """The copy of a message that is sent, with the context of its creation while tracing is on.
+
+    Raises as :func:`sbpair.envelope.park.prepare` does.
+    """
+    twin = park.prepare(message)
+    if current.active is not None:
+        current.active.create(twin, path)
+    return twin
+
+
+def freeze(given: object, path: str = "") -> SendRequest:
+    """Freeze the input of ``send_messages`` to the entity ``path``: later changes by the caller have no effect.
 
     Raises TypeError for anything but messages, batches and iterables of messages, and ReservedPropertyError.
     """
     if isinstance(given, ServiceBusMessageBatch):
         return SendRequest(given, _contents(given))
     if isinstance(given, Iterable) and not isinstance(given, (Mapping, str, bytes)):
-        messages: list[Message] = [park.prepare(message) for message in given]
+        messages: list[Message] = [prepared(message, path) for message in given]
         return SendRequest(messages, messages)
-    message = park.prepare(given)
+    message = prepared(given, path)
     return SendRequest(message, (message,))
 
 
@@ -272,7 +289,16 @@ def _contents(batch: ServiceBusMessageBatch) -> Sequence[Message]:
             "the messages of this batch cannot be read with this version of azure-servicebus; create the batch "
             "with create_message_batch() of the paired sender"
         )
-    return [park.prepare(message) for message in kept]
+    return [_traced_twin(message) for message in kept]
+
+
+def _traced_twin(message: ServiceBusMessage) -> AmqpAnnotatedMessage:
+    """The copy of a message in a batch of the SDK, with the context that the SDK gave it when it was added."""
+    twin = park.prepare(message)
+    context = {} if current.active is None else sdk.creation_context(message)
+    if context:
+        twin.application_properties = {**(twin.application_properties or {}), **context}
+    return twin
 
 
 def _fill(batch: ServiceBusMessageBatch, messages: Sequence[AmqpAnnotatedMessage]) -> int:
@@ -324,8 +350,8 @@ class Cancellation(SendRequest):
         return sender.cancel_scheduled_messages(self.numbers, timeout=timeout)
 
 
-def scheduled(given: object, at: datetime) -> ScheduleRequest:
-    """A request to enqueue copies of the messages at ``at``.
+def scheduled(given: object, at: datetime, path: str = "") -> ScheduleRequest:
+    """A request to enqueue copies of the messages in the entity ``path`` at ``at``.
 
     Raises TypeError if ``at`` is not a datetime or ``given`` not one or more messages, and ReservedPropertyError.
     """
@@ -333,7 +359,7 @@ def scheduled(given: object, at: datetime) -> ScheduleRequest:
         raise TypeError(f"schedule_time_utc must be a datetime, not {at!r}")
     if isinstance(given, ServiceBusMessageBatch):
         raise TypeError("a batch cannot be scheduled; pass its messages as a list")
-    return ScheduleRequest([_at(message, at) for message in freeze(given).messages], at)
+    return ScheduleRequest([_at(message, at) for message in freeze(given, path).messages], at)
 
 
 def cancellation(path: str, given: int | Iterable[int]) -> Cancellation:

@@ -18,6 +18,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair.envelope.copies import Message
 from sbpair.envelope.names import path_key
+from sbpair.tracing import current
 
 from . import sdk, threads
 from .address import Side
@@ -163,6 +164,7 @@ class Runtime(BaseRuntime):
 
     def _send_again(self, path: str, request: SendRequest, choice: Choice) -> Outcome:
         """Send messages from the spool, without writing them to it again."""
+        current.want(current.SdkSpans.ATTEMPTS)
         return self._carried_out(self._flow_again(path, request, choice), path, request)
 
     def _carried_out(self, flow: SendFlow, path: str, request: SendRequest) -> Outcome:

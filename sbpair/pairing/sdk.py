@@ -396,6 +396,13 @@ def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage] | None
     return list(cast("list[ServiceBusMessage]", kept)) if isinstance(kept, list) else None
 
 
+def creation_context(message: ServiceBusMessage) -> dict[str | bytes, Any]:
+    """The context that the SDK's tracing gave a message of a batch, as application properties; empty without one."""
+    encoded = private(message, "_message", "messages of the SDK's own batches are parked without their trace")
+    carried = getattr(encoded, "application_properties", None) or {}
+    return {name: carried[name] for name, _ in _TRACE_PROPERTIES if name in carried}
+
+
 def message_limit(sender: ServiceBusSender | AsyncServiceBusSender) -> int | None:
     """The maximum message size of this open link in bytes; None if this SDK does not reveal it."""
     limit = private(sender, "_max_message_size_on_link", "no warning for messages too large to be parked")

@@ -11,7 +11,8 @@ from typing import Self
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair.envelope.park import message_id_of, prepare
+from sbpair.envelope.park import message_id_of
+from sbpair.tracing import current
 
 from .address import LinkSettings
 from .base_sender import MAX_REQUEST_SECONDS, STANDARD_BATCH, BaseSender, OneMessage, empty_batch, receipt
@@ -19,7 +20,7 @@ from .health import EntityState
 from .options import timeout_seconds
 from .outcome import SendReceipt, Stored, StoredIn, at_primary
 from .pair import Result
-from .request import PairedMessageBatch, SendRequest, cancellation, freeze, in_session, scheduled
+from .request import PairedMessageBatch, SendRequest, cancellation, freeze, in_session, prepared, scheduled
 from .results import ACCEPTED
 from .runtime import Runtime
 
@@ -57,6 +58,17 @@ class PairedServiceBusSender(BaseSender):
         Raises the exceptions of the SDK's sender; BacklogUnavailableError or SpoolFullError when no message was
         stored; ReservedPropertyError, ParkedMessageTooLargeError, PairFaultedError; ValueError on a closed sender.
         """
+        tracing = current.active
+        if tracing is None:
+            return self._send_messages(message, timeout)
+        with tracing.operation("send", self.entity_name, self.fully_qualified_namespace) as operation:
+            sent = self._send_messages(message, timeout)
+            operation.stored_in, operation.messages = sent.stored_in.value, len(sent.message_ids)
+            return sent
+
+    def _send_messages(
+        self, message: OneMessage | Iterable[OneMessage] | ServiceBusMessageBatch, timeout: float | None
+    ) -> SendReceipt:
         self._check_open()
         if self._keeps_order:
             return self._send_in_order(message, timeout)
@@ -72,7 +84,7 @@ class PairedServiceBusSender(BaseSender):
                     return self._reported(at_primary(message_id))
                 first = Result(time.monotonic())  # the health changed during the send: let the flow record it
         budget = timeout_seconds(timeout, runtime.options)
-        request = freeze(message)
+        request = freeze(message, self.entity_name)
         if not request:
             return SendReceipt(StoredIn.PRIMARY, None, ())
         return self._reported(receipt(self._sent(request, budget, first, started), request))
@@ -89,9 +101,20 @@ class PairedServiceBusSender(BaseSender):
         A message that is parked keeps its time and gets -1 in place of a number. Raises as
         :meth:`send_messages` does.
         """
+        tracing = current.active
+        if tracing is None:
+            return self._schedule_messages(messages, schedule_time_utc, timeout)
+        with tracing.operation("schedule", self.entity_name, self.fully_qualified_namespace) as operation:
+            numbers = self._schedule_messages(messages, schedule_time_utc, timeout)
+            operation.messages = len(numbers)
+            return numbers
+
+    def _schedule_messages(
+        self, messages: OneMessage | Iterable[OneMessage], schedule_time_utc: datetime, timeout: float | None
+    ) -> list[int]:
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
-        request = scheduled(messages, schedule_time_utc)
+        request = scheduled(messages, schedule_time_utc, self.entity_name)
         if not request:
             return []
         started = time.monotonic()
@@ -128,7 +151,7 @@ class PairedServiceBusSender(BaseSender):
         """
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
-        return empty_batch(max_size_in_bytes, self._limit(min(budget, MAX_REQUEST_SECONDS)))
+        return empty_batch(max_size_in_bytes, self._limit(min(budget, MAX_REQUEST_SECONDS)), self.entity_name)
 
     def close(self) -> None:
         """Close the sender; the links of the entity are closed with its last sender."""
@@ -151,7 +174,8 @@ class PairedServiceBusSender(BaseSender):
     ) -> SendReceipt:
         """Send, and report the receipt, when it is the turn of the message's session (O-3)."""
         started, runtime = time.monotonic(), self._runtime
-        given = prepare(message) if isinstance(message, ServiceBusMessage) else freeze(message)
+        is_one, path = isinstance(message, ServiceBusMessage), self.entity_name
+        given = prepared(message, path) if is_one else freeze(message, path)
         session = self._session_of(given)
         if session is not None and not self._turns.take(session):
             self._wait_for_turn(session, timeout_seconds(timeout, runtime.options), started)

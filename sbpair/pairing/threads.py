@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from sbpair.tracing import current
+
 from .waiting import StillWaiting
 
 _logger = logging.getLogger("sbpair")
@@ -57,6 +59,7 @@ class Job(threading.Thread):
 
     def run(self) -> None:
         self.has_begun = True
+        current.want(current.SdkSpans.NONE)
         try:
             self._task()
         except Exception as error:  # kept for the waiter

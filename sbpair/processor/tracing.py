@@ -1,4 +1,4 @@
-"""Spans of handlers, if the SDK's tracing is switched on: one a message, linked to the span that sent it."""
+"""Spans of handlers, if tracing is switched on: one a message, linked to the span that created it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from azure.core.settings import settings
 from azure.core.tracing import Link, SpanKind
 
 from sbpair.amqp.errors import DecodeError
+from sbpair.tracing import current
+from sbpair.tracing.current import Processing
 
 from .message import ReceivedMessage
 
-HEADERS = (("traceparent", "traceparent"), ("Diagnostic-Id", "traceparent"), ("tracestate", "tracestate"))
 Span = Callable[[ReceivedMessage], AbstractContextManager[object]]
 
 
 def spans(path: str) -> Span | None:
     """A function that opens the span of a message of the entity ``path``; None while tracing is off."""
+    if current.active is not None:
+        tracing = current.active
+        return lambda message: tracing.processing(_described(path, message))
     kind = settings.tracing_implementation()
     if kind is None:
         return None
@@ -36,13 +40,25 @@ def spans(path: str) -> Span | None:
 
 
 def _links(message: ReceivedMessage) -> list[Link]:
-    """The span that sent the message, as its application properties name it."""
+    headers = _headers(message)
+    return [Link(headers)] if headers else []
+
+
+def _headers(message: ReceivedMessage) -> dict[str, str]:
+    """The context of the message's creation; empty if it carries none, or cannot be read."""
     try:
-        properties = message.application_properties or {}
+        return current.headers_of(message.application_properties or {})
     except (DecodeError, IndexError):
-        return []
-    headers: dict[str, str] = {}
-    for name, header in HEADERS:
-        if isinstance(properties.get(name), str):
-            headers.setdefault(header, properties[name])
-    return [Link(headers)] if "traceparent" in headers else []
+        return {}
+
+
+def _described(path: str, message: ReceivedMessage) -> Processing:
+    enqueued = message.enqueued_time_utc
+    return Processing(
+        path,
+        message.side.value,
+        str(message.message_id or ""),
+        message.delivery_count or 0,
+        None if enqueued is None else enqueued.timestamp(),
+        _headers(message),
+    )

@@ -37,6 +37,7 @@ from sbpair.client.errors import said
 from sbpair.client.link import SERIAL, Receiver, runs
 from sbpair.envelope.inspect import message_id_of
 from sbpair.envelope.restore import EXPIRED, Forward, Poison, locked_until_of, printable, restore
+from sbpair.tracing import current
 
 from ..pairing.pair_state import Role
 from .answers import DEAD_LETTER_REASONS
@@ -46,6 +47,7 @@ from .events import MessageSetAside, MessagesForwarded, SyphonEvent
 from .in_flight import InFlightMessage
 from .locks import LockRenewal
 from .overflow import LockedDelivery, Overflow
+from .spans import trace_forward
 from .status import SyphonCounters
 
 logger = logging.getLogger("sbpair.syphon")
@@ -279,6 +281,12 @@ class Pump:
         """Complete a message that its destination accepted."""
         now = self._loop.time()
         self._counters.forwarded += 1
+        if current.active is not None:
+            side = Role.SECONDARY if message.is_landing else Role.PRIMARY
+            seconds = now - message.posted_at
+            trace_forward(
+                current.active, message.payload, message.path, self.backlog, seconds=seconds, side=side.value
+            )
         if message.is_landing:
             self._counters.landed += 1
         if message.is_settled:
@@ -415,6 +423,8 @@ class Pump:
                 time.time(), self.backlog, path, poison.reason, description, message_id_of(payload)
             )
         )
+        if current.active is not None:
+            trace_forward(current.active, payload, path or "", self.backlog, refusal=poison.reason)
         self._settling[delivery_id] = self._loop.time()
         info: dict[object, object] = {REASON: poison.reason, DESCRIPTION: description}
         receiver.settle(delivery_id, delivery_id, Rejected(Condition(DEAD_LETTER, description, info)))

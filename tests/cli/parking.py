@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from azure.servicebus import ServiceBusMessage
 
@@ -13,7 +14,9 @@ FLAGS = ("--backlogs", "2", "--primary-namespace-name", "contoso")
 """The flags with which a command finds what :func:`park` parked."""
 
 
-def park(broker: Broker, count: int, path: str = "orders") -> None:
+def park(
+    broker: Broker, count: int, path: str = "orders", properties: dict[str | bytes, Any] | None = None
+) -> None:
     """Send ``count`` messages to an entity of contoso in an outage: they are parked in contoso-dr."""
     primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
     primary.take_down("refuse")
@@ -28,5 +31,7 @@ def park(broker: Broker, count: int, path: str = "orders") -> None:
         ) as client,
         client.get_queue_sender(path) as sender,
     ):
-        sender.send_messages([ServiceBusMessage(f"order {n}") for n in range(count)])
+        sender.send_messages(
+            [ServiceBusMessage(f"order {n}", application_properties=properties) for n in range(count)]
+        )
     primary.bring_up()

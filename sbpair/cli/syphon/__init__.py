@@ -20,6 +20,7 @@ from sbpair.cli.parameters import DurationType
 from sbpair.syphon.options import SyphonOptions
 
 from .monitoring import monitored, monitoring_from, monitoring_options
+from .telemetry import exported_telemetry
 
 if TYPE_CHECKING:
     from sbpair.syphon import SyphonCounters
@@ -43,6 +44,12 @@ LEFT_OUT = frozenset(
 )
 @options_as_flags(SyphonOptions, names=NAMES, leave_out=LEFT_OUT)
 @monitoring_options
+@click.option(
+    "--otel",
+    is_flag=True,
+    help="Export traces and metrics by OTLP over HTTP; OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of "
+    "OpenTelemetry say where. Needs the extra otel.",
+)
 @click.option("--json-log", is_flag=True, help="Write events to stderr as JSON lines, for log collectors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the final counters as one line of JSON.")
 def command(
@@ -50,6 +57,7 @@ def command(
     secondary: NamespaceArgument,
     drain: bool,
     patience: timedelta,
+    otel: bool,
     json_log: bool,
     as_json: bool,
     journal: Path | None,
@@ -88,7 +96,8 @@ def command(
         async with monitored(syphon, monitoring, primary, secondary):
             return await run.until_done()
 
-    code = asyncio.run(until_done())
+    with exported_telemetry(otel):
+        code = asyncio.run(until_done())
     click.echo(_as_json(syphon.counters) if as_json else _as_text(syphon.counters))
     return code
 

@@ -18,6 +18,7 @@ import click
 from sbpair.cli.errors import ConfigurationError, configuration
 from sbpair.cli.namespaces import NamespaceArgument, fetched
 from sbpair.cli.output import notice, remember
+from sbpair.tracing import current
 
 if TYPE_CHECKING:
     from sbpair.auth.connection_string import NamespaceAccess
@@ -157,6 +158,8 @@ async def _open(
     if webhook is not None:
         metrics.read_counters("sbpair_webhook", lambda: webhook.counters)
         sinks.append(webhook)
+    if current.active is not None:
+        current.active.export(metrics)
     stack.callback(attach(syphon, *sinks))
     if monitoring.status_port is not None:
         state = _state_of(syphon, pair, journal, webhook)

@@ -33,6 +33,7 @@ API = {
     "observation": "sbpair.observation",
     "broker": "sbpair.broker",
     "testing": "sbpair.testing",
+    "tracing": "sbpair.tracing",
     "spark": "sbpair.spark",
 }
 """The public module that each page below docs/reference/api describes."""

@@ -1,0 +1,33 @@
+"""Spans of forwarded and dead-lettered messages, for those that carry the context of their creation."""
+
+from __future__ import annotations
+
+from sbpair.amqp.errors import DecodeError
+from sbpair.amqp.message import decode_map_section, split
+from sbpair.envelope.inspect import message_id_of
+from sbpair.tracing import current
+from sbpair.tracing.current import Tracing
+
+
+def trace_forward(
+    tracing: Tracing,
+    payload: bytes,
+    path: str,
+    backlog: str,
+    *,
+    seconds: float = 0.0,
+    side: str = "primary",
+    refusal: str = "",
+) -> None:
+    """Make the span of a message that was delivered in the last ``seconds``, or dead-lettered with ``refusal``."""
+    try:
+        headers = current.headers_of(decode_map_section(split(payload).application_properties))
+    except (DecodeError, IndexError):
+        return  # poison: its content cannot be trusted
+    if headers:
+        attributes = {
+            "messaging.message.id": message_id_of(payload),
+            "sbpair.backlog": backlog,
+            "sbpair.side": side,
+        }
+        tracing.forwarded(headers, attributes, path, seconds, refusal)

@@ -1,0 +1,130 @@
+"""The tracing of this process, and which of the SDK's spans the current thread or task wants.
+
+``active`` is None until tracing is switched on, so that one look at it is all it costs. Imports nothing of
+OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from azure.servicebus.amqp import AmqpAnnotatedMessage
+
+Attributes = Mapping[str, str | int | float | bool]
+CONTEXT_NAMES = ("traceparent", "Diagnostic-Id", "tracestate")
+"""The application properties that hold the context in which a message was created."""
+
+
+class SdkSpans(Enum):
+    """The spans of the SDK that are made."""
+
+    ALL = "all"
+    ATTEMPTS = "those of sends: the messages have the context of their creation already"
+    NONE = "none: housekeeping"
+
+
+@dataclass(slots=True)
+class Operation:
+    """An operation in progress; fill it in before it ends."""
+
+    stored_in: str = ""
+    messages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Processing:
+    """What the span of a handler says about its message."""
+
+    path: str
+    side: str
+    message_id: str
+    delivery_count: int
+    enqueued_at: float | None
+    """Seconds since the epoch."""
+    headers: Mapping[str, str]
+    """The creation context; see :func:`headers_of`."""
+
+
+class MetricsSource(Protocol):
+    """Metrics in a registry of prometheus_client."""
+
+    @property
+    def registry(self) -> Any: ...  # noqa: ANN401 -- imported only where metrics are
+
+
+class Tracing(Protocol):
+    """What is traced and measured. Attributes are by OpenTelemetry's conventions for messaging."""
+
+    def create(self, message: AmqpAnnotatedMessage, path: str) -> None:
+        """Give the message the context of a producer span, unless it has one."""
+
+    def operation(self, name: str, path: str, host: str) -> AbstractContextManager[Operation]:
+        """Measure an operation of a sender, in which the SDK makes spans for its attempts only."""
+
+    def note(self, name: str, attributes: Attributes) -> None:
+        """Add an event to the caller's span."""
+
+    def processing(self, message: Processing) -> AbstractContextManager[object]:
+        """The span of a handler, a child of the message's creation and linked to it."""
+
+    def forwarded(
+        self, headers: Mapping[str, str], attributes: Attributes, path: str, seconds: float, refusal: str
+    ) -> None:
+        """The span of a message that a syphon delivered in the last ``seconds``, or dead-lettered with ``refusal``."""
+
+    def ids(self) -> tuple[str, str] | None:
+        """Trace id and span id of the current span in hexadecimal; None without one."""
+
+    def export(self, metrics: MetricsSource) -> None:
+        """Export these metrics too, for as long as they exist."""
+
+
+active: Tracing | None = None
+_wanted: ContextVar[SdkSpans] = ContextVar("sbpair_sdk_spans", default=SdkSpans.ALL)
+
+
+def wanted() -> SdkSpans:
+    """The spans of the SDK that are made in this thread or task."""
+    return _wanted.get()
+
+
+@contextmanager
+def only(spans: SdkSpans) -> Iterator[None]:
+    """Have the SDK make only these spans within the block."""
+    token = _wanted.set(spans)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def want(spans: SdkSpans) -> None:
+    """Have the SDK make only these spans in this thread or task from now on."""
+    if active is not None:
+        _wanted.set(spans)
+
+
+def background() -> Context | None:
+    """The context of a task that does housekeeping; None, which is a copy of the current one, without tracing."""
+    if active is None:
+        return None
+    context = copy_context()
+    context.run(_wanted.set, SdkSpans.NONE)
+    return context
+
+
+def headers_of(properties: Mapping[Any, object]) -> dict[str, str]:
+    """The creation context in application properties, as W3C headers; empty without a usable one."""
+    found: dict[str, str] = {}
+    for name in CONTEXT_NAMES:
+        value = properties.get(name) or properties.get(name.encode())
+        text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
+        if isinstance(text, str):
+            found.setdefault("tracestate" if name == "tracestate" else "traceparent", text)
+    return found if "traceparent" in found else {}
