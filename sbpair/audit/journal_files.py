@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 
 from sbpair.observation.journal_reading import OPEN_PREFIX
 
-from .journal_listing import Found, is_gzipped, list_journals, open_plain, plain_of
+from .journal_listing import FileStatus, is_gzipped, list_journals, open_plain, plain_of
 from .object_storage import is_uri, without_secret
 
 INFLATES = 10  # estimated ratio of the uncompressed to the compressed size of a journal
@@ -58,7 +58,7 @@ class LineEnds:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._seen: dict[str, tuple[Found, int]] = {}
+        self._seen: dict[str, tuple[FileStatus, int]] = {}
 
     def poll(self) -> dict[str, int]:
         """The ends by final name; for a compressed journal, the size of the file.

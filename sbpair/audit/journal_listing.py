@@ -29,7 +29,7 @@ BINARY = "a binary file, which may contain compressed or encrypted journals"
 SNIFFED = 4096  # bytes read to distinguish a journal from other files
 
 
-class Found(NamedTuple):
+class FileStatus(NamedTuple):
     """A file: its path below the directory, its size in bytes, and when it was changed (ns since the epoch)."""
 
     path: str
@@ -49,7 +49,7 @@ class Unread:
 class Listing:
     """The journals of a directory by final name, and the files that are not read."""
 
-    journals: dict[str, Found]
+    journals: dict[str, FileStatus]
     unread: tuple[Unread, ...]
 
 
@@ -61,7 +61,7 @@ def list_files(directory: str) -> Listing:
     """
     unread: list[Unread] = []
 
-    def other(each: Found | Unread) -> None:
+    def other(each: FileStatus | Unread) -> None:
         if isinstance(each, Unread):
             unread.append(each)
         elif why := _why_unread(directory, each.path):
@@ -71,7 +71,7 @@ def list_files(directory: str) -> Listing:
     return Listing(journals, tuple(sorted(unread, key=lambda each: each.name)))
 
 
-def list_journals(directory: str) -> dict[str, Found]:
+def list_journals(directory: str) -> dict[str, FileStatus]:
     """Like :func:`list_files`, but only the journals; opens no file."""
     return _journals(directory, lambda other: None)
 
@@ -90,9 +90,9 @@ def plain_of(name: str) -> str:
     return name.removesuffix(".gz")
 
 
-def _journals(directory: str, other: Callable[[Found | Unread], None]) -> dict[str, Found]:
+def _journals(directory: str, other: Callable[[FileStatus | Unread], None]) -> dict[str, FileStatus]:
     """The journals by final name; ``other`` is called with every other file."""
-    found: dict[str, Found] = {}
+    found: dict[str, FileStatus] = {}
     for each in _at_uri(directory) if is_uri(directory) else _below(directory):
         if isinstance(each, Unread) or not _is_journal(each.path):
             other(each)
@@ -112,9 +112,9 @@ def _final(path: str) -> str:
     return folder + slash + file.removeprefix(OPEN_PREFIX)
 
 
-def _at_uri(uri: str) -> Iterator[Found]:
+def _at_uri(uri: str) -> Iterator[FileStatus]:
     """Yield the files below ``uri``, without those of an earlier audit."""
-    files = [Found(*each) for each in files_below(uri)]
+    files = [FileStatus(*each) for each in files_below(uri)]
     folders: dict[str, set[str]] = {}
     for each in files:
         folder, _, file = each.path.rpartition("/")
@@ -123,7 +123,7 @@ def _at_uri(uri: str) -> Iterator[Found]:
     yield from (each for each in files if not each.path.startswith(audits))
 
 
-def _below(directory: str) -> Iterator[Found | Unread]:
+def _below(directory: str) -> Iterator[FileStatus | Unread]:
     """Yield each regular file below ``directory``, and an Unread for each entry that cannot be read."""
     seen: set[tuple[int, int]] = set()
     folders = [""]
@@ -152,7 +152,7 @@ def _below(directory: str) -> Iterator[Found | Unread]:
                 yield found
 
 
-def _entry(path: str, entry: os.DirEntry[str]) -> Found | Unread | str | None:
+def _entry(path: str, entry: os.DirEntry[str]) -> FileStatus | Unread | str | None:
     """The entry of a folder; its path if it is a folder itself, None if it is gone."""
     try:
         status = entry.stat()
@@ -165,7 +165,7 @@ def _entry(path: str, entry: os.DirEntry[str]) -> Found | Unread | str | None:
     if stat.S_ISDIR(status.st_mode):
         return path
     if stat.S_ISREG(status.st_mode):
-        return Found(path, status.st_size, status.st_mtime_ns)
+        return FileStatus(path, status.st_size, status.st_mtime_ns)
     return Unread(path, "not a regular file")
 
 

@@ -1,13 +1,15 @@
 """The messages of an entity that a settlement receives, and those of them that it completes. Performs no I/O.
 
-    known      the numbers peeked: active, and already read and committed
+    add        numbers were peeked: active, and already read and committed
     credit     how many to receive next: never more than are known to wait
     take       a message has arrived: complete it, or give it back
 
 Messages arrive in the order of their numbers within a partition. A known message that is passed over is locked by
 another consumer; it is not waited for, and the next request is small again, since each message requested for it would
-be one that others should get. A message that is given back counts as delivered once more, and an entity dead-letters
-it after a number of deliveries: a settlement stops at one that was given back ``MAX_RETURNS`` times.
+be one that others should get. Where a message arrives that is not to be completed, no known one of that partition can
+be received, and the settlement of the partition ends. A message that is given back counts as delivered once more, and
+an entity dead-letters it after a number of deliveries: a settlement stops at one that was given back ``MAX_RETURNS``
+times.
 """
 
 from __future__ import annotations
@@ -53,16 +55,25 @@ class Arrived(Protocol):
 class Claim:
     """The messages of ``path`` up to ``marks`` that are to be completed, ``known`` of them by number."""
 
-    def __init__(self, path: str, marks: Sequence[Mark], known: Iterable[int]) -> None:
+    def __init__(self, path: str, marks: Sequence[Mark], known: Iterable[int] = ()) -> None:
         self._path = path
         self._marks = {mark.lane: mark for mark in marks}
-        self._waiting: dict[str, deque[int]] = {}
-        for number in sorted(known):
-            self._waiting.setdefault(lane_of(path, number), deque()).append(number)
+        self._waiting: dict[str, deque[int]] = {mark.lane: deque() for mark in marks}
         self._window = FIRST
         self._is_smooth = True
         self.passed_over = 0
         """The known messages that cannot be received now."""
+
+        self.add(known)
+
+    def add(self, known: Iterable[int]) -> None:
+        """Know of more messages, with higher numbers than those before in their partition."""
+        for number in sorted(known):
+            waiting = self._waiting.get(lane_of(self._path, number))
+            if waiting is None:
+                self.passed_over += 1
+            else:
+                waiting.append(number)
 
     @property
     def credit(self) -> int:
@@ -99,7 +110,7 @@ class Claim:
         self._is_smooth = True
 
     def _pass_over(self, lane: str | None) -> None:
-        """Do not wait for the messages of ``lane``, None for all."""
+        """End the settlement of ``lane``, None for all."""
         for each in [*self._waiting] if lane is None else [lane]:
             self.passed_over += len(self._waiting.pop(each, ()))
 

@@ -10,36 +10,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from time import sleep
+from types import MappingProxyType
 from typing import TypeVar
 
-from sbpair.amqp.errors import (
-    AUTH_FAILED,
-    DECODE_ERROR,
-    ENTITY_DISABLED,
-    INVALID_FIELD,
-    NOT_ALLOWED,
-    NOT_FOUND,
-    NOT_IMPLEMENTED,
-    RESOURCE_DELETED,
-    SERVER_BUSY,
-    UNAUTHORIZED_ACCESS,
-)
+from sbpair.amqp.errors import NOT_ALLOWED, NOT_FOUND
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused, said
+from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
 from sbpair.client.peek import peek
 from sbpair.client.request import RequestNode
 
 from . import worker
 from .checkpoint import NAMESPACE, check_origin, origin_name
 from .claim import EntityRenewed, check_age
-from .message_rows import Peeked, peeked
-from .outage import OutageState, pause_of
+from .glimpse import Glimpse, glimpse
+from .outage import OutageState
 from .ranges import (
     ACTIVE,
     LAST,
@@ -54,12 +45,14 @@ from .ranges import (
     span,
     weigh,
 )
-from .settling import Glimpse, Settler, glimpse
+from .settling import Settler
+from .source_errors import NoAnswer, SourceError, has_condition, to_source_error
 from .source_options import SourceOptions
 
 T = TypeVar("T")
 PAGE = 200  # messages per peek
 ALWAYS = 2.0**40  # seconds since the epoch, later than any message
+ENTITIES_AT_ONCE = 16
 ATTEMPTS = 3
 PAUSE = 0.5  # seconds before the first reconnect; doubles with each attempt
 SLACK = (
@@ -67,21 +60,6 @@ SLACK = (
 )
 
 logger = logging.getLogger("sbpair.spark")
-
-
-class SourceError(RuntimeError):
-    """The namespace cannot be read; the message names the entity, the reason and the next step."""
-
-
-class NoAnswer(SourceError):
-    """The namespace does not respond or throttles, so a retry may succeed.
-
-    ``pause`` is the delay in seconds that the namespace requested, 0 if none.
-    """
-
-    def __init__(self, text: str, pause: float = 0.0) -> None:
-        super().__init__(text)
-        self.pause = pause
 
 
 class Entities:
@@ -97,15 +75,36 @@ class Entities:
         key = ("entities", options.namespace, options.wire, origin)
         self._link = worker.kept(key, lambda: _Link(options, origin))
 
-    def spans(self, paths: tuple[str, ...], start: Mapping[str, int], cutoff: float) -> list[Span]:
+    def spans(
+        self,
+        paths: tuple[str, ...],
+        start: Mapping[str, int],
+        cutoff: float,
+        hints: Mapping[str, int] = MappingProxyType({}),
+    ) -> list[Span]:
         """The messages after ``start`` that were enqueued by ``cutoff`` (seconds since the epoch).
 
-        Raises SourceError when an entity cannot be read, or was deleted and recreated since ``start``.
+        ``hints`` are the last messages of an earlier call by lane, which save requests. Raises SourceError when an
+        entity cannot be read, or was deleted and recreated since ``start``.
         """
-        return self._run(lambda link: self._spans(link, paths, start, int(cutoff * 1000)), "the namespace")
 
-    def read(self, piece: Piece) -> Iterator[Peeked]:
-        """Yield the active messages of ``piece`` by sequence number, prefetching one page.
+        async def search(link: _Link) -> list[Span]:
+            few = asyncio.Semaphore(ENTITIES_AT_ONCE)
+
+            async def of(path: str) -> list[Span]:
+                async with few:
+                    return await self._spans_of(link, path, start, int(cutoff * 1000), hints)
+
+            found = await asyncio.gather(*map(of, paths), return_exceptions=True)
+            for each in found:
+                if isinstance(each, BaseException):
+                    raise each
+            return [span for each in found if not isinstance(each, BaseException) for span in each]
+
+        return self._run(search, "the namespace")
+
+    def read(self, piece: Piece) -> Iterator[list[Glimpse]]:
+        """Yield the active messages of ``piece`` by sequence number, in pages; the next page is requested ahead.
 
         Raises SourceError.
         """
@@ -117,7 +116,8 @@ class Entities:
             if not ends:
                 start = wanted[-1].seen.number + 1
                 page = self._begin_page(start, piece)
-            yield from (each for each in wanted if each.seen.state == ACTIVE)
+            if active := [each for each in wanted if each.state == ACTIVE]:
+                yield active
             if ends:
                 return
 
@@ -149,7 +149,11 @@ class Entities:
         except EntityRenewed as error:
             raise SourceError(str(error)) from None
         except (ClientError, TimeoutError) as error:
-            if self._options.may_be_missing and isinstance(error, ClientError) and _is(error, NOT_FOUND):
+            if (
+                self._options.may_be_missing
+                and isinstance(error, ClientError)
+                and has_condition(error, NOT_FOUND)
+            ):
                 return Settled(0, remain=False)
             raise to_source_error(error, path) from None
 
@@ -164,7 +168,7 @@ class Entities:
             try:
                 receiver = await connection.open_receiver(path, lambda event: None)
             except LinkRefused as error:
-                if not _is(error, NOT_ALLOWED):
+                if not has_condition(error, NOT_ALLOWED):
                     raise
                 link.by_session.add(path)
             else:
@@ -172,25 +176,24 @@ class Entities:
 
         self._run(attach, path)
 
-    async def _spans(
-        self, link: _Link, paths: tuple[str, ...], start: Mapping[str, int], cutoff: int
+    async def _spans_of(
+        self, link: _Link, path: str, start: Mapping[str, int], cutoff: int, hints: Mapping[str, int]
     ) -> list[Span]:
         found = []
-        for path in paths:
-            try:
-                for lane, head in (await link.search(path, heads(path))).items():
-                    after, since = start.get(lane, 0), None
-                    if is_renewed(lane, head, start):
-                        renewed = EntityRenewed(path, after)
-                        if self._options.fails_on_loss:
-                            raise SourceError(str(renewed))
-                        logger.warning("%s; failOnDataLoss=false: reading it from its first message", renewed)
-                        after, since = 0, head.enqueued_at
-                    one = await link.search(path, span(lane, after, cutoff))
-                    found += [] if one is None else [replace(one, since=since)]
-            except (LinkRefused, TokenRefused) as error:
-                if not (self._options.may_be_missing and _is(error, NOT_FOUND)):
-                    raise to_source_error(error, path) from None
+        try:
+            for lane, head in (await link.search(path, heads(path))).items():
+                after, since = start.get(lane, 0), None
+                if is_renewed(lane, head, start):
+                    renewed = EntityRenewed(path, after)
+                    if self._options.fails_on_loss:
+                        raise SourceError(str(renewed))
+                    logger.warning("%s; failOnDataLoss=false: reading it from its first message", renewed)
+                    after, since = 0, head.enqueued_at
+                one = await link.search(path, span(lane, after, cutoff, hints.get(lane, 0)))
+                found += [] if one is None else [replace(one, since=since)]
+        except (LinkRefused, TokenRefused) as error:
+            if not (self._options.may_be_missing and has_condition(error, NOT_FOUND)):
+                raise to_source_error(error, path) from None
         return found
 
     def _weigh(self, span: Span, most: int) -> tuple[int, int]:
@@ -199,7 +202,7 @@ class Entities:
         while True:
             payloads = self._run(partial(_Link.peek, path=path, start=start, most=PAGE), path)
             try:
-                start = search.send([(peeked(payload).seen.number, len(payload)) for payload in payloads])
+                start = search.send([(glimpse(payload).seen.number, len(payload)) for payload in payloads])
             except StopIteration as found:
                 last, used = found.value
                 return int(last), int(used)
@@ -208,9 +211,9 @@ class Entities:
         operation = partial(_Link.peek, path=piece.path, start=start, most=min(PAGE, piece.last - start + 1))
         return _Page(operation, worker.submit(self._attempt(operation)))
 
-    def _end_page(self, page: _Page, piece: Piece) -> list[Peeked]:
+    def _end_page(self, page: _Page, piece: Piece) -> list[Glimpse]:
         payloads = self._result(page.operation, piece.path, page.future)
-        return [peeked(payload) for payload in payloads]
+        return [glimpse(payload) for payload in payloads]
 
     def _run(self, operation: Operation[T], what: str) -> T:
         return self._result(operation, what, worker.submit(self._attempt(operation)))
@@ -261,13 +264,13 @@ class Entities:
         is_cut_short = False
         try:
             async with asyncio.timeout(self._options.settle_timeout):
-                starts = {mark: before_lane(mark.lane) + 1 for mark in marks}
-                while starts:
-                    pages = [await self._known(path, mark, start) for mark, start in starts.items()]
-                    if known := [each for page, _ in pages for each in page]:
-                        await settler.settle(await self._link.connection(), known)
-                    found = zip(starts, pages, strict=True)
-                    starts = {mark: start for mark, (_, start) in found if start is not None}
+                try:
+                    async with aclosing(self._pages(path, marks)) as pages:
+                        async for known in pages:
+                            await settler.settle(await self._link.connection(), known)
+                    await settler.confirmed()
+                finally:
+                    await settler.close()
         except TimeoutError:
             if not settler.completed:
                 raise
@@ -276,6 +279,35 @@ class Entities:
         if settler.by_session:
             self._link.by_session.add(path)
         return Settled(settler.completed, remain=is_cut_short or settler.passed_over > 0)
+
+    async def _pages(self, path: str, marks: tuple[Mark, ...]) -> AsyncGenerator[list[Glimpse], None]:
+        """Yield the messages up to ``marks`` that may be received, in pages; the next page is requested ahead.
+
+        Raises EntityRenewed.
+        """
+        starts = {mark: before_lane(mark.lane) + 1 for mark in marks}
+
+        async def page() -> list[Glimpse]:
+            found = await asyncio.gather(*(self._known(path, mark, start) for mark, start in starts.items()))
+            nexts = zip(list(starts), found, strict=True)
+            starts.clear()
+            starts.update((mark, start) for mark, (_, start) in nexts if start is not None)
+            return [each for known, _ in found for each in known]
+
+        ahead = asyncio.ensure_future(page())
+        try:
+            is_last = False
+            while not is_last:
+                known, is_last = await ahead, not starts
+                if not is_last:
+                    ahead = asyncio.ensure_future(page())
+                if known:
+                    yield known
+        finally:
+            ahead.cancel()
+            await asyncio.wait([ahead])
+            if not ahead.cancelled():
+                ahead.exception()  # of a page that nobody needs any more
 
     async def _known(self, path: str, mark: Mark, start: int) -> tuple[list[Glimpse], int | None]:
         """A page of messages up to ``mark`` that may be received, and the start of the next page, None at the end.
@@ -369,7 +401,7 @@ class _Link:
     async def first(self, path: str, number: int) -> Seen | None:
         """The first message at or after ``number``; None when there is none."""
         payloads = await self.peek(path, min(number, LAST), 1)
-        return peeked(payloads[0]).seen if payloads else None
+        return glimpse(payloads[0]).seen if payloads else None
 
     async def search(self, path: str, search: Generator[int, Seen | None, T]) -> T:
         try:
@@ -387,68 +419,3 @@ def cutoff(lag: float | None) -> float:
     ``lag`` is in seconds; without one all messages are read, whatever the broker's clock says.
     """
     return ALWAYS if lag is None else time.time() - lag
-
-
-STEPS = {
-    NOT_FOUND: "check its name",
-    UNAUTHORIZED_ACCESS: "check the key: it needs the Listen right",
-}
-
-
-# Permanent conditions. All others are retried, unknown ones included.
-PERMANENT = frozenset(
-    {
-        NOT_FOUND,
-        UNAUTHORIZED_ACCESS,
-        NOT_ALLOWED,
-        NOT_IMPLEMENTED,
-        INVALID_FIELD,
-        DECODE_ERROR,
-        RESOURCE_DELETED,
-        ENTITY_DISABLED,
-        AUTH_FAILED,
-        "com.microsoft:argument-error",
-        "com.microsoft:argument-out-of-range",
-    }
-)
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether a retry may succeed."""
-    if isinstance(error, SyphonFaulted):
-        return False
-    if isinstance(error, ConnectionLost | TimeoutError):
-        return True
-    return (
-        isinstance(error, ClientError)
-        and error.condition is not None
-        and error.condition.symbol not in PERMANENT
-    )
-
-
-def to_source_error(error: BaseException, what: str) -> SourceError:
-    """The SourceError for ``error``, a NoAnswer if it is transient.
-
-    Its message is one line: ``what`` cannot be read, the reason and the next step.
-    """
-    if isinstance(error, SourceError):
-        return error
-    condition = error.condition if isinstance(error, ClientError) else None
-    step = STEPS.get(str(condition.symbol)) if condition is not None else None
-    if isinstance(error, ConnectionLost | SyphonFaulted | TimeoutError):
-        step = step or "check the address and the network"
-    if isinstance(error, TokenRefused) and not _is(error, NOT_FOUND):
-        step = "check the key and its rights"
-    why = str(error) or "no response in time"
-    if condition is not None and said(condition) not in why:
-        why = f"{why}: {said(condition)}"
-    text = " ".join(f"sbpair: {what}: {why}".split())
-    text = text if step is None else f"{text}; {step}"
-    if not is_transient(error):
-        return SourceError(text)
-    is_busy = condition is not None and condition.symbol == SERVER_BUSY
-    return NoAnswer(text, pause_of(why) if is_busy else 0.0)
-
-
-def _is(error: ClientError, symbol: str) -> bool:
-    return error.condition is not None and error.condition.symbol == symbol

@@ -1,145 +1,235 @@
-"""Conversion of peeked messages to rows: content, position, and the original properties of parked messages.
+"""Conversion of peeked messages to Arrow: content, position, and the original properties of parked messages.
 
-Performs no I/O.
+Only the sections that the selected columns need are decoded. Performs no I/O.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from sbpair.amqp.decoding import decode
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import (
     Body,
     DataBody,
     Header,
-    Message,
     Properties,
+    Sections,
     SequenceBody,
     ValueBody,
+    decode_body,
+    decode_header,
+    decode_map_section,
+    decode_properties,
 )
 from sbpair.envelope import aliases
-from sbpair.envelope.inspect import read_parked
+from sbpair.envelope.scan import part_entries
 from sbpair.envelope.values import AliasError, read_duration, read_instant, read_key, read_text
 
-from .ranges import ACTIVE, Seen
+from .glimpse import Glimpse
 from .typed_values import instant, text_of, type_name
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 T = TypeVar("T")
+PARTITION_KEY = frozenset((aliases.ANNOTATION_PARTITION_KEY.encode(),))
+DATA = b"\x00\x53\x75\xb0"
 STATES = ("active", "deferred", "scheduled")
-NUMBER, ENQUEUED, STATE = "x-opt-sequence-number", "x-opt-enqueued-time", "x-opt-message-state"
-
-COLUMNS: tuple[tuple[str, str], ...] = (
-    ("namespace", "string"),
-    ("queue", "string"),
-    ("sequence_number", "bigint"),
-    ("message_id", "string"),
-    ("session_id", "string"),
-    ("enqueued_time", "timestamp"),
-    ("expires_at", "timestamp"),
-    ("time_to_live", "double"),
-    ("delivery_count", "bigint"),
-    ("content_type", "string"),
-    ("subject", "string"),
-    ("correlation_id", "string"),
-    ("to", "string"),
-    ("reply_to", "string"),
-    ("partition_key", "string"),
-    ("state", "string"),
-    ("dead_letter_reason", "string"),
-    ("dead_letter_error_description", "string"),
-    ("body", "binary"),
-    ("body_type", "string"),
-    ("application_properties", "map<string,string>"),
-    ("typed_properties", "map<string,struct<type:string,value:string>>"),
-    ("transfer_path", "string"),
-    ("transfer_session_id", "string"),
-    ("transfer_time_to_live", "double"),
-    ("transfer_scheduled_enqueue_time", "timestamp"),
-    ("trouble", "string"),
-)
-MESSAGE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
-Row = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Peeked:
-    """A peeked message. When it cannot be decoded, ``message`` is empty and ``trouble`` the reason."""
+class _Once(Generic[T]):
+    """A property that is computed at first use, like functools.cached_property but without a lock."""
 
-    seen: Seen
-    message: Message
-    trouble: str | None = None
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
 
-
-def peeked(payload: bytes) -> Peeked:
-    """Decode a message. Never raises: a malformed message keeps its sequence number and has ``trouble``."""
-    try:
-        message = Message.decode(payload)
-    except (DecodeError, IndexError) as error:
-        parked = read_parked(payload)
-        seen = Seen(parked.sequence_number or 0, parked.parked_at or 0)
-        return Peeked(seen, Message(), f"not well-formed AMQP: {error}")
-    annotations = message.message_annotations
-    number, at = _whole(annotations.get(NUMBER)), _whole(annotations.get(ENQUEUED))
-    return Peeked(Seen(number or 0, at or 0, _whole(annotations.get(STATE)) or ACTIVE), message)
+    def __get__(self, row: object, of: type) -> T:
+        value = row.__dict__[self._name] = self._compute(row)
+        return value
 
 
-def to_row(namespace: str, path: str, peeked: Peeked, *, with_body: bool = True) -> Row:
-    """The values of COLUMNS, in their order; the body is null unless ``with_body``."""
-    message = peeked.message
-    header, properties = message.header or Header(), message.properties or Properties()
-    application, annotations = message.application_properties, message.message_annotations
-    body, kind = _body(message.body) if with_body else (None, None)
-    troubles = [] if peeked.trouble is None else [peeked.trouble]
+class Row:
+    """The values of one message, decoded at first use. Every property raises DecodeError or IndexError."""
 
-    def alias(name: str, read: Callable[[str, object], T]) -> T | None:
+    def __init__(self, namespace: str, path: str, message: Glimpse) -> None:
+        self.namespace = namespace
+        self.path = path
+        self.message = message
+        self.troubles: list[str] = [] if message.trouble is None else [message.trouble]
+
+    @_Once
+    def header(self) -> Header:
+        encoded = self.message.sections.header
+        return decode_header(encoded) if encoded else Header()
+
+    @_Once
+    def properties(self) -> Properties:
+        encoded = self.message.sections.properties
+        return decode_properties(encoded) if encoded else Properties()
+
+    @_Once
+    def application(self) -> Mapping[object, object]:
+        return decode_map_section(self.message.sections.application_properties)
+
+    @property
+    def partition_key(self) -> str | None:
+        found = part_entries(self.message.sections.message_annotations, PARTITION_KEY).found
+        return text_of(next(decode(each)[0] for each in found.values())) if found else None
+
+    @_Once
+    def body(self) -> tuple[bytes | None, str | None]:
+        """The body as bytes, and its type."""
+        encoded = self.message.sections.body
+        if encoded[:4] == DATA and len(encoded) == 8 + int.from_bytes(encoded[4:8], "big"):
+            return encoded[8:], "data"  # the usual body: one section, with its length in four bytes
+        return _body(decode_body(encoded))
+
+    @property
+    def expires_at(self) -> int | None:
+        """Milliseconds since the epoch."""
+        absolute, enqueued, ttl = (
+            self.properties.absolute_expiry_time,
+            self.message.enqueued_at,
+            self.header.ttl,
+        )
+        return absolute if absolute is not None or ttl is None or not enqueued else enqueued + ttl
+
+    @_Once
+    def aliases(self) -> tuple[str | None, str | None, int | None, int | None]:
+        """What a parked message was relieved of: path, session, time to live and due time in milliseconds."""
+        return (
+            self._alias(aliases.PATH, read_text),
+            self._alias(aliases.SESSION_ID, read_key),
+            self._alias(aliases.TIME_TO_LIVE, read_duration),
+            self._alias(aliases.SCHEDULED, read_instant),
+        )
+
+    @property
+    def trouble(self) -> str | None:
+        _ = self.aliases
+        return "; ".join(self.troubles) or None
+
+    def _alias(self, name: str, read: Callable[[str, object], T]) -> T | None:
+        application = self.application
         try:
             return read(name, application[name]) if name in application else None
         except (AliasError, ValueError) as error:
-            troubles.append(str(error))
+            self.troubles.append(str(error))
             return None
 
-    path_alias = alias(aliases.PATH, read_text)
-    session = alias(aliases.SESSION_ID, read_key)
-    span, due = alias(aliases.TIME_TO_LIVE, read_duration), alias(aliases.SCHEDULED, read_instant)
-    enqueued = peeked.seen.enqueued_at
-    return (
-        namespace,
-        path,
-        peeked.seen.number,
-        text_of(properties.message_id),
-        properties.group_id,
-        instant(enqueued or None),
-        instant(_expiry(properties.absolute_expiry_time, enqueued, header.ttl)),
-        None if header.ttl is None else header.ttl / 1000,
-        header.delivery_count or 0,
-        properties.content_type,
-        properties.subject,
-        text_of(properties.correlation_id),
-        properties.to,
-        properties.reply_to,
-        text_of(annotations.get(aliases.ANNOTATION_PARTITION_KEY)),
-        STATES[peeked.seen.state] if peeked.seen.state < len(STATES) else str(peeked.seen.state),
-        text_of(application.get("DeadLetterReason")),
-        text_of(application.get("DeadLetterErrorDescription")),
-        body,
-        kind,
-        {str(name): text_of(value) for name, value in application.items()},
-        {str(name): (type_name(value), text_of(value)) for name, value in application.items()},
-        path_alias,
-        session,
-        None if span is None else span / 1000,
-        instant(due),
-        "; ".join(troubles) or None,
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _state(row: Row) -> str:
+    state = row.message.state
+    return STATES[state] if state < len(STATES) else str(state)
+
+
+def _typed(row: Row) -> dict[str, dict[str, str | None]]:
+    return {
+        str(name): {"type": type_name(value), "value": text_of(value)}
+        for name, value in row.application.items()
+    }
+
+
+COLUMNS: tuple[tuple[str, str, Callable[[Row], object]], ...] = (
+    ("namespace", "string", lambda row: row.namespace),
+    ("queue", "string", lambda row: row.path),
+    ("sequence_number", "bigint", lambda row: row.message.number or 0),
+    ("message_id", "string", lambda row: text_of(row.properties.message_id)),
+    ("session_id", "string", lambda row: row.properties.group_id),
+    ("enqueued_time", "timestamp", lambda row: instant(row.message.enqueued_at or None)),
+    ("expires_at", "timestamp", lambda row: instant(row.expires_at)),
+    ("time_to_live", "double", lambda row: _seconds(row.header.ttl)),
+    ("delivery_count", "bigint", lambda row: row.header.delivery_count or 0),
+    ("content_type", "string", lambda row: row.properties.content_type),
+    ("subject", "string", lambda row: row.properties.subject),
+    ("correlation_id", "string", lambda row: text_of(row.properties.correlation_id)),
+    ("to", "string", lambda row: row.properties.to),
+    ("reply_to", "string", lambda row: row.properties.reply_to),
+    ("partition_key", "string", lambda row: row.partition_key),
+    ("state", "string", _state),
+    ("dead_letter_reason", "string", lambda row: text_of(row.application.get("DeadLetterReason"))),
+    (
+        "dead_letter_error_description",
+        "string",
+        lambda row: text_of(row.application.get("DeadLetterErrorDescription")),
+    ),
+    ("body", "binary", lambda row: row.body[0]),
+    ("body_type", "string", lambda row: row.body[1]),
+    (
+        "application_properties",
+        "map<string,string>",
+        lambda row: {str(name): text_of(value) for name, value in row.application.items()},
+    ),
+    ("typed_properties", "map<string,struct<type:string,value:string>>", _typed),
+    ("transfer_path", "string", lambda row: row.aliases[0]),
+    ("transfer_session_id", "string", lambda row: row.aliases[1]),
+    ("transfer_time_to_live", "double", lambda row: _seconds(row.aliases[2])),
+    ("transfer_scheduled_enqueue_time", "timestamp", lambda row: instant(row.aliases[3])),
+    ("trouble", "string", lambda row: row.trouble),
+)
+"""Each column: its name, its Spark type, and its value in a row."""
+
+OF_BODY = ("body", "body_type")
+TYPES = {name: kind for name, kind, _ in COLUMNS}
+MESSAGE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind, _ in COLUMNS)
+_VALUES = {name: value for name, _, value in COLUMNS}
+
+
+def batch_of(
+    namespace: str, path: str, messages: Sequence[Glimpse], schema: pa.Schema, *, with_body: bool = True
+) -> pa.RecordBatch:
+    """The columns of ``schema`` of messages; bodies are null unless ``with_body``.
+
+    Of a message that cannot be decoded only its position is given, and the reason as ``trouble``.
+    """
+    import pyarrow as pa
+
+    wanted = [_nothing if name in OF_BODY and not with_body else _VALUES[name] for name in schema.names]
+    rows: list[list[object]] = []
+    for message in messages:
+        row = Row(namespace, path, message)
+        try:
+            rows.append([value(row) for value in wanted])
+        except (DecodeError, IndexError) as error:
+            trouble = f"not well-formed AMQP: {error}"
+            empty = Glimpse(message.number, message.enqueued_at, message.state, Sections(), trouble)
+            rows.append([value(Row(namespace, path, empty)) for value in wanted])
+    columns = zip(*rows, strict=True) if rows else ([] for _ in wanted)
+    arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _nothing(row: Row) -> None:
+    return None
+
+
+def _array(values: Sequence[Mapping[str, object]] | Sequence[object], kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    if not pa.types.is_map(kind):
+        return pa.array(values, kind)
+    offsets: list[int] = [0]
+    keys: list[object] = []
+    items: list[object] = []
+    for each in values:
+        assert isinstance(each, Mapping)  # noqa: S101 - as the columns of a map type are
+        keys += each.keys()
+        items += each.values()
+        offsets.append(len(keys))
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()),
+        pa.array(keys, kind.key_type),
+        pa.array(items, kind.item_type),
+        type=kind,
     )
-
-
-def _expiry(absolute: int | None, enqueued: int, ttl: int | None) -> int | None:
-    if absolute is not None or ttl is None or not enqueued:
-        return absolute
-    return enqueued + ttl
 
 
 def _body(body: Body | None) -> tuple[bytes | None, str | None]:
@@ -165,7 +255,3 @@ def _json(value: object) -> bytes:
         return [key(inner) for inner in each] if isinstance(each, list | tuple) else each
 
     return json.dumps(key(value), default=text_of).encode()
-
-
-def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None

@@ -3,6 +3,8 @@
     spark.read.format("sbpair").option("queueName", "orders")...load()          the messages that wait now
     spark.readStream.format("sbpair").option("settlement", "complete")...       consumed batch by batch
 
+``.schema("message_id string, body binary")`` before ``.load()`` decodes only what these columns need.
+
 Messages are read by peeking, in ranges of sequence numbers; no lock is held while a program processes them. With
 ``settlement=complete`` the tasks of a batch complete the messages up to the ``start`` of the batch: Spark passes an
 offset as ``start`` only when everything up to it is in the sink and committed.
@@ -20,6 +22,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import sleep
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -34,11 +38,12 @@ from pyspark.sql.types import StructType
 from sbpair.envelope.names import namespace_label
 
 from .checkpoint import Offset, check_origin, positions_in, with_origin
-from .entities import Entities, NoAnswer, cutoff
-from .message_rows import MESSAGE_COLUMNS, Row, to_row
+from .entities import Entities, cutoff
+from .message_rows import MESSAGE_COLUMNS, TYPES, batch_of
 from .outage import BATCH_PATIENCE, OutageState, limit_or
 from .polling import Polling
 from .ranges import Mark, Piece, Span, advance, allot, marks, numbers, path_of, pieces
+from .source_errors import NoAnswer
 from .source_options import EARLIEST, SourceOptions
 from .versions import (
     ReadAllAvailable,
@@ -47,6 +52,9 @@ from .versions import (
     SupportsTriggerAvailableNow,
     require_stream_sources,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 POLL = 1.0  # seconds that latestOffset blocks at most before it polls
 STREAM_LAG = 1.0  # default safety lag of a stream in seconds
@@ -66,11 +74,11 @@ class MessageDataSource(DataSource):
         return MESSAGE_COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return MessageReader(SourceOptions.of(self.options))
+        return MessageReader(SourceOptions.of(self.options), _known(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         require_stream_sources(self.name())
-        return MessageStreamReader(SourceOptions.of(self.options))
+        return MessageStreamReader(SourceOptions.of(self.options), _known(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from .message_sink import MessageWriter
@@ -83,6 +91,19 @@ class MessageDataSource(DataSource):
         return MessageStreamWriter.of(self.options, schema, overwrite)
 
 
+def _known(schema: StructType) -> StructType:
+    """Validate the argument of ``.schema(...)``. Raises ValueError for unknown columns and wrong types."""
+    for field in schema:
+        kind = TYPES.get(field.name)
+        if kind is None:
+            raise ValueError(
+                f"sbpair: a message has no column {field.name!r}; the columns are {', '.join(TYPES)}"
+            )
+        if field.dataType.simpleString() != kind:
+            raise ValueError(f"sbpair: the column {field.name!r} is of type {kind}")
+    return schema
+
+
 @dataclass
 class MessagePartition(InputPartition):
     """The piece that one task reads, and the namespace it belongs to; None for a batch read, which allows any."""
@@ -92,8 +113,9 @@ class MessagePartition(InputPartition):
 
 
 class _Ranges:
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
+        self._schema = schema
 
     _patience = 0.0  # the default of the option outageTimeout, in seconds
     _lag: float | None = None  # the default of the option safetyLagMs, in seconds
@@ -121,13 +143,16 @@ class _Ranges:
         planned = pieces(start, end, options.min_partitions, settles=options.settles)
         return [MessagePartition(piece, origin) for piece in planned]
 
-    def _rows(self, partition: InputPartition | None) -> Iterator[Row]:
+    def _rows(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, MessagePartition):  # for an empty list Spark passes a single None
             return
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         options, piece, entities = self._options, partition.piece, self._entities(partition.origin)
         namespace = namespace_label(partition.origin or options.namespace.origin)
-        for message in entities.read(piece):
-            yield to_row(namespace, piece.path, message, with_body=options.include_body)
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        for messages in entities.read(piece):
+            yield batch_of(namespace, piece.path, messages, schema, with_body=options.include_body)
         if piece.marks:
             entities.settle(piece.path, piece.marks)
 
@@ -137,10 +162,10 @@ class MessageReader(_Ranges, DataSourceReader):
 
     _patience = BATCH_PATIENCE
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.settles:
             raise ValueError("sbpair: settlement=complete is for streams only; use readStream")
-        super().__init__(options)
+        super().__init__(options, schema)
 
     def partitions(self) -> list[InputPartition]:
         entities = self._entities()
@@ -152,7 +177,7 @@ class MessageReader(_Ranges, DataSourceReader):
         begin = start | {each.lane: each.first - 1 for each in spans}
         return self._tasks(begin, advance(start, spans))
 
-    def read(self, partition: InputPartition) -> Iterator[Row]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows(partition)
 
 
@@ -166,6 +191,9 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
     _lag = STREAM_LAG
     _target: dict[str, int] | None = None
     _is_checked = False
+    _hints: Mapping[str, int] = MappingProxyType({})
+    """The last message of each lane at the last poll, where the search for more begins."""
+
     _latest: Offset | None = None
     """The last message of each entity when the broker was last asked."""
 
@@ -174,8 +202,8 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
 
     _since = ""
 
-    def __init__(self, options: SourceOptions) -> None:
-        super().__init__(options)
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
         self._outage = OutageState(limit_or(options.outage_timeout, self._patience))
         self._polling = Polling(options.min_poll_interval, options.max_poll_interval)
         self._settled: dict[str, tuple[Mark, ...]] = {}
@@ -187,7 +215,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
 
     def prepareForTriggerAvailableNow(self) -> None:
         entities = self._entities(self._options.namespace.origin)
-        self._target = advance({}, entities.spans(self._options.paths, {}, self._cutoff()))
+        self._target = self._hints = advance({}, entities.spans(self._options.paths, {}, self._cutoff()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_messages
@@ -246,8 +274,9 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
         """
         options, until, positions = self._options, self._cutoff(), positions_in(start)
         self._check(entities)
-        spans = entities.spans(options.paths, positions, until)
-        self._latest = with_origin(numbers(advance(positions, spans)), origin)
+        spans = entities.spans(options.paths, positions, until, self._hints)
+        self._hints = numbers(advance(positions, spans))
+        self._latest = with_origin(self._hints, origin)
         spans = self._reachable(spans)
         if options.settles:
             self._settle_idle(entities, positions, {path_of(each.lane) for each in spans})
@@ -261,7 +290,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         return self._tasks(positions_in(start), positions_in(end), self._origin_of(start, end))
 
-    def read(self, partition: InputPartition) -> Iterator[Row]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows(partition)
 
     def commit(self, end: Offset) -> None:

@@ -115,12 +115,14 @@ def is_renewed(lane: str, head: Seen, start: Mapping[str, int]) -> bool:
     return is_young and head.state == ACTIVE and head.number <= start.get(lane, 0)
 
 
-def span(lane: str, after: int, cutoff: int) -> Generator[int, Seen | None, Span | None]:
+def span(lane: str, after: int, cutoff: int, hint: int = 0) -> Generator[int, Seen | None, Span | None]:
     """Search the messages of ``lane`` after number ``after`` that were enqueued by ``cutoff`` (ms).
 
-    An exponential, then a binary search, with about 2 log2(n) peeks of one message each. The span ends before
-    the first active message enqueued after ``cutoff``: a message that is stored late under a lower number would
-    otherwise be skipped. Scheduled messages do not end it, since they get a new number when they become active.
+    An exponential, then a binary search, with about 2 log2(n) peeks of one message each. It begins at the message
+    ``hint``, the last one of an earlier search, if that still waits: n are then the messages behind it. The span
+    ends before the first active message enqueued after ``cutoff``: a message that is stored late under a lower
+    number would otherwise be skipped. Scheduled messages do not end it, since they get a new number when they become
+    active.
     """
     after = max(after, before_lane(lane))
     end = ((index_of(lane) + 1) << LANE_BITS) - 1
@@ -134,6 +136,10 @@ def span(lane: str, after: int, cutoff: int) -> Generator[int, Seen | None, Span
     if head is None or not counts(head):
         return None
     known, step, beyond = head.number, 1, end + 1
+    if known < hint <= end:
+        seen = yield hint
+        if seen is not None and seen.number == hint and counts(seen):
+            known = hint
     while (probe := known + step) <= end:
         seen = yield probe
         if seen is None or not counts(seen):

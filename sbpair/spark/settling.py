@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from sbpair.amqp.errors import NOT_ALLOWED, DecodeError
+from sbpair.amqp.errors import NOT_ALLOWED
 from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.message import Sections, decode_header, decode_map_section, decode_properties, split
 from sbpair.amqp.performatives import Accepted, Released
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ConnectionLost, LinkRefused, SessionUnavailable
 from sbpair.client.link import SERIAL, Receiver, runs
-from sbpair.envelope.inspect import read_parked
 
 from .claim import Claim
-from .ranges import ACTIVE, Mark
+from .glimpse import Glimpse, glimpse
+from .ranges import Mark
 
 SESSIONS_AT_ONCE = 16
 SESSION_WAIT = 1.0  # seconds to wait for a session that another receiver holds
@@ -35,6 +33,8 @@ class Settler:
 
     ``completed`` counts the confirmed messages, ``passed_over`` those that another consumer has locked.
     """
+
+    _receiving: Receiving | None = None
 
     def __init__(self, path: str, marks: Sequence[Mark], *, by_session: bool = False) -> None:
         self.path = path
@@ -48,18 +48,44 @@ class Settler:
     async def settle(self, connection: NamespaceConnection, known: Sequence[Glimpse]) -> None:
         """Complete the ``known`` messages, which were peeked and have been read.
 
-        Raises TokenRefused, LinkRefused, ConnectionLost, and EntityRenewed for a message that was enqueued after
-        all messages read. If cancelled, unconfirmed messages may or may not be completed; either is safe.
+        Call it again with higher numbers as they are peeked, then :meth:`confirmed`, and :meth:`close` in any
+        case. Raises TokenRefused, LinkRefused, ConnectionLost, and EntityRenewed for a message that was enqueued
+        after all messages read. If cancelled, unconfirmed messages may or may not be completed; either is safe.
         """
         if not self.by_session:
             try:
-                await self._settle_one(connection, [each.number or 0 for each in known])
+                receiving = self._receiving
+                if receiving is None:
+                    receiving = Receiving(Claim(self.path, self.marks))
+                    await receiving.open(connection, self.path, None)
+                    self._receiving = receiving
+                receiving.claim.add(each.number or 0 for each in known)
+                await receiving.run()
                 return
             except LinkRefused as error:
                 refused = error.condition is not None and error.condition.symbol == NOT_ALLOWED
                 if not refused or any(each.session is None for each in known):
                     raise
                 self.by_session = True
+        await self._settle_sessions(connection, known)
+
+    async def confirmed(self) -> None:
+        """Wait until the peer has confirmed every completion. Raises ConnectionLost."""
+        if self._receiving is not None:
+            await self._receiving.confirmed()
+
+    async def close(self) -> None:
+        """Give back the messages that are not completed, and detach."""
+        receiving, self._receiving = self._receiving, None
+        if receiving is not None:
+            await self._close(receiving)
+
+    async def _close(self, receiving: Receiving) -> None:
+        self.completed += receiving.completed
+        self.passed_over += receiving.claim.passed_over
+        await receiving.close()
+
+    async def _settle_sessions(self, connection: NamespaceConnection, known: Sequence[Glimpse]) -> None:
         by_session: dict[str, list[int]] = {}
         for each in known:
             session = each.session
@@ -71,7 +97,7 @@ class Settler:
 
         async def settle_session(session: str, numbers: list[int]) -> None:
             async with few:
-                await self._settle_one(connection, numbers, session)
+                await self._settle_session(connection, session, numbers)
 
         ended = await asyncio.gather(
             *(settle_session(session, numbers) for session, numbers in by_session.items()),
@@ -81,11 +107,10 @@ class Settler:
             if failure is not None:
                 raise failure
 
-    async def _settle_one(
-        self, connection: NamespaceConnection, known: Sequence[int], session: str | None = None
+    async def _settle_session(
+        self, connection: NamespaceConnection, session: str, known: Sequence[int]
     ) -> None:
-        claim = Claim(self.path, self.marks, known)
-        receiving = Receiving(claim)
+        receiving = Receiving(Claim(self.path, self.marks, known))
         try:
             await receiving.open(connection, self.path, session)
         except SessionUnavailable:
@@ -93,18 +118,17 @@ class Settler:
             return
         try:
             await receiving.run()
+            await receiving.confirmed()
         finally:
-            self.completed += receiving.completed
-            self.passed_over += claim.passed_over
-            await receiving.close()
+            await self._close(receiving)
 
 
 class Receiving:
     """One receiver link that carries out a claim."""
 
     def __init__(self, claim: Claim) -> None:
+        self.claim = claim
         self.completed = 0
-        self._claim = claim
         self._arrived: list[MessageReceived] = []
         self._others: list[int] = []
         self._owed: set[int] = set()
@@ -122,10 +146,9 @@ class Receiving:
             )
 
     async def run(self) -> None:
-        """Receive and complete until the claim ends. Raises ConnectionLost, EntityRenewed."""
-        while credit := self._claim.credit:
+        """Receive and complete what the claim knows of. Raises ConnectionLost, EntityRenewed."""
+        while credit := self.claim.credit:
             await self._round(credit)
-        await self._confirmed()
 
     async def close(self) -> None:
         """Give back the messages that are not completed, and detach.
@@ -145,20 +168,20 @@ class Receiving:
         try:
             for event in self._arrived:
                 self._others.append(event.delivery_id)
-                if self._claim.take(glimpse(event.payload)):
+                if self.claim.take(glimpse(event.payload)):
                     ours.append(self._others.pop())
         finally:
             self._complete(ours)
         if receiver.detached.done():
             raise ConnectionLost(f"the link to {receiver.path} was detached", receiver.detached.result())
-        self._claim.end_round(len(self._arrived))
+        self.claim.end_round(len(self._arrived))
 
     def _complete(self, deliveries: list[int]) -> None:
         self._owed.update(deliveries)
         for first, last in runs(deliveries):
             self._receiver.settle(first, last, Accepted())
 
-    async def _confirmed(self) -> None:
+    async def confirmed(self) -> None:
         """Wait until the peer has confirmed every completion. Raises ConnectionLost."""
         self._answered.clear()
         if not self._owed:
@@ -182,47 +205,3 @@ class Receiving:
                 self.completed += isinstance(event.state, Accepted)
         if not self._owed:
             self._answered.set()
-
-
-@dataclass(frozen=True, slots=True)
-class Glimpse:
-    """The parts of an encoded message that settlement needs. The others stay encoded, for speed."""
-
-    number: int | None
-    """The sequence number; None if absent."""
-
-    enqueued_at: int | None
-    """Milliseconds since the epoch; None if absent."""
-
-    state: int
-    sections: Sections
-
-    @property
-    def deliveries(self) -> int:
-        """How often the message was delivered before."""
-        return decode_header(self.sections.header).delivery_count or 0
-
-    @property
-    def session(self) -> str | None:
-        """The session id."""
-        return decode_properties(self.sections.properties).group_id if self.sections.properties else None
-
-
-def glimpse(payload: bytes) -> Glimpse:
-    """Never raises: of a malformed message only the position is known, if any."""
-    try:
-        sections = split(payload)
-        annotations = decode_map_section(sections.message_annotations)
-    except (DecodeError, IndexError):
-        parked = read_parked(payload)
-        return Glimpse(parked.sequence_number, parked.parked_at, ACTIVE, Sections())
-    return Glimpse(
-        _whole(annotations.get("x-opt-sequence-number")),
-        _whole(annotations.get("x-opt-enqueued-time")),
-        _whole(annotations.get("x-opt-message-state")) or ACTIVE,
-        sections,
-    )
-
-
-def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None

@@ -58,7 +58,14 @@ SPARK_TYPES = {
 
 def type_name(value: object) -> str:
     """The AMQP type of a decoded value; ``described`` for values of other types."""
-    return next((name for kind, name in NAMES if isinstance(value, kind)), "described")
+    found = type(value)
+    name = _NAMES.get(found)
+    if name is None:
+        name = _NAMES[found] = next((name for kind, name in NAMES if issubclass(found, kind)), "described")
+    return name
+
+
+_NAMES: dict[type, str] = {}  # as found, of the few classes that a decoded value can have
 
 
 def text_of(value: object) -> str | None:

@@ -12,8 +12,9 @@ from sbpair.broker import Broker
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.group import cli
 from sbpair.spark.checkpoint import CheckpointError, Offset, committed, with_origin
-from sbpair.spark.entities import Entities, SourceError
+from sbpair.spark.entities import Entities
 from sbpair.spark.ranges import Mark
+from sbpair.spark.source_errors import SourceError
 from sbpair.spark.source_options import SourceOptions
 from tests.spark.ledger import ids_in, send, string
 

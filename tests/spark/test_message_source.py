@@ -8,17 +8,19 @@ from datetime import timedelta
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from pyspark.sql.types import StructType
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
 from sbpair.spark.checkpoint import Offset, positions_in
-from sbpair.spark.entities import Entities, SourceError
-from sbpair.spark.message_rows import COLUMNS
-from sbpair.spark.message_source import MessageReader, MessageStreamReader
+from sbpair.spark.entities import Entities
+from sbpair.spark.message_source import MessageDataSource, MessageReader, MessageStreamReader
 from sbpair.spark.ranges import numbers
+from sbpair.spark.settling import Receiving
+from sbpair.spark.source_errors import SourceError
 from sbpair.spark.source_options import SourceOptions
-
-NAMES = [name for name, _ in COLUMNS]
+from tests.spark import message_rows
+from tests.spark.message_rows import schema
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def send(broker: Broker, path: str, *bodies: str, **more: object) -> None:
 def rows_of(reader: MessageReader | MessageStreamReader, partitions: list) -> list[dict[str, object]]:
     """As executors do it: with copies of the reader, for one partition after another."""
     copies = [pickle.loads(pickle.dumps((reader, partition))) for partition in partitions]
-    return [dict(zip(NAMES, row, strict=True)) for copy, partition in copies for row in copy.read(partition)]
+    return message_rows.rows(batch for copy, partition in copies for batch in copy.read(partition))
 
 
 class Engine:
@@ -63,13 +65,13 @@ class Engine:
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self.reader = MessageStreamReader(options)
+        self.reader = MessageStreamReader(options, schema())
         self.offsets: list[Offset] = []  # the offset log
         self.done = 0  # the commit log: how many batches are through
         self.sink: list[str] = []
 
     def restart(self) -> None:
-        self.reader = MessageStreamReader(self.options)
+        self.reader = MessageStreamReader(self.options, schema())
 
     @property
     def start(self) -> Offset:
@@ -119,7 +121,7 @@ def waiting(broker: Broker, path: str, side: str = "contoso") -> int:
 
 def test_a_batch_shows_what_waits_and_leaves_it_there(broker: Broker, queue: str) -> None:
     send(broker, queue, "a", "b", "c", subject="s", application_properties={"n": 1}, content_type="text")
-    reader = MessageReader(options(broker, queue, minPartitions="2"))
+    reader = MessageReader(options(broker, queue, minPartitions="2"), schema())
 
     rows = rows_of(reader, reader.partitions())
     again = rows_of(reader, reader.partitions())
@@ -141,7 +143,7 @@ def test_a_range_given_by_hand_is_read_and_bodies_are_left_out_on_request(broker
         "endingSequenceNumbers": f'{{"{queue}": 4}}',
         "includeBody": "false",
     }
-    reader = MessageReader(options(broker, queue, **ends))
+    reader = MessageReader(options(broker, queue, **ends), schema())
 
     rows = rows_of(reader, reader.partitions())
 
@@ -149,11 +151,51 @@ def test_a_range_given_by_hand_is_read_and_bodies_are_left_out_on_request(broker
     assert {row["body"] for row in rows} == {None}
 
 
+def test_only_the_columns_asked_for_are_read_in_their_order(broker: Broker, queue: str) -> None:
+    send(broker, queue, "a", "b")
+    reader = MessageReader(options(broker, queue), schema("body", "message_id"))
+
+    rows = rows_of(reader, reader.partitions())
+
+    assert [list(row.items()) for row in rows] == [
+        [("body", b"a"), ("message_id", "a")], [("body", b"b"), ("message_id", "b")],
+    ]  # fmt: skip
+
+
+def test_a_settlement_of_many_pages_needs_one_link(
+    broker: Broker, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [f"m{number:03}" for number in range(450)]  # three pages
+    send(broker, queue, *bodies)
+    opened: list[str] = []
+    really = Receiving.open
+
+    async def counted(receiving: Receiving, connection: object, path: str, session: str | None) -> None:
+        opened.append(path)
+        await really(receiving, connection, path, session)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Receiving, "open", counted)
+
+    assert Engine(options(broker, queue, settlement="complete")).available_now() == bodies
+    assert waiting(broker, queue) == 0
+    assert opened == [queue]
+
+
+@pytest.mark.parametrize(("name", "kind", "text"), [
+    ("colour", "string", "a message has no column 'colour'; the columns are namespace, queue, "),
+    ("body", "string", "the column 'body' is of type binary"),
+])  # fmt: skip
+def test_a_column_that_a_message_has_not_is_refused_by_name(name: str, kind: str, text: str) -> None:
+    source = MessageDataSource({"connectionString": "env:NOWHERE", "queueName": "orders"})
+    with pytest.raises(ValueError, match=f"sbpair: {text}"):
+        source.reader(StructType().add("message_id", "string").add(name, kind))
+
+
 @pytest.mark.spec("R-79")
 def test_a_batch_reads_what_was_sent_a_moment_ago(broker: Broker, queue: str) -> None:
     send(broker, queue, "a", "b")
     given = {"connectionString": broker.namespace("contoso").connection_string, "queueName": queue}
-    reader = MessageReader(SourceOptions.of(given))
+    reader = MessageReader(SourceOptions.of(given), schema())
 
     assert [row["body"] for row in rows_of(reader, reader.partitions())] == [b"a", b"b"]
 
@@ -183,8 +225,8 @@ def test_dead_letters_and_subscriptions_are_read_by_their_own_options(broker: Br
         (message,) = receiver.receive_messages(max_wait_time=10)
         receiver.dead_letter_message(message, reason="poison", error_description="it stinks")
 
-    dead = MessageReader(options(broker, queue, subQueue="deadletter"))
-    news = MessageReader(options(broker, topicName=f"{queue}-topic", subscriptionName="all"))
+    dead = MessageReader(options(broker, queue, subQueue="deadletter"), schema())
+    news = MessageReader(options(broker, topicName=f"{queue}-topic", subscriptionName="all"), schema())
 
     (row,) = rows_of(dead, dead.partitions())
     assert (row["dead_letter_reason"], row["dead_letter_error_description"]) == ("poison", "it stinks")
@@ -205,9 +247,8 @@ def test_what_a_parked_message_was_relieved_of_is_shown(broker: Broker, queue: s
         with client.get_queue_sender(queue) as sender:
             message = ServiceBusMessage("parked", session_id="s1", time_to_live=timedelta(minutes=5))
             sender.send_messages(message)
-    reader = MessageReader(
-        options(broker, side="contoso-dr", backlogs="true", primaryNamespaceName="contoso")
-    )
+    given = options(broker, side="contoso-dr", backlogs="true", primaryNamespaceName="contoso")
+    reader = MessageReader(given, schema())
 
     (row,) = [row for row in rows_of(reader, reader.partitions()) if row["transfer_path"] == queue]
 
@@ -292,7 +333,9 @@ def test_a_message_that_comes_while_a_batch_is_settled_is_left_alone(broker: Bro
     start = engine.start
     send(broker, queue, "late")
 
-    MessageStreamReader(engine.options)._settle_idle(Entities(engine.options), positions_in(start), set())
+    MessageStreamReader(engine.options, schema())._settle_idle(
+        Entities(engine.options), positions_in(start), set()
+    )
 
     assert waiting(broker, queue) == 1
     assert engine.available_now() == ["late"]
@@ -397,7 +440,7 @@ def test_a_partitioned_entity_is_consumed() -> None:
         owner.reader.prepareForTriggerAvailableNow()
         while owner.plan():
             owner.work()
-            rows = rows_of(reader := MessageReader(SourceOptions.of(given)), reader.partitions())
+            rows = rows_of(reader := MessageReader(SourceOptions.of(given), schema()), reader.partitions())
             most = max(most, *(int(str(row["delivery_count"])) for row in rows), 0)
         assert sorted(map(int, owner.sink)) == list(range(60))
         assert broker.namespace("premium").counts("parts").active == 0
@@ -423,7 +466,7 @@ def test_a_message_that_cannot_be_received_does_not_bring_others_out(
         given_back = []
         while engine.plan():
             engine.work()
-            reader = MessageReader(options(broker, queue))
+            reader = MessageReader(options(broker, queue), schema())
             rows = rows_of(reader, reader.partitions())
             unread = [row for row in rows if row["message_id"] not in engine.sink]
             given_back.append(sum(int(str(row["delivery_count"])) for row in unread))
@@ -464,9 +507,9 @@ def test_a_connection_that_was_lost_between_batches_is_opened_anew(broker: Broke
 
 def test_a_queue_that_does_not_exist_is_named_and_a_missing_backlog_is_empty(broker: Broker) -> None:
     with pytest.raises(SourceError, match=r"sbpair: nowhere: .*check its name"):
-        MessageReader(options(broker, "nowhere")).partitions()
+        MessageReader(options(broker, "nowhere"), schema()).partitions()
     backlogs = options(broker, backlogs="true", primaryNamespaceName="fabrikam")
-    assert MessageReader(backlogs).partitions() == []
+    assert MessageReader(backlogs, schema()).partitions() == []
 
 
 def test_a_wrong_key_is_told_without_the_key(broker: Broker, queue: str) -> None:
@@ -474,13 +517,13 @@ def test_a_wrong_key_is_told_without_the_key(broker: Broker, queue: str) -> None
     key = good.split("SharedAccessKey=")[1].split(";")[0]
     given = {"connectionString": good.replace(key, "bm90IHRoZSBrZXk="), "queueName": queue}
     with pytest.raises(SourceError, match="check the key and its rights") as caught:
-        MessageReader(SourceOptions.of(given)).partitions()
+        MessageReader(SourceOptions.of(given), schema()).partitions()
     assert "bm90" not in str(caught.value)
     assert "bm90" not in repr(SourceOptions.of(given))
 
 
 def test_an_empty_queue_is_an_empty_batch_at_once(broker: Broker, queue: str) -> None:
-    assert MessageReader(options(broker, queue)).partitions() == []
+    assert MessageReader(options(broker, queue), schema()).partitions() == []
     assert Engine(options(broker, queue)).available_now() == []
 
 
@@ -513,4 +556,4 @@ def test_an_option_that_cannot_be_used_is_refused_by_name(name: str) -> None:
 def test_a_batch_does_not_settle() -> None:
     given = {"connectionString": "env:NOWHERE", "queueName": "a", "settlement": "complete"}
     with pytest.raises(ValueError, match="settlement=complete is for streams"):
-        MessageReader(SourceOptions.of(given))
+        MessageReader(SourceOptions.of(given), schema())

@@ -9,14 +9,16 @@ import pytest
 
 from sbpair.broker import Broker, Throttle
 from sbpair.spark import entities, message_source, sending
-from sbpair.spark.entities import NoAnswer, SourceError
 from sbpair.spark.message_sink import SinkOptions, client_of, destination
 from sbpair.spark.message_source import MessageReader, MessageStreamReader
 from sbpair.spark.outage import OutageState, pause_of
 from sbpair.spark.outgoing import id_maker, outgoing
 from sbpair.spark.sending import Sending
+from sbpair.spark.source_errors import NoAnswer, SourceError
 from sbpair.spark.source_options import SourceOptions
+from tests.spark import message_rows
 from tests.spark.ledger import bodies_in, send, string
+from tests.spark.message_rows import schema
 from tests.spark.test_message_source import Engine
 
 Sleeper = Callable[[float], None]
@@ -114,7 +116,7 @@ def test_a_task_waits_through_an_outage_and_reads_each_message_once(
     namespace.take_down("reset")
     found += rows
 
-    assert [row[18].decode() for row in found] == [f"body of {each}" for each in sent]
+    assert [row["body"].decode() for row in message_rows.rows(found)] == [f"body of {each}" for each in sent]
     assert waits
 
 
@@ -129,7 +131,7 @@ def test_a_throttled_task_waits_as_long_as_it_is_asked_to(
     namespace = broker.namespace("contoso")
     with namespace.fault("orders", Throttle(), operation="manage") as active:
         waits = instead_of_sleep(monkeypatch, lambda: namespace.clear_fault(active))
-        assert len(list(engine.reader.read(task))) == 1
+        assert len(message_rows.rows(engine.reader.read(task))) == 1
     assert waits[0] >= 2
 
 
@@ -160,10 +162,10 @@ def test_a_run_of_what_is_available_does_not_end_in_an_outage_as_if_there_were_n
 
 @pytest.mark.spec("R-72")
 def test_a_batch_waits_a_minute_and_a_stream_for_ever_unless_they_are_told(broker: Broker) -> None:
-    assert MessageReader(options(broker))._entities()._limit == 60
-    assert MessageStreamReader(options(broker))._entities()._limit == math.inf
-    assert MessageReader(options(broker, outageTimeout="forever"))._entities()._limit == math.inf
-    assert MessageStreamReader(options(broker, outageTimeout="600"))._outage.limit == 600
+    assert MessageReader(options(broker), schema())._entities()._limit == 60
+    assert MessageStreamReader(options(broker), schema())._entities()._limit == math.inf
+    assert MessageReader(options(broker, outageTimeout="forever"), schema())._entities()._limit == math.inf
+    assert MessageStreamReader(options(broker, outageTimeout="600"), schema())._outage.limit == 600
     with pytest.raises(ValueError, match="outageTimeout must be a number of seconds"):
         options(broker, outageTimeout="soon")
 

@@ -63,6 +63,30 @@ def test_the_end_of_a_long_queue_is_found_with_few_peeks() -> None:
     assert count < 2 * 17 + 3
 
 
+@given(
+    st.sets(st.integers(1, 5000), max_size=60),
+    st.integers(0, 5000),
+    st.integers(0, 6000),
+    st.integers(0, 5000),
+)
+def test_a_hint_never_changes_what_is_found(numbers: set[int], after: int, hint: int, young: int) -> None:
+    messages = [Seen(number, NOW - 10 if number <= young else NOW + 10) for number in sorted(numbers)]
+
+    assert peeks(span("q", after, NOW, hint), messages)[0] == peeks(span("q", after, NOW), messages)[0]
+
+
+def test_what_came_after_a_known_end_is_found_with_few_peeks() -> None:
+    messages = old(*range(1, 100_004))
+
+    assert peeks(span("q", 40_000, NOW, 100_000), messages) == (Span("q", 40_001, 100_003), 7)
+    assert peeks(span("q", 40_000, NOW, 100_003), messages) == (Span("q", 40_001, 100_003), 3)
+
+
+def test_a_hint_that_is_not_there_any_more_is_not_believed() -> None:
+    """An entity that was created again has small numbers: those up to the hint are still to come."""
+    assert peeks(span("q", 0, NOW, 1000), old(1, 2))[0] == Span("q", 1, 2)
+
+
 def test_what_was_enqueued_just_now_waits_and_what_stands_behind_it_too() -> None:
     messages = [*old(1, 2, 3), Seen(4, NOW + 5), Seen(5, NOW + 6)]
 

@@ -14,16 +14,14 @@ import pytest
 from sbpair.broker import Broker
 from sbpair.spark import sending, worker
 from sbpair.spark.bad_records import BadRecords
-from sbpair.spark.message_rows import COLUMNS
 from sbpair.spark.message_sink import MessageWriter, SinkOptions, client_of, destination
 from sbpair.spark.message_source import MessageReader
 from sbpair.spark.outgoing import EVERY, id_maker, outgoing, outgoing_rows, property_types
 from sbpair.spark.sending import Sending
 from sbpair.spark.source_options import SourceOptions
 from sbpair.spark.typed_values import ENCODED, sendable, text_of, type_name
+from tests.spark import message_rows
 from tests.spark.ledger import bodies_in, string
-
-NAMES = [name for name, _ in COLUMNS]
 
 
 @pytest.fixture
@@ -53,11 +51,9 @@ def given(broker: Broker, **more: str) -> dict[str, str]:
 
 
 def rows_in(broker: Broker, path: str) -> list[dict[str, object]]:
-    reader = MessageReader(
-        SourceOptions.of({"connectionString": string(broker, "contoso"), "queueName": path})
-    )
-    found = [row for partition in reader.partitions() for row in reader.read(partition)]
-    return [dict(zip(NAMES, row, strict=True)) for row in found]
+    options = SourceOptions.of({"connectionString": string(broker, "contoso"), "queueName": path})
+    reader = MessageReader(options, message_rows.schema())
+    return message_rows.rows(batch for partition in reader.partitions() for batch in reader.read(partition))
 
 
 class Sends:
@@ -201,13 +197,13 @@ def test_properties_keep_their_types_both_ways(broker: Broker, options: SinkOpti
         task.send([outgoing(("body", "typed_properties"), ("x", typed))])
     where = "contoso-dr" if is_parked else "contoso"
     path = "contoso/x-servicebus-transfer/0" if is_parked else "orders"
-    reader = MessageReader(SourceOptions.of({"connectionString": string(broker, where), "queueName": path}))
-    (row,) = [row for partition in reader.partitions() for row in reader.read(partition)]
-    read = dict(zip(NAMES, row, strict=True))["typed_properties"]
+    given = SourceOptions.of({"connectionString": string(broker, where), "queueName": path})
+    reader = MessageReader(given, message_rows.schema("typed_properties"))
+    (row,) = message_rows.rows(batch for task in reader.partitions() for batch in reader.read(task))
+    read = row["typed_properties"]
     assert isinstance(read, dict)
 
-    pairs = {name: (each["type"], each["value"]) for name, each in typed.items()}
-    assert {name: read[name] for name in pairs} == pairs
+    assert {name: read[name] for name in typed} == typed
 
 
 @pytest.mark.spec("R-79")
@@ -225,8 +221,11 @@ def test_a_struct_or_a_map_of_properties_is_sent_with_the_types_of_its_columns(
         )  # as Arrow passes a map
 
     first, second = (row["typed_properties"] for row in rows_in(broker, "orders"))
-    assert first == {"n": ("long", str(2**40)), "b": ("boolean", "true")}
-    assert second == {"d": ("double", "1.0")}
+    assert first == {
+        "n": {"type": "long", "value": str(2**40)},
+        "b": {"type": "boolean", "value": "true"},
+    }
+    assert second == {"d": {"type": "double", "value": "1.0"}}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sbpair.amqp.message import Header, Message, Properties, Sections
 from sbpair.spark.claim import MAX_REQUESTED, MAX_RETURNS, Claim, EntityRenewed
+from sbpair.spark.glimpse import Glimpse, glimpse
 from sbpair.spark.ranges import LANE_BITS, Mark
-from sbpair.spark.settling import Glimpse, glimpse
 
 
 def message(number: int, enqueued_at: int | None = 50, deliveries: int = 0) -> Glimpse:
@@ -63,6 +63,19 @@ def test_a_settlement_that_goes_well_asks_for_more_each_time_up_to_a_limit() -> 
 
     assert asked[:6] == [1, 4, 16, 64, 256, MAX_REQUESTED]
     assert max(asked) == MAX_REQUESTED
+
+
+@pytest.mark.spec("R-77")
+def test_pages_are_one_claim_and_a_partition_that_ended_asks_for_none_of_its_later_ones() -> None:
+    claim = Claim("q", (Mark("q", 400),), range(1, 6))
+    assert settle(claim, range(1, 6)) == ([1, 2, 3, 4, 5], [])
+    claim.add(range(6, 11))
+    assert claim.credit == 5, "the window stays open"
+    assert settle(claim, [401]) == ([], [401])
+    claim.add(range(11, 21))
+
+    assert claim.credit == 0
+    assert claim.passed_over == 15
 
 
 @pytest.mark.spec("R-77")

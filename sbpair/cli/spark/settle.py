@@ -40,8 +40,9 @@ def settle(namespace: NamespaceArgument, ca_file: str | None, checkpoint: Path, 
     """
     try:
         from sbpair.spark.checkpoint import committed
-        from sbpair.spark.entities import Entities, SourceError
+        from sbpair.spark.entities import Entities
         from sbpair.spark.ranges import marks
+        from sbpair.spark.source_errors import SourceError
         from sbpair.spark.source_options import SourceOptions
 
         from ...spark.checkpoint import check_origin, positions_in
