@@ -1,4 +1,4 @@
-"""Test utilities: a delivery ledger, a fault-injecting proxy, and a credential for the in-repo broker.
+"""Test utilities: a delivery ledger, a fault-injecting proxy, a broker process, a credential for the in-repo broker.
 
 pytest loads the plugin ``sbpair.testing.plugin`` by itself, with the fixtures ``servicebus_namespace``,
 ``servicebus_pair`` and others. Names are imported on first use.
@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .broker_process import BrokerNotStarted, BrokerProcess
     from .chaos_proxy import ChaosProxy
     from .frames import Action, ActiveRule, FrameRule
     from .ledger import Inversion, Ledger, LedgerReport
@@ -19,6 +20,8 @@ _HOMES = {
     "Action": "frames",
     "ActiveRule": "frames",
     "BearerCredential": "pair",
+    "BrokerNotStarted": "broker_process",
+    "BrokerProcess": "broker_process",
     "ChaosProxy": "chaos_proxy",
     "FrameRule": "frames",
     "Inversion": "ledger",
@@ -29,6 +32,8 @@ __all__ = [
     "Action",
     "ActiveRule",
     "BearerCredential",
+    "BrokerNotStarted",
+    "BrokerProcess",
     "ChaosProxy",
     "FrameRule",
     "Inversion",

@@ -1,8 +1,9 @@
-"""The snippets of docs/how-to/emulator.md: each sends one message to the broker and receives it."""
+"""The programs of docs/how-to/emulator.md: snippets and test suites, each from its first line to its end."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,9 +27,11 @@ def environment():
         assert namespace.counts("orders").total == 0
 
 
-def printed(command: list[str], environment: dict[str, str], within: float = 60) -> str:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=within)
-    assert done.returncode == 0, done.stderr[-2000:]
+def printed(
+    command: list[str], environment: dict[str, str], within: float = 60, where: Path | None = None
+) -> str:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=within, cwd=where)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
     return done.stdout.strip()
 
 
@@ -61,3 +64,38 @@ def test_the_java_snippet_receives_what_it_sends(environment):
 def test_the_go_snippet_receives_what_it_sends(environment, tmp_path):
     program = peers.go_program(SNIPPETS / "go", tmp_path)
     assert printed([str(program)], environment) == "received: hello from Go"
+
+
+@pytest.fixture
+def on_the_path(tmp_path):
+    """The environment of a person who has installed sbpair."""
+    script = tmp_path / "bin" / "sbpair"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m sbpair.cli "$@"\n')
+    script.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{script.parent}{os.pathsep}{os.environ['PATH']}"}
+    return {**environment, "PYTHONPATH": str(SNIPPETS.parents[1])}
+
+
+@pytest.mark.interop
+@pytest.mark.spec("E-6")
+def test_a_javascript_suite_starts_the_broker_and_passes(on_the_path):
+    modules = str(peers.service_bus_directory() / "node_modules")
+    command = ["node", "--test", str(SNIPPETS / "orders.test.js")]
+    assert "# pass 1" in printed(command, {**on_the_path, "NODE_PATH": modules})
+
+
+@pytest.mark.interop
+@pytest.mark.spec("E-6")
+def test_a_java_suite_starts_the_broker_and_passes(on_the_path):
+    command = ["java", "-cp", peers.java_classpath(), str(SNIPPETS / "OrdersTest.java")]
+    assert printed(command, on_the_path, within=100).splitlines()[-1] == "ok"
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(240)
+@pytest.mark.spec("E-6")
+def test_a_go_suite_starts_the_broker_and_passes(on_the_path, tmp_path):
+    peers.go_program(SNIPPETS / "go", tmp_path)  # builds what the suite needs, or skips
+    command = ["go", "test", "-trimpath", "-count=1", "-mod=readonly", "."]
+    assert printed(command, on_the_path, within=200, where=SNIPPETS / "go").startswith("ok")

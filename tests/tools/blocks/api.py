@@ -15,13 +15,16 @@ EMULATOR = {
     "java": "Emulator.java",
     "go": "go/main.go",
     "curl": "emulator.sh",
+    "javascript-suite": "orders.test.js",
+    "java-suite": "OrdersTest.java",
+    "go-suite": "go/orders_test.go",
 }
 """The snippets in samples/emulator by language; tests/interop/test_emulator.py runs each."""
 
 
 def emulator(language: str) -> str:
     file = EMULATOR[language]
-    tag = "bash" if language == "curl" else language
+    tag = "bash" if language == "curl" else language.removesuffix("-suite")
     return f"```{tag}\n{(ROOT / 'samples' / 'emulator' / file).read_text('utf-8')}```\n"
 
 

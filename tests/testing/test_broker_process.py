@@ -1,0 +1,56 @@
+"""A broker as a process of a test suite: it answers once it is entered, and is gone afterwards, whatever happens."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from sbpair.testing import BrokerNotStarted, BrokerProcess
+
+pytestmark = pytest.mark.spec("E-6")
+
+
+def port_of(text: str) -> int:
+    return int(text.split("localhost:")[1].split(";")[0])
+
+
+def test_it_answers_while_it_is_entered_and_not_afterwards() -> None:
+    with BrokerProcess("--queue", "test/orders") as broker:
+        text = broker.connection_string
+        with (
+            ServiceBusClient.from_connection_string(text) as client,
+            client.get_queue_sender("orders") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("x"))
+        assert broker.errors() == ""
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("localhost", port_of(text)))
+
+
+def test_several_namespaces_and_faults_are_those_of_the_command() -> None:
+    with BrokerProcess("--namespace", "a:0", "--namespace", "b:0", "--allow-faults") as broker:
+        assert list(broker.connection_strings) == ["a", "b"]
+        assert broker.endpoints["faults_url"].startswith("http://127.0.0.1:")
+        with pytest.raises(ValueError, match="too many values"):
+            _ = broker.connection_string
+
+
+def test_one_that_does_not_start_says_why_and_leaves_nothing_open() -> None:
+    with pytest.raises(
+        BrokerNotStarted, match="ended with 2: sbpair: broker: --queue names no --namespace: other"
+    ):
+        BrokerProcess("--queue", "other/orders").__enter__()
+
+
+def test_one_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(BrokerNotStarted, match="ended with -9"):
+        BrokerProcess(within=0.0).__enter__()
+
+
+def test_a_killed_broker_is_gone_at_once() -> None:
+    with BrokerProcess() as broker:
+        broker.kill()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("localhost", port_of(broker.connection_string)))
