@@ -244,11 +244,10 @@ def _check_commits(path: Path, found: DatabaseInfo, mark: DatabaseMark) -> None:
         raise StoreDamaged(path, f"it is not the database that {mark_path(path).name} belongs to")
     if found.commits < mark.commits:
         missing = mark.commits - found.commits
-        which = "the last 1 of" if missing == 1 else f"the last {missing} of"
         raise StoreDamaged(
             path,
-            f"{which} {mark.commits} commits {'is' if missing == 1 else 'are'} missing: the file is an older "
-            f"copy, or its write-ahead log {log_path(path).name} is damaged or missing",
+            f"the last {missing} of {mark.commits} commits {'is' if missing == 1 else 'are'} missing: the file is "
+            f"an older copy, or its write-ahead log {log_path(path).name} is damaged or missing",
         )
     if mark.commits and found.layout < mark.layout:
         raise StoreDamaged(path, f"its layout is {found.layout}, but was {mark.layout}")

@@ -174,7 +174,7 @@ class MessageRows:
             queue.restore_all(messages)
             filled()
         if settled or amended:
-            raise KeyError(f"the segment of {min(*settled, *amended)} is missing")
+            raise KeyError(f"the segment of {min([*settled, *amended])} is missing")
 
     @staticmethod
     def _apply_amendment(segment: Segment, message: StoredMessage, amended: dict[int, list[Any]]) -> None:

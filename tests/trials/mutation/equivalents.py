@@ -32,6 +32,7 @@ SHORTCUTS = {
 _LOGGERS = frozenset({"logger", "_logger", "log", "_log", "logging"})
 _LEVELS = frozenset({"info", "warning", "error", "exception", "critical"})
 _NUMBER = re.compile(r"__mutmut_\d+$")
+_STATEMENT = re.compile(r"(select|insert|update|delete|pragma) [^']*", re.IGNORECASE)
 
 
 def equivalents(module: Path) -> Iterator[str]:
@@ -94,10 +95,11 @@ class _Plain(ast.NodeTransformer):
                 return _Unworded().visit(node)
             case ast.Call(ast.Attribute(_, "encode" | "decode"), [ast.Constant(str() as codec), *_]):
                 node.args[0] = ast.Constant(codec.casefold())
-            case ast.Call(ast.Attribute(_, "execute"), [ast.Constant(str() as statement), *_]) if (
-                "'" not in statement
-            ):
-                node.args[0] = ast.Constant(statement.casefold())
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, str) and _STATEMENT.fullmatch(node.value):
+            return ast.Constant(node.value.casefold())
         return node
 
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
