@@ -10,8 +10,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 
+from sbpair.emitter import call_all, fields_of
 from sbpair.tracing import current
 
 from . import events
@@ -58,7 +58,7 @@ class EventDispatcher:
         """
         while early := self._early_or_added(callback):
             for event in early:
-                _call(callback, event)
+                _call_all([callback], event)
 
         def unsubscribe() -> None:
             with self._lock:
@@ -90,27 +90,22 @@ class EventDispatcher:
                 callbacks = list(self._callbacks)
                 if self._early is not None:
                     self._early.append(event)
-            for callback in callbacks:
-                _call(callback, event)
+            _call_all(callbacks, event)
 
 
-def _call(callback: Callable[[PairingEvent], object], event: PairingEvent) -> None:
-    try:
-        if current.active is None:
-            callback(event)
-        else:
-            with current.only(current.SdkSpans.ALL):  # what the application does is none of our housekeeping
-                callback(event)
-    except Exception:  # a failing callback must not fail the send
-        _logger.exception("a callback failed on %s", type(event).__name__)
+def _call_all(callbacks: Iterable[Callable[[PairingEvent], object]], event: PairingEvent) -> None:
+    if current.active is None:
+        call_all(callbacks, event, _logger)
+    else:
+        with current.only(current.SdkSpans.ALL):  # what the application does is none of our housekeeping
+            call_all(callbacks, event, _logger)
 
 
 def _log(event: PairingEvent) -> None:
     level = _LEVELS.get(type(event), logging.INFO)
     if not _logger.isEnabledFor(level):
         return
-    values = {field.name: getattr(event, field.name) for field in fields(event)}
-    text = " ".join(f"{name}={value!r}" for name, value in values.items() if name != "at")
-    _logger.log(
-        level, "%s %s", type(event).__name__, text, extra={"event": type(event).__name__, "fields": values}
-    )
+    values, name = fields_of(event), type(event).__name__
+    text = " ".join(f"{field}={value!r}" for field, value in values.items() if field != "at")
+    # a record's own attributes cannot be replaced, and BacklogsCreated has a field "created" as they do
+    _logger.log(level, "%s %s", name, text, extra={"event": name, "fields": values})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 from azure.servicebus.exceptions import MessageLockLostError, SessionLockLostError
 
+from sbpair.emitter import Emitter
 from sbpair.pairing.pair_state import Role
 
 from .delivery import Delivery
@@ -13,11 +15,13 @@ from .errors import SettlementRefusedError, SettlementUnknownError
 from .events import ProcessorEvent
 from .message import ReceivedMessage
 from .options import ProcessorOptions
-from .processor import Events, Processor
+from .processor import LOG_LEVELS, Processor
 from .session_link import SessionLink
 from .settlement import Answer
 from .side import SideAddress
 from .status import ProcessorCounters
+
+logger = logging.getLogger("sbpair.processor")
 
 
 class BaseProcessor:
@@ -29,7 +33,7 @@ class BaseProcessor:
         self.options = options
         self._addresses = addresses
         self._counters = ProcessorCounters()
-        self._events = Events()
+        self._events = Emitter(logger, LOG_LEVELS)
         self._core: Processor | None = None
         self.reports_messages = False
         """Whether to emit MessagesReceived for handled messages; a journal needs it."""

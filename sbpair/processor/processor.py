@@ -13,7 +13,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 
 from azure.servicebus.exceptions import SessionLockLostError
 
@@ -41,7 +40,7 @@ SIDES: dict[str, tuple[Role, ...]] = {
     "never": (Role.PRIMARY,),
     "only": (Role.SECONDARY,),
 }
-_LEVELS: dict[type[events.ProcessorEvent], int] = {
+LOG_LEVELS: dict[type[events.ProcessorEvent], int] = {
     events.MessagesReceived: logging.DEBUG,
     events.DuplicatesCompleted: logging.DEBUG,
     events.HandlerFailed: logging.WARNING,
@@ -49,30 +48,6 @@ _LEVELS: dict[type[events.ProcessorEvent], int] = {
     events.SettlementRefused: logging.WARNING,
     events.LinkSilent: logging.WARNING,
 }
-
-
-class Events:
-    """The subscribers of one processor; it outlives the loop that runs it."""
-
-    def __init__(self) -> None:
-        self._callbacks: list[Callable[[events.ProcessorEvent], object]] = []
-
-    def subscribe(self, callback: Callable[[events.ProcessorEvent], object]) -> Callable[[], None]:
-        """Call ``callback`` with each event; return a function that removes it."""
-        self._callbacks.append(callback)
-        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
-
-    def emit(self, event: events.ProcessorEvent) -> None:
-        """Log an event, and call the subscribers."""
-        level = _LEVELS.get(type(event), logging.INFO)
-        if logger.isEnabledFor(level):
-            fields = {name: value for name, value in asdict(event).items() if name != "at"}
-            logger.log(level, "%s", event, extra={"event": type(event).__name__, **fields})
-        for callback in list(self._callbacks):
-            try:
-                callback(event)
-            except Exception:  # a failing callback must not stop the processor
-                logger.exception("an event callback of the processor failed on %s", type(event).__name__)
 
 
 class Processor:

@@ -21,7 +21,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from sbpair.auth.connection_string import NamespaceAccess, at_host, parse
@@ -29,6 +28,7 @@ from sbpair.auth.credential import token_source
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused
+from sbpair.emitter import Emitter
 from sbpair.envelope.names import backlog_queue_name, label_of_backlogs
 from sbpair.envelope.ordering import ordered_backlog_name
 
@@ -114,7 +114,8 @@ class Syphon:
         self._ordered = tuple(ordered_backlog_name(label, number) for number in numbers if is_ordered)
         self.backlogs = self._plain + self._ordered
         self._order_check = OrderCheck()
-        self._callbacks: list[Callable[[events.SyphonEvent], None]] = []
+        self._events = Emitter(logger, _LEVELS)
+        self._emit = self._events.emit
         self._session: ForwardingSession | None = None
         after = self.options.land_after.total_seconds()
         self._landing = Landing(after) if self.options.land == "either" else None
@@ -147,8 +148,7 @@ class Syphon:
 
     def on_event(self, callback: Callable[[events.SyphonEvent], None]) -> Callable[[], None]:
         """Call ``callback`` with each event; return a function that removes it."""
-        self._callbacks.append(callback)
-        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+        return self._events.subscribe(callback)
 
     @property
     def status(self) -> SyphonStatus:
@@ -514,17 +514,6 @@ class Syphon:
 
     def _become(self, state: SyphonState, reason: str | None = None) -> None:
         self._state, self._reason = state, reason
-
-    def _emit(self, event: events.SyphonEvent) -> None:
-        level = _LEVELS.get(type(event), logging.INFO)
-        if logger.isEnabledFor(level):
-            fields = {name: value for name, value in asdict(event).items() if name != "at"}
-            logger.log(level, "%s", event, extra={"event": type(event).__name__, **fields})
-        for callback in list(self._callbacks):
-            try:
-                callback(event)
-            except Exception:  # a failing callback must not stop the pumps
-                logger.exception("an event callback of the syphon failed on %s", type(event).__name__)
 
 
 def _with_endpoint(namespace: NamespaceAccess, address: str | None) -> NamespaceAccess:

@@ -1,19 +1,14 @@
-"""The broker and the pair of namespaces of the processor's tests."""
+"""The fixtures of the processor's tests: the broker of the syphon's, and a pair of namespaces in it."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 
 from sbpair.broker import Broker
 from tests.processor.pair import Pair, pair_of
+from tests.syphon.conftest import broker
 
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
-        yield broker
+__all__ = ["broker", "pair"]
 
 
 @pytest.fixture

@@ -1,0 +1,62 @@
+"""Events of a syphon and of a processor: to the log, and to each callback."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields, is_dataclass
+from types import ModuleType
+
+import pytest
+
+from sbpair.emitter import Emitter
+from sbpair.processor import events as of_processors
+from sbpair.processor.events import EntityMissing, ProcessorEvent
+from sbpair.syphon import events as of_syphons
+
+logger = logging.getLogger("sbpair.tests.emitter")
+MISSING = EntityMissing(1.0, "orders", "secondary")
+
+
+def test_a_callback_that_fails_is_logged_and_affects_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[ProcessorEvent] = []
+
+    def fail(event: ProcessorEvent) -> None:
+        raise ValueError("a bug of the application")
+
+    emitter = Emitter[ProcessorEvent](logger, {})
+    emitter.subscribe(fail)
+    emitter.subscribe(seen.append)
+    emitter.emit(MISSING)
+    assert seen == [MISSING]
+    assert "a callback failed on EntityMissing" in caplog.text
+    assert "a bug of the application" in caplog.text
+
+
+def test_a_callback_that_was_removed_is_not_called_and_can_be_removed_again() -> None:
+    seen: list[ProcessorEvent] = []
+    emitter = Emitter[ProcessorEvent](logger, {})
+    remove = emitter.subscribe(seen.append)
+    remove()
+    remove()
+    emitter.emit(MISSING)
+    assert seen == []
+
+
+def test_an_event_is_logged_at_its_level_with_its_fields(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger.name)
+    Emitter[ProcessorEvent](logger, {EntityMissing: logging.DEBUG}).emit(MISSING)
+    (record,) = caplog.records
+    assert record.levelno == logging.DEBUG
+    assert (vars(record)["event"], vars(record)["path"], vars(record)["side"]) == (
+        "EntityMissing",
+        "orders",
+        "secondary",
+    )
+
+
+@pytest.mark.parametrize("module", [of_processors, of_syphons], ids=lambda module: module.__name__)
+def test_no_event_has_a_field_that_a_log_record_has_itself(module: ModuleType) -> None:
+    taken = {*vars(logging.makeLogRecord({})), "message", "asctime", "event"}
+    events = [kind for kind in vars(module).values() if isinstance(kind, type) and is_dataclass(kind)]
+    assert events
+    assert {field.name for kind in events for field in fields(kind)} & taken == set()
