@@ -121,6 +121,7 @@ def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
 
 def differences(found: QueueProperties) -> list[str]:
     """The settings in which an existing backlog queue differs from a created one, as text (P-14)."""
+    is_ordered = is_ordered_backlog(found.name)
     checks: list[tuple[str, object, bool]] = [
         ("max_size_in_megabytes", found.max_size_in_megabytes, found.max_size_in_megabytes == 5120),
         ("max_delivery_count", found.max_delivery_count, found.max_delivery_count == 2**31 - 1),
@@ -136,10 +137,16 @@ def differences(found: QueueProperties) -> list[str]:
             found.dead_lettering_on_message_expiration,
             found.dead_lettering_on_message_expiration is True,
         ),
+        ("requires_session", found.requires_session, bool(found.requires_session) is is_ordered),
         (
-            "requires_session",
-            found.requires_session,
-            bool(found.requires_session) is is_ordered_backlog(found.name),
+            "requires_duplicate_detection",  # it would drop messages of different entities with one id
+            found.requires_duplicate_detection,
+            not found.requires_duplicate_detection,
+        ),
+        (
+            "enable_partitioning",  # a peek may be answered by one partition (O-4)
+            found.enable_partitioning,
+            not (is_ordered and found.enable_partitioning),
         ),
         ("forward_to", found.forward_to, not found.forward_to),
     ]

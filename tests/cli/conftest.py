@@ -14,6 +14,8 @@ from signal import SIGTERM
 import pytest
 
 from sbpair.broker import Broker, NamespaceControl
+from sbpair.envelope.names import backlog_queue_name
+from sbpair.envelope.ordering import ordered_backlog_name
 from tests.spellings import spellings
 
 CANARY = "CANARY+/=%pineapple+key/7aQ="
@@ -42,10 +44,11 @@ AS_CREATED = {  # the settings of a backlog queue that `sbpair backlog create` m
 }
 
 
-def make_backlogs(secondary: NamespaceControl, count: int = 2) -> None:
+def make_backlogs(secondary: NamespaceControl, count: int = 2, *, is_ordered: bool = False) -> None:
     """The backlog queues of contoso, as the command makes them, and without a process to start."""
     for index in range(count):
-        secondary.create_queue(f"contoso/x-servicebus-transfer/{index}", **AS_CREATED)
+        name = (ordered_backlog_name if is_ordered else backlog_queue_name)("contoso", index)
+        secondary.create_queue(name, **AS_CREATED, requires_session=is_ordered)
 
 
 def assert_clean(text: str) -> None:

@@ -94,6 +94,30 @@ def test_create_makes_what_is_missing_and_says_so(backlog, broker, secondary):
     assert secondary.description(BACKLOG.format(0)) == made
 
 
+@pytest.mark.spec("O-2")
+def test_create_makes_the_ordered_queues_too_when_asked(backlog, secondary):
+    done = backlog("create", "--ordered")
+
+    assert "4 created, 0 existed" in done.stdout, done.stderr
+    plain = [BACKLOG.format(index) for index in range(2)]
+    ordered = [BACKLOG.format(f"ordered/{index}") for index in range(2)]
+    assert set(secondary.queue_names()) == {*plain, *ordered}
+    assert [secondary.description(name).requires_session for name in (*plain, *ordered)] == [
+        False, False, True, True,
+    ]  # fmt: skip
+    listed = json.loads(backlog("list", "--ordered", "--json").stdout)["backlogs"]
+    assert [(each["name"], each["differences"]) for each in listed] == [(name, []) for name in ordered]
+
+
+@pytest.mark.spec("O-2")
+def test_the_bicep_template_of_ordered_queues_requires_sessions(backlog):
+    done = backlog("create", "--ordered", "--print", "bicep")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("requiresSession: true") == 1
+    assert "name: 'contoso~x-servicebus-transfer~ordered~${i}'" in done.stdout
+
+
 @pytest.mark.spec("P-11")
 def test_the_bicep_template_has_the_properties_that_create_gives(backlog, broker, secondary):
     backlog("create", "--count", "1")

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from sbpair.amqp.message import Message
 from sbpair.broker import Broker
 from sbpair.broker.auth import Right
-from tests.cli.conftest import make_backlogs
+from tests.cli.conftest import AS_CREATED, make_backlogs
 from tests.syphon.pair import parked, put
 
 BACKLOG = "contoso/x-servicebus-transfer/{}"
@@ -250,3 +251,97 @@ def test_people_read_a_table(sbpair, broker, keys, status_page):
     assert healthy.stdout == "nothing found\n"
     assert (ill.returncode, "1 found" in ill.stdout) == (1, True)
     assert "sbpair backlog create" in ill.stdout
+
+
+# Ordered sessions.
+
+
+@pytest.fixture
+def ordered(broker):
+    """A queue with sessions, and all backlog queues of a pairing that keeps their order."""
+    broker.namespace("contoso").create_queue(
+        "sessions", requires_session=True, requires_duplicate_detection=True
+    )
+    make_backlogs(broker.namespace("contoso-dr"), is_ordered=True)
+
+
+@pytest.fixture
+def status_of_ordered(start, keys, settled):
+    """The status page of a syphon that keeps the order of sessions."""
+    running = start("syphon", *FLAGS, "--ordering", "session", "--status-port", "0", **keys)
+    settled(lambda: any("connected" in line for line in running.errors))
+    return next(line.split()[-1] for line in running.errors if "status on" in line)
+
+
+@pytest.mark.spec("O-2", "O-4", "O-6")
+@pytest.mark.usefixtures("backlogs", "ordered")
+def test_a_pairing_that_keeps_order_passes(doctor, status_of_ordered):
+    flags = ("--ordering", "session", "--queue", "sessions", "--scratch-queue", "scratch")
+    assert doctor(*flags, "--syphon-status", status_of_ordered) == (0, [])
+
+
+@pytest.mark.spec("O-6")
+@pytest.mark.usefixtures("backlogs", "ordered")
+def test_a_syphon_without_ordering_is_found(doctor, status_page):
+    code, findings = doctor("--ordering", "session", "--syphon-status", status_page)
+
+    assert code == 1
+    assert "does not read 2 of the backlog queues" in told(findings, "syphon")[0]
+    assert "--ordering" in findings[0]["next_step"]
+
+
+@pytest.mark.spec("O-2")
+@pytest.mark.usefixtures("backlogs")
+def test_missing_ordered_queues_and_receivers_that_end_the_order_are_found(doctor):
+    code, findings = doctor("--ordering", "session", "--queue", "orders")
+
+    assert code == 1
+    for index in range(2):
+        about = BACKLOG.format(f"ordered/{index}")
+        assert told(findings, about) == ["the ordered backlog queue does not exist"]
+    assert told(findings, "orders") == ["it does not require sessions"]
+
+
+@pytest.mark.spec("O-4")
+@pytest.mark.usefixtures("backlogs", "ordered")
+def test_a_sender_that_may_not_peek_at_the_ordered_queues_is_found(doctor, broker):
+    key = with_one_right(broker.namespace("contoso-dr"), Right.SEND)
+
+    code, findings = doctor("--role", "sender", "--ordering", "session", SBPAIR_SECONDARY=key)
+
+    assert code == 1
+    (refused,) = [each for each in findings if each["severity"] == "error"]
+    assert refused["what"] == "the key may not Listen there"
+    assert "goes on parking" in refused["why"]
+
+
+@pytest.mark.spec("O-2", "O-6")
+@pytest.mark.usefixtures("backlogs", "ordered")
+def test_clients_with_and_without_order_are_found_by_what_they_parked(doctor, broker):
+    secondary = broker.namespace("contoso-dr")
+    asyncio.run(put(secondary, BACKLOG.format(0), [parked(1, "sessions", x_ms_sessionid="s")]))
+    message = Message.decode(parked(2, "sessions", x_ms_sessionid="s"))
+    assert message.properties is not None
+    of_session = replace(message, properties=replace(message.properties, group_id="aa")).encode()
+    asyncio.run(put(secondary, BACKLOG.format("ordered/1"), [of_session]))
+
+    _, asked = doctor("--ordering", "session")
+    _, unasked = doctor()
+
+    assert told(asked, BACKLOG.format(0)) == ["messages of sessions are parked in it, where no order is kept"]
+    assert told(unasked, BACKLOG.format("ordered/1")) == ["it holds 1 messages of ordered sessions"]
+
+
+@pytest.mark.spec("O-4", "P-14")
+@pytest.mark.usefixtures("backlogs")
+def test_an_ordered_queue_that_cannot_keep_order_is_found(doctor, broker):
+    secondary = broker.namespace("contoso-dr")
+    as_created = AS_CREATED | {"requires_session": True}
+    secondary.create_queue(BACKLOG.format("ordered/0"), **as_created | {"enable_partitioning": True})
+    secondary.create_queue(BACKLOG.format("ordered/1"), **as_created | {"requires_duplicate_detection": True})
+
+    code, findings = doctor("--ordering", "session")
+
+    assert code == 1
+    assert "enable_partitioning is True" in told(findings, BACKLOG.format("ordered/0"))
+    assert "requires_duplicate_detection is True" in told(findings, BACKLOG.format("ordered/1"))

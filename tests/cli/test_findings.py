@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sbpair.cli.doctor.facts import Backlog, Load, PairFacts, Ping, PrimaryEntity, Refusal, SyphonSeen
-from sbpair.cli.doctor.rules import Severity, diagnose
+from sbpair.cli.doctor.finding import Severity
+from sbpair.cli.doctor.rules import diagnose
 from sbpair.pairing.inventory import take_inventory
 
 NAMES = [f"contoso/x-servicebus-transfer/{i}" for i in range(2)]
@@ -19,7 +20,7 @@ HEALTHY = PairFacts(
     unreachable={},
     inventory=take_inventory(NAMES, "contoso", 2),
     backlogs=tuple(Backlog(name, lock=60.0, largest=262_144, capacity=2**30) for name in NAMES),
-    destinations=(PrimaryEntity("orders", None, "Active", 600.0, 86_400.0, 262_144),),
+    destinations=(PrimaryEntity("orders", None, "Active", True, 600.0, 86_400.0, 262_144),),
     ping=Ping.HIDDEN,
     syphon=SyphonSeen(state="running", backlogs=tuple(NAMES)),
 )
@@ -131,12 +132,17 @@ def test_a_healthy_pairing_has_no_findings():
         ),
         ({"destinations": (PrimaryEntity("q", status="Disabled"),)}, "error", "q", "Disabled"),
         (
-            {"destinations": (PrimaryEntity("q", 601, "Active", 600, None),)},
+            {"destinations": (PrimaryEntity("q", 601, "Active", True, 600, None),)},
             "warning",
             "q",
             "will not be recognised",
         ),
-        ({"destinations": (PrimaryEntity("q", 31, "Active", None, 30),)}, "warning", "q", "arrive late"),
+        (
+            {"destinations": (PrimaryEntity("q", 31, "Active", True, None, 30),)},
+            "warning",
+            "q",
+            "arrive late",
+        ),
         ({"ping": Ping.DELIVERED}, "warning", "ping", "delivers pings"),
         ({"ping": Ping.NOT_EMPTY}, "warning", "ping", "not probed"),
         ({"ping": None}, "note", "ping", "not checked"),
@@ -161,7 +167,7 @@ def test_what_is_wrong_is_found_once_with_a_next_step(change, severity, about, w
         {"secondary_label": "contoso", "has_given_name": True},
         {"backlogs": (Backlog("b", oldest_age=299, time_to_live=None),)},
         {"backlogs": (Backlog("b", oldest_age=59, time_to_live=120),)},
-        {"destinations": (PrimaryEntity("q", 599, "Active", 600, 600),)},
+        {"destinations": (PrimaryEntity("q", 599, "Active", True, 600, 600),)},
         {"destinations": (PrimaryEntity("a-topic"),)},
     ],
     ids=str,
@@ -184,3 +190,131 @@ def test_the_worst_comes_first():
         HEALTHY, ping=None, unreachable={"primary": "no"}, backlogs=(Backlog("b", None, True),), syphon=SEES_B
     )
     assert [finding.severity for finding in diagnose(facts)] == list(Severity)
+
+
+# Ordered sessions.
+
+ORDERED = [f"contoso/x-servicebus-transfer/ordered/{i}" for i in range(2)]
+IN_ORDER = replace(
+    HEALTHY,
+    keeps_order=True,
+    ordered_inventory=take_inventory(ORDERED, "contoso", 2, is_ordered=True),
+    backlogs=tuple(Backlog(name, lock=60.0, largest=262_144) for name in (*NAMES, *ORDERED)),
+    destinations=(PrimaryEntity("orders", None, "Active", True, 600.0),),
+    syphon=SyphonSeen(state="running", backlogs=(*NAMES, *ORDERED)),
+)
+
+
+@pytest.mark.spec("O-2", "O-4")
+def test_a_pairing_that_keeps_order_as_it_should_has_no_findings():
+    assert diagnose(IN_ORDER) == []
+
+
+@pytest.mark.spec("O-2", "O-4", "O-6")
+@pytest.mark.parametrize(
+    ("change", "severity", "about", "words"),
+    [
+        (
+            {"ordered_inventory": take_inventory(ORDERED[:1], "contoso", 2, is_ordered=True)},
+            "error",
+            ORDERED[1],
+            "does not exist",
+        ),
+        (
+            {"ordered_inventory": take_inventory(ORDERED, "contoso", 1, is_ordered=True)},
+            "warning",
+            ORDERED[1],
+            "beyond --backlogs",
+        ),
+        (
+            {
+                "ordered_inventory": take_inventory(ORDERED, "contoso", 1, is_ordered=True),
+                "stranded": {ORDERED[1]: 3},
+            },
+            "error",
+            ORDERED[1],
+            "holds 3 messages",
+        ),
+        (
+            {"refusals": (Refusal("secondary", ORDERED[0], "Listen", UNAUTHORIZED, "no"),)},
+            "error",
+            f"secondary {ORDERED[0]}",
+            "cannot see that it is empty",
+        ),
+        (
+            {"syphon": SyphonSeen(state="running", backlogs=tuple(NAMES))},
+            "error",
+            "syphon",
+            f"2 of the backlog queues, such as {ORDERED[0]}",
+        ),
+        (
+            {"backlogs": (Backlog(NAMES[0], has_sessions=True), Backlog(ORDERED[0], has_sessions=True))},
+            "warning",
+            NAMES[0],
+            "a client without ordering",
+        ),
+        (
+            {"destinations": (PrimaryEntity("orders", None, "Active", False, 600.0),)},
+            "warning",
+            "orders",
+            "does not require sessions",
+        ),
+        (
+            {"destinations": (PrimaryEntity("orders", None, "Active", True, None),)},
+            "note",
+            "orders",
+            "does not detect duplicates",
+        ),
+        (
+            {"backlogs": (Backlog(ORDERED[0], has_dead_letters=True),)},
+            "warning",
+            ORDERED[0],
+            "behind the later ones",
+        ),
+        (
+            {"backlogs": (Backlog(ORDERED[0], differences=("enable_partitioning is True",)),)},
+            "error",
+            ORDERED[0],
+            "the fence open too early",
+        ),
+        (
+            {"backlogs": (Backlog(NAMES[0], differences=("requires_duplicate_detection is True",)),)},
+            "error",
+            NAMES[0],
+            "a parked message is lost",
+        ),
+        (
+            {"backlogs": (Backlog(ORDERED[0], lock=10.0),)},
+            "warning",
+            ORDERED[0],
+            "lock duration is only 10 s",
+        ),
+    ],
+)
+def test_what_breaks_an_order_is_found_once_with_a_next_step(change, severity, about, words):
+    (finding,) = diagnose(replace(IN_ORDER, **change))
+
+    assert (finding.severity, finding.about) == (severity, about)
+    assert words in f"{finding.what}: {finding.why}"
+    assert finding.next_step
+
+
+@pytest.mark.spec("O-6")
+def test_ordered_backlogs_that_were_not_asked_for_are_noted_and_what_waits_there_is_a_warning():
+    facts = replace(HEALTHY, ordered_inventory=IN_ORDER.ordered_inventory)
+    (note,) = diagnose(facts)
+    assert (note.severity, note.about, note.next_step) == ("note", "order", "--ordering session")
+
+    warning, _ = diagnose(replace(facts, stranded={ORDERED[0]: 7}))
+    assert (warning.severity, warning.about) == ("warning", ORDERED[0])
+    assert "7 messages of ordered sessions" in warning.what
+
+
+@pytest.mark.spec("O-2")
+def test_an_ordered_queue_that_is_missing_is_told_once_and_with_its_own_command():
+    refusals = (Refusal("secondary", ORDERED[1], "Send", NOT_FOUND, "no"),)
+    inventory = take_inventory(ORDERED[:1], "contoso", 2, is_ordered=True)
+
+    assert len(diagnose(replace(IN_ORDER, refusals=refusals, ordered_inventory=inventory))) == 1
+    (finding,) = diagnose(replace(IN_ORDER, refusals=refusals))
+    assert "sbpair backlog create --ordered" in finding.next_step

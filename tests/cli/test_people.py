@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sbpair.broker import Broker
-from sbpair.cli.doctor.rules import Finding, Severity, alike
+from sbpair.cli.doctor.finding import Finding, Severity, alike
 from tests.cli.conftest import environment
 
 pytestmark = pytest.mark.spec("R-63")

@@ -127,6 +127,8 @@ def described(**different: object) -> QueueProperties:
         "lock_duration": timedelta(minutes=1),
         "dead_lettering_on_message_expiration": True,
         "requires_session": False,
+        "requires_duplicate_detection": False,
+        "enable_partitioning": False,
         "forward_to": None,
     }
     return cast("QueueProperties", SimpleNamespace(**ours | different))
@@ -145,6 +147,7 @@ def described(**different: object) -> QueueProperties:
         ("dead_lettering_on_message_expiration", None),
         ("requires_session", True),
         ("forward_to", "elsewhere"),
+        ("requires_duplicate_detection", True),
     ],
 )
 def test_a_backlog_queue_that_is_not_as_we_make_it_is_told_by_what_differs(name: str, value: object) -> None:
@@ -154,4 +157,7 @@ def test_a_backlog_queue_that_is_not_as_we_make_it_is_told_by_what_differs(name:
     ordered = "contoso/x-servicebus-transfer/ordered/0"
     assert differences(described(name=ordered, requires_session=True)) == []
     assert differences(described(name=ordered)) == ["requires_session is False"]
+    assert differences(described(enable_partitioning=True)) == []
+    of_partitions = described(name=ordered, requires_session=True, enable_partitioning=True)
+    assert differences(of_partitions) == ["enable_partitioning is True"]
     assert FOREVER == "P10675199DT2H48M5.4775807S"

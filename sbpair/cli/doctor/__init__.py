@@ -25,7 +25,7 @@ from sbpair.cli.namespaces import (
 from sbpair.cli.parameters import DurationType, EntityPath, Rate, Size
 
 if TYPE_CHECKING:
-    from .rules import Finding
+    from .finding import Finding
 
 RIGHTS = {"both": ("Send", "Listen"), "sender": ("Send",), "syphon": ("Listen",)}
 
@@ -113,7 +113,9 @@ def command(
 
     Checks reachability, rights, queues, pings and the syphon. Exit code 1 if it finds an error
     or a warning; notes name what could not be checked. It only reads, except for one ping when
-    there is a scratch queue. Without the Manage right it skips the properties of queues.
+    there is a scratch queue. Without the Manage right it skips the properties of queues. With
+    --ordering session it checks what keeps the order of sessions: the ordered backlog queues,
+    whether a sender may peek at them, the receivers, and clients that keep no order.
 
     \b
     Examples:
@@ -124,7 +126,8 @@ def command(
     from sbpair.cli.doctor.examination import Examination, ExaminationPlan
     from sbpair.cli.doctor.facts import Load
 
-    from .rules import Severity, diagnose
+    from .finding import Severity
+    from .rules import diagnose
 
     with configuration():
         plan = ExaminationPlan(
@@ -155,7 +158,7 @@ def _show(findings: list[Finding]) -> None:
     """Print each finding unwrapped, so that commands in it can be copied; identical ones once."""
     from sbpair.cli.output import plain
 
-    from .rules import alike
+    from .finding import alike
 
     for finding, abouts in alike(findings):
         about = abouts[0] if len(abouts) == 1 else f"{abouts[0]} and {len(abouts) - 1} more"

@@ -27,7 +27,8 @@ from sbpair.cli.twins import EntityListing, TwinComparison, compare, read
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, LinkRefused, TokenRefused
-from sbpair.envelope.names import backlog_queue_name, namespace_label, path_refusal
+from sbpair.envelope import aliases
+from sbpair.envelope.names import backlog_queue_name, namespace_label, path_key, path_refusal
 from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
 from sbpair.pairing.backlog import differences
 from sbpair.pairing.inventory import take_inventory
@@ -87,6 +88,7 @@ class Examination:
             has_given_name=plan.name is not None,
             is_one_namespace=primary.netloc.casefold() == secondary.netloc.casefold(),
             unreachable=self.unreachable,
+            keeps_order=plan.keeps_order,
         )
         if facts.is_one_namespace:
             return facts
@@ -103,10 +105,11 @@ class Examination:
                 sizes = self._sizes()
                 backlogs = [_described_backlog(each, described, sizes) for each in backlogs]
                 inventory = take_inventory(described, label, plan.backlogs)
-                stranded = {
-                    name: sizes[name].active_message_count or 0 for name in inventory.extra if name in sizes
-                }
-                facts = replace(facts, inventory=inventory, stranded=stranded)
+                ordered = take_inventory(described, label, plan.backlogs, is_ordered=True)
+                counts = {path_key(each): queue.active_message_count or 0 for each, queue in sizes.items()}
+                elsewhere = (*inventory.extra, *ordered.extra, *(() if plan.keeps_order else ordered.present))
+                stranded = {name: counts.get(path_key(name), 0) for name in elsewhere}
+                facts = replace(facts, inventory=inventory, ordered_inventory=ordered, stranded=stranded)
             facts = replace(
                 facts, backlogs=tuple(backlogs), undescribed=self.undescribed, untrusted=self.untrusted
             )
@@ -164,9 +167,11 @@ class Examination:
         name = backlog.name
         now = time.time_ns() // 1_000_000
         ages: list[float] = []
+        has_sessions = False
         async for message in look(connection, name, most=PEEKED):
             age = age_seconds(message.parked_at, now) or 0.0
             ages.append(age)
+            has_sessions = has_sessions or aliases.SESSION_ID in message.aliases
             if message.path is not None and path_refusal(message.path) is None:
                 self.oldest[message.path] = max(age, self.oldest.get(message.path) or 0.0)
         dead, untransferred = [
@@ -176,6 +181,7 @@ class Examination:
         return replace(
             backlog,
             oldest_age=max(ages, default=None),
+            has_sessions=has_sessions,
             has_dead_letters=bool(dead),
             has_untransferred=bool(untransferred),
         )
@@ -298,6 +304,7 @@ def _described_destination(destination: PrimaryEntity, queue: QueueProperties | 
     return replace(
         destination,
         status=str(getattr(queue.status, "value", queue.status)),
+        requires_session=bool(queue.requires_session),
         duplicate_window=_seconds(window),
         time_to_live=_seconds(queue.default_message_time_to_live),
     )

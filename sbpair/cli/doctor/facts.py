@@ -40,6 +40,9 @@ class Backlog:
     has_untransferred: bool = False
     """Whether messages that a syphon landed were refused there."""
 
+    has_sessions: bool = False
+    """Whether messages of sessions were among those peeked."""
+
     differences: tuple[str, ...] = ()
     time_to_live: float | None = None
     lock: float | None = None
@@ -60,6 +63,7 @@ class PrimaryEntity:
     """The age of the oldest message parked for it."""
 
     status: str | None = None
+    requires_session: bool | None = None
     duplicate_window: float | None = None
     time_to_live: float | None = None
     largest: int | None = None
@@ -96,8 +100,12 @@ class PairFacts:
     unreachable: dict[str, str]
     """The unreachable sides, and why."""
 
+    keeps_order: bool = False
+    """Whether the senders keep the order of sessions."""
+
     refusals: tuple[Refusal, ...] = ()
     inventory: Inventory | None = None
+    ordered_inventory: Inventory | None = None
     undescribed: dict[str, str] | None = None
     """The sides whose queues could not be described, and why."""
 
@@ -107,7 +115,7 @@ class PairFacts:
     backlogs: tuple[Backlog, ...] = ()
     destinations: tuple[PrimaryEntity, ...] = ()
     stranded: dict[str, int] = field(default_factory=dict)
-    """Messages in backlog queues beyond the count, by name."""
+    """Messages in backlog queues that are not examined, ordered or beyond the count, by name."""
 
     twins: tuple[TwinComparison, ...] = ()
     """The entities of the primary and how their twins differ, if asked for."""
@@ -117,3 +125,9 @@ class PairFacts:
     """None if no status page was given."""
 
     load: Load | None = None
+
+    @property
+    def inventories(self) -> tuple[Inventory, ...]:
+        """Those of the backlog queues that were asked for and could be listed."""
+        both = (self.inventory, self.ordered_inventory if self.keeps_order else None)
+        return tuple(each for each in both if each is not None)

@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator
 
 from sbpair.cli.output import age_text
+from sbpair.envelope.ordering import is_ordered_backlog
 
 from .facts import NOT_FOUND, UNAUTHORIZED, PairFacts, Ping, PrimaryEntity, Refusal
+from .finding import ERROR, NOTE, WARNING, Finding, Rule, Severity
+from .order_rules import ORDER_RULES
 
 READY = ("running", "landing", "draining")
 PATIENCE = 300.0  # seconds a message may wait in a backlog while the primary is reachable
 NAMESPACE = ""  # the path of a refusal that concerns the whole namespace
+CREATE_ORDERED = "`sbpair backlog create --ordered`, or let senders with Manage create it"
 CREATE = "`sbpair backlog create`, or let senders with Manage create it"
 MEBIBYTE = 1_048_576
 ENVELOPE = 600  # bytes that parking adds at most
+UNUSABLE = {
+    "requires_session": "parking does not work with it",
+    "forward_to": "parking does not work with it",
+    "requires_duplicate_detection": "a parked message is lost if one of another entity has its id",
+    "enable_partitioning": "a peek may be answered by one partition, and the fence open too early",
+}
+"""Settings that a backlog queue must not have, and why."""
+
 MIN_LOCK_SECONDS = 30.0  # seconds: half the lock duration that sbpair creates
-
-
-class Severity(StrEnum):
-    """How bad a finding is, the worst first."""
-
-    ERROR = "error"  # loses or strands messages, or keeps the pairing from working
-    WARNING = "warning"  # may do so
-    NOTE = "note"  # could not be checked, or is good to know
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A problem, why it matters, and the next step."""
-
-    severity: Severity
-    about: str
-    what: str
-    why: str
-    next_step: str
-
-
-def alike(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
-    """Group findings that differ only in ``about``: one of each group, with the ``about`` of all."""
-    groups: dict[tuple[str, ...], tuple[Finding, list[str]]] = {}
-    for each in findings:
-        _, abouts = groups.setdefault((each.severity, each.what, each.why, each.next_step), (each, []))
-        abouts.append(each.about)
-    return list(groups.values())
-
-
-Rule = Callable[[PairFacts], Iterator[Finding]]
-ERROR, WARNING, NOTE = Severity
 
 
 def _names(facts: PairFacts) -> Iterator[Finding]:
@@ -81,7 +59,7 @@ def _reachability(facts: PairFacts) -> Iterator[Finding]:
 
 def _rights(facts: PairFacts) -> Iterator[Finding]:
     """One finding for all entities of a side that are refused for the same reason."""
-    missing = set(facts.inventory.missing) if facts.inventory else set()
+    missing = {name for each in facts.inventories for name in each.missing}
     alike: dict[tuple[str, str, str, str], list[Refusal]] = {}
     for each in facts.refusals:
         if each.path not in missing:
@@ -100,7 +78,8 @@ def _refused(refusal: Refusal) -> tuple[str, str, str]:
         step = "check the key; if it is for single queues, name them with --queue"
         return what, "nothing can be sent to it", step
     if refusal.condition == NOT_FOUND and is_secondary:
-        return "the backlog queue does not exist", "senders cannot park there", CREATE
+        step = CREATE_ORDERED if is_ordered_backlog(refusal.path) else CREATE
+        return "the backlog queue does not exist", "senders cannot park there", step
     if refusal.condition == NOT_FOUND:
         return "the queue does not exist", "messages parked for it will be dead-lettered", "create it"
     why = {
@@ -108,6 +87,8 @@ def _refused(refusal: Refusal) -> tuple[str, str, str]:
         ("secondary", "Send"): "a sender cannot park there",
         ("secondary", "Listen"): "a syphon cannot take messages from there",
     }.get((refusal.side, refusal.right), "the ping cannot be sent")
+    if refusal.right == "Listen" and is_ordered_backlog(refusal.path):  # O-4
+        why = "a sender cannot see that it is empty, and goes on parking; a syphon cannot take messages from there"
     if refusal.condition == UNAUTHORIZED:
         return f"the key may not {refusal.right} there", why, f"give it {refusal.right}, or check --role"
     return f"{refusal.right} is refused: {refusal.text}", why, "see the reason"
@@ -211,19 +192,19 @@ def _backlog_queues(facts: PairFacts) -> Iterator[Finding]:
 def _backlogs(facts: PairFacts) -> Iterator[Finding]:
     for backlog in facts.backlogs:
         for difference in backlog.differences:
-            bad = difference.startswith(("requires_session", "forward_to"))
-            why = (
-                "parking does not work with it"
-                if bad
-                else "it differs from the queues sbpair creates; used unchanged"
-            )
+            bad = next((why for name, why in UNUSABLE.items() if difference.startswith(name)), None)
+            why = bad or "it differs from the queues sbpair creates; used unchanged"
             step = "correct the queue, unless this is intended"
             yield Finding(ERROR if bad else WARNING, backlog.name, difference, why, step)
         if backlog.has_dead_letters:
-            step = "`sbpair backlog peek --dead-letter`, then redrive or purge"
-            yield Finding(
-                WARNING, backlog.name, "it has dead letters", "they stay until redriven or purged", step
+            why, step = (
+                "they stay until redriven or purged",
+                "`sbpair backlog peek --dead-letter`, then redrive or purge",
             )
+            if is_ordered_backlog(backlog.name):
+                why += "; a redriven one arrives behind the later ones of its session"
+                step = "`sbpair backlog peek --ordered --dead-letter`, then redrive or purge with --ordered"
+            yield Finding(WARNING, backlog.name, "it has dead letters", why, step)
         if backlog.has_untransferred:
             what = "landed messages were refused on the secondary after all"
             why = "nobody receives them: they are in its transfer dead-letter queue until redriven"
@@ -353,6 +334,7 @@ RULES: tuple[Rule, ...] = (
     _sizes,
     _destinations,
     _twins,
+    *ORDER_RULES,
 )
 
 
