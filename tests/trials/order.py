@@ -17,38 +17,32 @@ import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Self
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker, NamespaceControl
-from sbpair.envelope.names import backlog_queue_name
 from sbpair.envelope.ordering import ordered_backlog_name
+from sbpair.testing import Ledger
+from tests.trials import spool_process
+from tests.trials.spool_process import BACKLOGS, backlog
 
-BACKLOGS = 2
 SESSIONS = 6
 QUEUE = "sessions"
 PATIENCE = 120.0  # seconds for everything to come home
 
 
 def options(spool: Path) -> PairedNamespaceOptions:
-    return PairedNamespaceOptions(
-        primary_namespace_name="contoso",
-        failover_interval=timedelta(0),
-        ping_primary_interval=timedelta(seconds=1),
-        operation_timeout=timedelta(seconds=5),
-        backlog_queue_count=BACKLOGS,
-        assume_backlogs_exist=True,
-        ordering="session",
-        spool=spool,
-    )
+    unordered = spool_process.options(spool)
+    return replace(unordered, ordering="session", operation_timeout=timedelta(seconds=5))
 
 
 def send_until_told(primary: str, secondary: str, folder: Path, seed: int) -> None:
@@ -61,7 +55,7 @@ def send_until_told(primary: str, secondary: str, folder: Path, seed: int) -> No
 
         def send(session: int) -> None:
             log, rng = folder / f"{session}.log", random.Random(seed + session)
-            number = len(log.read_text().splitlines()) if log.exists() else 0
+            number = len(log.read_text().splitlines())
             while not told.is_set():
                 key = f"{session}.{number}"
                 try:
@@ -86,7 +80,7 @@ def send_until_told(primary: str, secondary: str, folder: Path, seed: int) -> No
 
 
 class Processes:
-    """The sender and the syphon of one trial."""
+    """The sender and the syphon of one trial; none of them is left when the block ends."""
 
     def __init__(self, broker: Broker, folder: Path) -> None:
         self.primary, self.secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
@@ -97,14 +91,29 @@ class Processes:
             "SBPAIR_CA_FILE": str(broker.ca_file),
         }
         self._starts = 0
+        self._logs = [folder / f"{session}.log" for session in range(SESSIONS)]
+        for log in self._logs:
+            log.touch()
         self.sender, self.syphon = self.start_sender(), self.start_syphon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *of_error: object) -> None:
+        for process in (self.sender, self.syphon):
+            end(process)
 
     def start_sender(self) -> subprocess.Popen[bytes]:
         self._starts += 1
+        self._logged_at_start = self._logged()
         command = [sys.executable, "-m", "tests.trials.order", "--send", str(self._folder), str(self._starts)]
         return subprocess.Popen(
             command, env=self._environment, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
+
+    def _logged(self) -> int:
+        """Bytes in the sender's logs: they grow with each send that returned."""
+        return sum(log.stat().st_size for log in self._logs)
 
     def start_syphon(self, *flags: str) -> subprocess.Popen[bytes]:
         settings = (
@@ -121,11 +130,10 @@ class Processes:
         )
 
     def kill(self, what: str) -> None:
-        process: subprocess.Popen[bytes] = getattr(self, what)
-        process.kill()
-        process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
+        """Kill a process and start it again; a sender once it has sent something, however slowly it starts."""
+        if what == "sender":
+            spool_process.settled(lambda: self._logged() > self._logged_at_start, PATIENCE)
+        end(getattr(self, what))
         setattr(self, what, self.start_sender() if what == "sender" else self.start_syphon())
 
     def finish(self) -> None:
@@ -133,11 +141,18 @@ class Processes:
         assert self.sender.stdin is not None
         self.sender.stdin.close()
         self.sender.wait(PATIENCE)
-        self.syphon.kill()
-        self.syphon.wait()
-        drained = self.start_syphon("--drain")
-        if drained.wait(PATIENCE) != 0:
-            raise RuntimeError(f"the drain ended with {drained.returncode}")
+        end(self.syphon)
+        self.syphon = self.start_syphon("--drain")
+        if self.syphon.wait(PATIENCE) != 0:
+            raise RuntimeError(f"the drain ended with {self.syphon.returncode}")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, unless it has ended, and close its standard input."""
+    process.kill()
+    process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def trial(seconds: float, seed: int = 0) -> dict[str, object]:
@@ -148,17 +163,17 @@ def trial(seconds: float, seed: int = 0) -> dict[str, object]:
         broker.namespace("contoso").create_queue(QUEUE, requires_session=True)
         for index in range(BACKLOGS):
             dr = broker.namespace("contoso-dr")
-            dr.create_queue(backlog_queue_name("contoso", index))
+            dr.create_queue(backlog(index))
             dr.create_queue(ordered_backlog_name("contoso", index), requires_session=True)
-        processes = Processes(broker, folder)
-        until = time.monotonic() + seconds
-        with flapping(processes.primary, rng, 1.0, 3.0), flapping(processes.secondary, rng, 0.2, 4.0):
-            while time.monotonic() < until:
-                time.sleep(rng.uniform(1.0, 3.0))
-                what = rng.choice(("sender", "syphon"))
-                kills[what] += 1
-                processes.kill(what)
-        processes.finish()
+        with Processes(broker, folder) as processes:
+            until = time.monotonic() + seconds
+            with flapping(processes.primary, rng, 1.0, 3.0), flapping(processes.secondary, rng, 0.2, 4.0):
+                while time.monotonic() < until:
+                    time.sleep(rng.uniform(1.0, 3.0))
+                    what = rng.choice(("sender", "syphon"))
+                    kills[what] += 1
+                    processes.kill(what)
+            processes.finish()
         return judged(folder, broker.namespace("contoso").message_ids(QUEUE)) | {"kills": kills, "seed": seed}
 
 
@@ -184,17 +199,18 @@ def flapping(namespace: NamespaceControl, rng: random.Random, away: float, there
 
 def judged(folder: Path, arrived: list[str]) -> dict[str, object]:
     """Compare what arrived with what the sender's own log says."""
-    by_session: dict[int, list[int]] = defaultdict(list)
-    for name in dict.fromkeys(arrived):
-        session, number = name.split(".")
-        by_session[int(session)].append(int(number))
-    sent = {session: len((folder / f"{session}.log").read_text().splitlines()) for session in range(SESSIONS)}
+    ledger = Ledger()
+    for session in range(SESSIONS):
+        for number in (folder / f"{session}.log").read_text().splitlines():
+            ledger.acknowledged(f"{session}.{number}", f"s{session}")
+    ledger.received_all(arrived)
+    report = ledger.check()
     return {
-        "sent": sum(sent.values()),
+        "sent": report.acknowledged,
         "arrived": len(arrived),
-        "copies": len(arrived) - len(set(arrived)),
-        "lost": sum(len(set(range(count)) - set(by_session[session])) for session, count in sent.items()),
-        "inversions": [session for session, found in by_session.items() if found != sorted(found)],
+        "copies": report.duplicates,
+        "lost": len(report.lost),
+        "inversions": [repr(each) for each in report.inversions],
     }
 
 
