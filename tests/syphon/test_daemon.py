@@ -185,7 +185,7 @@ async def test_a_wrong_key_of_the_primary_is_reported_while_the_secondary_is_dow
 async def test_with_exit_on_refusal_it_ends_once_a_refusal_has_lasted(worlds: Worlds) -> None:
     world = worlds(exit_on_refusal=True)
     world.refuses["secondary"] = [REFUSED] * 100
-    with pytest.raises(SyphonFaulted, match="the secondary refuses us"):
+    with pytest.raises(SyphonFaulted, match=r"secondary.*: .*a bad key"):
         await world.syphon.run(asyncio.Event())
     assert 5.0 <= now() < 6.0
     assert world.syphon.status.state is SyphonState.IDLE
@@ -508,8 +508,7 @@ async def test_a_callback_is_called_until_it_is_removed_and_one_that_fails_stops
     assert (first.event, first.ahead) == ("ClockDiffers", 2.0)
     assert not hasattr(first, "at")
     failed = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert failed == ["an event callback of the syphon failed on ClockDiffers",
-                      "an event callback of the syphon failed on MessagesForwarded"]  # fmt: skip
+    assert [text.rpartition(" ")[2] for text in failed] == ["ClockDiffers", "MessagesForwarded"]
     remove()
     remove()
     remove_failing()
