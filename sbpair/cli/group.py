@@ -27,6 +27,7 @@ COMMANDS = {
     "doctor": ("sbpair.cli.doctor", "Check a pairing for problems before an outage shows them."),
     "drill": ("sbpair.cli.drill", "Fail over one entity on purpose and watch canaries come home."),
     "peek": ("sbpair.cli.entity.peek", "Show messages without locking or changing them, oldest first."),
+    "proxy": ("sbpair.cli.proxy", "Break the connections of any AMQP client, to the cloud or a broker."),
     "purge": ("sbpair.cli.entity.purge", "Delete the messages of a queue or subscription. They are lost."),
     "receive": (
         "sbpair.cli.entity.receive",

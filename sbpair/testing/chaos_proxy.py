@@ -7,8 +7,8 @@
         client = ServiceBusClient.from_connection_string(proxy.connection_string(namespace.connection_string))
         proxy.on("disposition", direction="out", action="drop")   # the next acknowledgement is lost
 
-It runs in its own thread, so blocking and asyncio tests can both use it, with any client and broker. On TLS and
-WebSocket connections it works on bytes; frame rules need plain AMQP.
+It runs in its own thread, so blocking and asyncio tests can both use it, with any client and broker. Frame rules need
+AMQP that it can read: plain, or with TLS that ends here on both sides. Other TLS, and WebSocket, pass as bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from typing import TypeVar
 
 from .accept import accept_until
 from .frames import IN, OUT, Action, ActiveRule, Conversation, FrameRule, Passing
+from .streams import Streams, accepted, opened
 
 Result = TypeVar("Result")
 LOOPBACK = "127.0.0.1"
@@ -42,6 +44,9 @@ class ChaosProxy:
 
     ``rtt``: seconds added to each round trip, half each way. ``bandwidth``: bytes per second each way. ``slice``:
     maximum bytes per write. All three can be changed at any time and affect subsequent traffic.
+
+    ``listen``: the address for clients, port 0 for any free one; entering raises OSError when it is taken.
+    ``target_tls`` and ``client_tls``: contexts for TLS to the target and to clients.
     """
 
     def __init__(
@@ -52,8 +57,14 @@ class ChaosProxy:
         rtt: float = 0.0,
         bandwidth: float | None = None,
         slice: int | None = None,
+        listen: tuple[str, int] = (LOOPBACK, 0),
+        target_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
     ) -> None:
         self.upstream = (host, port)
+        self._listen = listen
+        self._target_tls, self._client_tls = target_tls, client_tls
+        self._opening: set[asyncio.Task[None]] = set()  # connections that do not forward yet
         self.rtt = rtt
         self.bandwidth = bandwidth
         self.slice = slice
@@ -99,22 +110,38 @@ class ChaosProxy:
 
     async def _serve(self, started: Future[None]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        with socket.create_server((LOOPBACK, 0)) as listener:
+        try:
+            listener = socket.create_server(self._listen, family=_family(self._listen[0]))
+        except OSError as error:
+            self._loop = None
+            started.set_exception(error)
+            return
+        with listener:
             self.port = listener.getsockname()[1]
             started.set_result(None)
             forwarding = await accept_until(self._stop, listener, self._forward)
         while forwarding:
+            for opening in self._opening:
+                opening.cancel()
             for connection in list(self._connections):
                 connection.end()
             await asyncio.wait(forwarding, timeout=0.01)
 
     async def _forward(self, client: socket.socket) -> None:
-        below = await asyncio.open_connection(sock=client)
+        opening = asyncio.current_task()
+        assert opening is not None  # noqa: S101 - it runs in a task
+        self._opening.add(opening)
         try:
-            above = await asyncio.open_connection(*self.upstream)
-        except OSError:
-            below[1].transport.abort()
+            below = await accepted(client, self._client_tls)
+            try:
+                above = await opened(*self.upstream, self._target_tls)
+            except BaseException:
+                below[1].transport.abort()
+                raise
+        except (OSError, TimeoutError):
             return
+        finally:
+            self._opening.discard(opening)
         cut = self._cuts.pop(0) if self._cuts else None
         connection = _ProxiedConnection(self, below, above, cut)
         self._connections.append(connection)
@@ -142,7 +169,12 @@ class ChaosProxy:
         after: bool = False,
     ) -> ActiveRule:
         """Set a rule, by default for the next matching frame only; see FrameRule. Raises ValueError."""
-        rule = FrameRule(Action(action), performative, direction, address, nth, seconds, pid, after)
+        return self.set_rule(
+            FrameRule(Action(action), performative, direction, address, nth, seconds, pid, after)
+        )
+
+    def set_rule(self, rule: FrameRule) -> ActiveRule:
+        """Set a rule that is described already."""
         active = ActiveRule(rule)
         self._call(lambda: self._rules.append(active))
         return active
@@ -220,7 +252,8 @@ class ChaosProxy:
         self._passed[direction] += size
 
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 class _ProxiedConnection:
