@@ -129,10 +129,12 @@ class Processes:
             command, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
 
+    def wait_for_sends(self) -> None:
+        """Wait until the sender has sent something since its start, however slow that is."""
+        spool_process.settled(lambda: self._logged() > self._logged_at_start, PATIENCE)
+
     def kill(self, what: str) -> None:
-        """Kill a process and start it again; a sender once it has sent something, however slowly it starts."""
-        if what == "sender":
-            spool_process.settled(lambda: self._logged() > self._logged_at_start, PATIENCE)
+        """Kill a process and start it again."""
         end(getattr(self, what))
         setattr(self, what, self.start_sender() if what == "sender" else self.start_syphon())
 
@@ -169,6 +171,7 @@ def trial(seconds: float, seed: int = 0) -> dict[str, object]:
             until = time.monotonic() + seconds
             with flapping(processes.primary, rng, 1.0, 3.0), flapping(processes.secondary, rng, 0.2, 4.0):
                 while time.monotonic() < until:
+                    processes.wait_for_sends()
                     time.sleep(rng.uniform(1.0, 3.0))
                     what = rng.choice(("sender", "syphon"))
                     kills[what] += 1
