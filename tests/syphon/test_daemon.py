@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import pytest
 
+import sbpair.syphon
 from sbpair.amqp.performatives import Condition
 from sbpair.client.errors import ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused
 from sbpair.syphon import Syphon, SyphonState
@@ -525,8 +526,16 @@ def test_a_syphon_is_made_of_two_namespaces() -> None:
     assert (first._primary.netloc, first._secondary.netloc) == ("contoso.example", "contoso-dr.example")
     assert first._primary.uses_tls
     assert first._secondary.uses_tls
-    assert not Syphon("a.example", "b.example", Token(), use_tls=False)._secondary.uses_tls
+    plain = Syphon("a.example", "b.example", Token(), use_tls=False)
+    assert (plain._primary.uses_tls, plain._secondary.uses_tls) == (False, False)
     with pytest.raises(ValueError, match=r"primary and secondary are the same namespace: contoso\.example"):
         Syphon("contoso.example", "contoso.example", Token())
     with pytest.raises(ValueError, match="are the same namespace"):
         Syphon.from_connection_strings(STRING.format("contoso"), STRING.format("contoso"))
+
+
+def test_what_opens_connections_is_imported_when_it_is_asked_for() -> None:
+    assert sbpair.syphon.__getattr__("Syphon") is Syphon
+    assert sbpair.syphon.__getattr__("SyphonFaulted") is SyphonFaulted
+    with pytest.raises(AttributeError, match=r"module 'sbpair\.syphon' has no attribute 'Other'"):
+        sbpair.syphon.__getattr__("Other")

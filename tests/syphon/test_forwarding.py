@@ -227,6 +227,7 @@ async def test_an_idle_primary_that_closes_is_replaced_alone_and_the_polls_go_on
     assert len(world.secondary.asked) == 2
     await world.deliver(parked(1))
     assert new.senders["orders"][0].all_sent == [1]
+    await asyncio.sleep(2.0)
     new.lose()  # not idle
     assert (await broken).startswith("the connection to the primary was lost")
 

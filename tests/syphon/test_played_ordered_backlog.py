@@ -386,6 +386,20 @@ async def test_four_times_as_many_relays_wait_as_run() -> None:
 
 
 @driven
+async def test_a_relay_that_leaves_while_it_waits_makes_room_for_another_that_waits() -> None:
+    places = Places(1)
+    stuck = [object() for _ in range(MAX_STUCK)]
+    for who in stuck:
+        await places.take(who)
+        places.busy(who, False)
+    places.leave(stuck[0])
+    last = object()
+    await places.take(last)
+    places.busy(last, False)
+    assert (await in_turn(places, object())).done()
+
+
+@driven
 async def test_a_relay_that_neither_runs_nor_waits_is_not_counted() -> None:
     places, stranger = Places(1), object()
     places.busy(stranger, True)

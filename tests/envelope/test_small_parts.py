@@ -1,0 +1,92 @@
+"""Small decisions of the envelope: names of ordered backlogs, errors that travel, and the edges of lengths."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from sbpair.amqp.errors import DecodeError
+from sbpair.amqp.message import Message, Properties, ValueBody
+from sbpair.envelope.errors import PairingError, ReservedPropertyError
+from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
+from sbpair.envelope.restore import Forward, restore
+from sbpair.envelope.scan import is_needlessly_wide, value_end
+
+pytestmark = pytest.mark.spec("R-66")
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [
+        (ordered_backlog_name("contoso", 0), True),
+        (ordered_backlog_name("contoso", 12).upper(), True),
+        ("contoso/x-servicebus-transfer/0", False),
+        ("contoso/x-servicebus-transfer/ordered/x", False),
+        ("contoso/x-servicebus-transfer/ordered/0/more", False),
+        ("contoso/x-servicebus-transfer/unordered/0", False),
+        ("contoso/another-segment/ordered/0", False),
+        ("x-servicebus-transfer/ordered/0", False),
+        ("orders", False),
+    ],
+)
+def test_an_ordered_backlog_is_known_by_its_name(path: str, is_one: bool) -> None:
+    assert is_ordered_backlog(path) is is_one
+
+
+class Explained(PairingError):
+    """An error with causes."""
+
+    def __init__(self, why: str, causes: tuple[BaseException, ...] = ()) -> None:
+        super().__init__(f"it failed: {why}")
+        self.why, self.causes = why, causes
+
+
+def test_an_error_keeps_its_type_text_and_fields_in_another_process() -> None:
+    error = ReservedPropertyError("x-ms-path")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.name) == (ReservedPropertyError, str(error), "x-ms-path")
+    assert copy.inner_exception is None
+
+
+def test_the_causes_of_an_error_keep_their_type_and_text() -> None:
+    cause = ConnectionResetError(104, "reset")
+    copy = pickle.loads(pickle.dumps(Explained("why", (cause, ReservedPropertyError("n")))))
+    assert isinstance(copy, Explained)
+    assert copy.why == "why"
+    first, second = copy.causes
+    assert (type(first), first.args) == (ConnectionResetError, (104, "reset"))
+    assert (type(second), second.name) == (ReservedPropertyError, "n")
+
+
+def wide(length: int) -> bytes:
+    """A section of application properties of so many bytes, in its 32-bit form."""
+    return b"\x00\x53\x74\xd1" + (length - 8).to_bytes(4, "big") + bytes(length - 8)
+
+
+@pytest.mark.parametrize(("length", "is_wide"), [(9, True), (254, True), (255, False), (8, False)])
+def test_a_section_is_needlessly_wide_up_to_the_length_of_the_narrow_form(length: int, is_wide: bool) -> None:
+    assert is_needlessly_wide(wide(length)) is is_wide
+
+
+def test_the_end_of_a_value_is_read_from_all_four_bytes_of_its_length() -> None:
+    long = b"\xb0" + (2**24 + 3).to_bytes(4, "big")
+    assert value_end(long + bytes(2**24 + 3), 0, 2**24 + 8) == 2**24 + 8
+    with pytest.raises(DecodeError, match="a value extends beyond its section"):
+        value_end(long, 0, 100)
+
+
+@pytest.mark.parametrize(("ttl", "in_properties"), [(0xFFFF_FFFF, False), (0x1_0000_0000, True)])
+def test_a_time_to_live_goes_into_the_properties_when_the_header_cannot_hold_it(
+    ttl: int, in_properties: bool
+) -> None:
+    parked = Message(
+        properties=Properties(message_id="m"),
+        application_properties={"x-ms-path": "orders", "x-ms-timetolive": ttl},
+        body=ValueBody("x"),
+    ).encode()
+    restored = restore(parked, 1_800_000_000_000)
+    assert isinstance(restored, Forward)
+    properties = Message.decode(restored.payload).properties
+    assert properties is not None
+    assert (properties.absolute_expiry_time is not None) is in_properties
