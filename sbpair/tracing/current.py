@@ -81,8 +81,8 @@ class Tracing(Protocol):
     def ids(self) -> tuple[str, str] | None:
         """Trace id and span id of the current span in hexadecimal; None without one."""
 
-    def export(self, metrics: MetricsSource) -> None:
-        """Export these metrics too, for as long as they exist."""
+    def export(self, metrics: MetricsSource, *, is_last: bool = False) -> None:
+        """Export these metrics too, for as long as they exist; with ``is_last``, to the last export of the process."""
 
 
 active: Tracing | None = None

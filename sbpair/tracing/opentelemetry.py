@@ -227,8 +227,8 @@ class OpenTelemetry:
             return None
         return trace.format_trace_id(context.trace_id), trace.format_span_id(context.span_id)
 
-    def export(self, metrics: MetricsSource) -> None:
-        self._exported.add(metrics)
+    def export(self, metrics: MetricsSource, *, is_last: bool = False) -> None:
+        self._exported.add(metrics, is_last)
 
 
 def _named(kind: str, name: str, path: str) -> dict[str, str]:
@@ -259,12 +259,15 @@ class _ExportedMetrics:
     def __init__(self, meter: metrics.Meter) -> None:
         self._meter = meter
         self._sources: weakref.WeakSet[MetricsSource] = weakref.WeakSet()
+        self._kept: list[MetricsSource] = []
         self._made: set[str] = set()
         self._lock = threading.Lock()
 
-    def add(self, source: MetricsSource) -> None:
+    def add(self, source: MetricsSource, is_kept: bool) -> None:
         with self._lock:
             self._sources.add(source)
+            if is_kept:
+                self._kept.append(source)
             for family in source.registry.collect():
                 if family.name not in self._made:
                     self._made.add(family.name)

@@ -52,11 +52,15 @@ def test_a_drain_exports_a_span_for_each_message_and_its_counters(
     done = sbpair("syphon", *flags, OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_SERVICE_NAME="ours", **keys)
 
     assert done.returncode == 0, done.stderr
-    traces = ExportTraceServiceRequest.FromString(got["/v1/traces"][0])
-    (resource,) = traces.resource_spans
-    names = {each.key: each.value.string_value for each in resource.resource.attributes}
-    assert names["service.name"] == "ours"
-    spans = [span for scope in resource.scope_spans for span in scope.spans]
+    resources = [
+        resource
+        for body in got["/v1/traces"]
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+    ]
+    for resource in resources:
+        names = {each.key: each.value.string_value for each in resource.resource.attributes}
+        assert names["service.name"] == "ours"
+    spans = [span for resource in resources for scope in resource.scope_spans for span in scope.spans]
     assert [span.name for span in spans] == ["forward orders"] * 3
     assert {span.trace_id.hex() for span in spans} == {parent.split("-")[1]}
     exported = ExportMetricsServiceRequest.FromString(got["/v1/metrics"][-1])

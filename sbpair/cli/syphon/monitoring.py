@@ -159,7 +159,7 @@ async def _open(
         metrics.read_counters("sbpair_webhook", lambda: webhook.counters)
         sinks.append(webhook)
     if current.active is not None:
-        current.active.export(metrics)
+        current.active.export(metrics, is_last=True)
     stack.callback(attach(syphon, *sinks))
     if monitoring.status_port is not None:
         state = _state_of(syphon, pair, journal, webhook)
