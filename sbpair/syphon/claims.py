@@ -18,7 +18,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused
 from sbpair.envelope.names import path_refusal
 
-from .look import look
+from .peeking import peek_parked
 
 NAMESPACE = ""  # the path of a claim to the whole namespace
 MAX_PEEKED = 100  # parked messages of each backlog
@@ -49,7 +49,7 @@ async def parked_paths(connection: NamespaceConnection, backlogs: Iterable[str])
     seen = set()
     for backlog in backlogs:
         try:
-            async for message in look(connection, backlog, most=MAX_PEEKED):
+            async for message in peek_parked(connection, backlog, most=MAX_PEEKED):
                 path = message.path
                 if path is not None and path not in seen and path_refusal(path) is None:
                     seen.add(path)

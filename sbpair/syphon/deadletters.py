@@ -33,7 +33,7 @@ from sbpair.envelope.inspect import read_parked
 from sbpair.envelope.restore import redriven
 from sbpair.envelope.transfer import DestinationUnknown, parked_again
 
-from .look import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, look
+from .peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked
 
 ROUND = 100  # messages locked at a time: few enough for locks of a minute
 WAIT_FOR_OTHERS, PEEK_EVERY = 5.0, 0.5  # seconds: another redrive may have locked them
@@ -76,7 +76,7 @@ async def redrive(
     path = backlog + (TRANSFER_DEAD_LETTERS if untransferred else DEAD_LETTERS)
     rewrite = parked_again if untransferred else redriven
     wanted = set()
-    async for message in look(connection, path):
+    async for message in peek_parked(connection, path):
         if reason is not None and (message.reason or "").casefold() != reason.casefold():
             counts.left += 1
         elif message.sequence_number is not None:
@@ -224,7 +224,7 @@ class _Rounds:
         taken: list[tuple[int, MessageReceived]] = []
         ends = asyncio.get_running_loop().time() + WAIT_FOR_OTHERS
         while not taken:
-            there = {message.sequence_number async for message in look(self.connection, self.path)}
+            there = {message.sequence_number async for message in peek_parked(self.connection, self.path)}
             wanted.intersection_update(number for number in there if number is not None)
             if not wanted or asyncio.get_running_loop().time() > ends:
                 break

@@ -18,7 +18,7 @@ from sbpair.client.request import RequestNode
 from sbpair.envelope.names import backlog_queue_name
 
 from .events import BacklogCaughtUp, BacklogOverdue, BacklogStranded, SyphonEvent
-from .look import look
+from .peeking import peek_parked
 
 STRANDED_EVERY = 900.0  # seconds between checks for stranded backlogs
 MAX_STRANDED = 100  # queues checked
@@ -166,7 +166,7 @@ async def oldest(connection: NamespaceConnection, backlog: str) -> int | None:
 
     Raises TokenRefused, LinkRefused, ConnectionLost.
     """
-    async for message in look(connection, backlog, most=1):
+    async for message in peek_parked(connection, backlog, most=1):
         return message.parked_at or 0
     return None
 
@@ -178,7 +178,7 @@ async def depth_of(connection: NamespaceConnection, backlog: str) -> BacklogDept
     """
     depth, parked_at = 0, None
     try:
-        async for message in look(connection, backlog, most=MAX_COUNTED):
+        async for message in peek_parked(connection, backlog, most=MAX_COUNTED):
             parked_at = (message.parked_at or 0) if depth == 0 else parked_at
             depth += 1
     except ClientError as error:

@@ -30,7 +30,7 @@ class SdkSpans(Enum):
 
 
 @dataclass(slots=True)
-class Operation:
+class TracedOperation:
     """An operation in progress; fill it in before it ends."""
 
     stored_in: str = ""
@@ -64,7 +64,7 @@ class Tracing(Protocol):
     def create(self, message: AmqpAnnotatedMessage, path: str) -> None:
         """Give the message the context of a producer span, unless it has one."""
 
-    def operation(self, name: str, path: str, host: str) -> AbstractContextManager[Operation]:
+    def operation(self, name: str, path: str, host: str) -> AbstractContextManager[TracedOperation]:
         """Measure an operation of a sender, in which the SDK makes spans for its attempts only."""
 
     def note(self, name: str, attributes: Attributes) -> None:

@@ -32,9 +32,9 @@ from .current import (
     CONTEXT_NAMES,
     Attributes,
     MetricsSource,
-    Operation,
     Processing,
     SdkSpans,
+    TracedOperation,
     only,
     wanted,
 )
@@ -141,8 +141,8 @@ class OpenTelemetry:
         }
 
     @contextmanager
-    def operation(self, name: str, path: str, host: str) -> Iterator[Operation]:
-        began, operation = time.perf_counter(), Operation()
+    def operation(self, name: str, path: str, host: str) -> Iterator[TracedOperation]:
+        began, operation = time.perf_counter(), TracedOperation()
         attributes: dict[str, Any] = {**SYSTEM, **_named("send", name, path), "server.address": host}
         try:
             with only(SdkSpans.ATTEMPTS):

@@ -15,7 +15,7 @@ from sbpair.client.dial import connect
 from sbpair.client.errors import LinkRefused
 from sbpair.syphon.deadletters import RedriveCounts, redrive
 from sbpair.syphon.events import BacklogDetached, MessageSetAside
-from sbpair.syphon.look import DEAD_LETTERS, look
+from sbpair.syphon.peeking import DEAD_LETTERS, peek_parked
 from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, parked, take, until
 
 MB = 1_000_000
@@ -62,7 +62,7 @@ async def test_one_too_large_for_its_entity_is_set_aside_with_an_event_and_can_b
     assert [event.reason for event in pair.said(MessageSetAside)] == ["MessageSizeExceeded"] * 2
     client = await connect(parse(pair.secondary.connection_string))
     try:
-        seen = [each async for each in look(client, pair.backlog(0) + DEAD_LETTERS)]
+        seen = [each async for each in peek_parked(client, pair.backlog(0) + DEAD_LETTERS)]
         assert [message.message_id for message in seen] == ["m1", "m2"]
         counts = RedriveCounts()
         await redrive(client, pair.backlog(0), counts, stop=asyncio.Event())
@@ -96,7 +96,7 @@ async def test_an_answer_too_large_for_us_is_an_error_and_not_a_silence(
     try:
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(LinkRefused, match="message-size-exceeded"):
-                [each async for each in look(client, pair.backlog(0))]
+                [each async for each in peek_parked(client, pair.backlog(0))]
     finally:
         await client.close()
 

@@ -13,7 +13,6 @@ from sbpair.amqp.types import Symbol, Timestamp
 from sbpair.client.errors import ConnectionLost, LinkRefused
 from sbpair.syphon.deadletters import RedriveCounts, purge, redrive
 from sbpair.syphon.events import BacklogStranded
-from sbpair.syphon.look import PAGE, look
 from sbpair.syphon.monitor import (
     EMPTY,
     MAX_COUNTED,
@@ -25,6 +24,7 @@ from sbpair.syphon.monitor import (
     has_more,
     oldest,
 )
+from sbpair.syphon.peeking import PAGE, peek_parked
 from tests.client.played import Played, status, turns
 
 pytestmark = pytest.mark.spec("R-66")
@@ -73,7 +73,7 @@ def holding(played: Played, payloads: list[bytes], path: str = "b") -> list[tupl
 
 async def test_messages_are_peeked_page_by_page(played: Played) -> None:
     asked = holding(played, [message(number) for number in range(1, PAGE + 51)])
-    seen = [each.sequence_number async for each in look(played.connection, "b")]
+    seen = [each.sequence_number async for each in peek_parked(played.connection, "b")]
     assert seen == list(range(1, PAGE + 51))
     assert asked == [(1, PAGE), (PAGE + 1, PAGE), (PAGE + 51, PAGE)]
     assert len(played.peer.detached) == 2  # the node is closed
@@ -82,14 +82,14 @@ async def test_messages_are_peeked_page_by_page(played: Played) -> None:
 @pytest.mark.parametrize(("most", "asks"), [(0, []), (1, [(5, 1)]), (PAGE + 1, [(5, PAGE), (PAGE + 5, 1)])])
 async def test_no_more_messages_are_peeked_than_asked_for(played: Played, most: int, asks: list) -> None:
     asked = holding(played, [message(number) for number in range(1, 2 * PAGE + 51)])
-    seen = [each.sequence_number async for each in look(played.connection, "b", start=5, most=most)]
+    seen = [each.sequence_number async for each in peek_parked(played.connection, "b", start=5, most=most)]
     assert seen == list(range(5, 5 + most))
     assert asked == asks
 
 
 async def test_messages_without_a_number_end_a_peek(played: Played) -> None:
     asked = holding(played, [message("odd"), message("odder")])
-    assert [each.message_id async for each in look(played.connection, "b")] == ["odd", "odder"]
+    assert [each.message_id async for each in peek_parked(played.connection, "b")] == ["odd", "odder"]
     assert len(asked) == 1
 
 

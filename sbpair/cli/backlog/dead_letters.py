@@ -138,14 +138,14 @@ def purge(target: BacklogTarget, index: int | None, dead_letter: bool, yes: bool
 
 
 async def _count(target: BacklogTarget, index: int | None, found: list[None]) -> None:
-    from sbpair.syphon.look import DEAD_LETTERS, look
+    from sbpair.syphon.peeking import DEAD_LETTERS, peek_parked
 
     backlogs = target.names(index)
     missing = MissingQueues(backlogs, index)
     async with connected(target) as connection:
         for backlog in backlogs:
             with missing.tolerated():
-                async for _ in look(connection, backlog + DEAD_LETTERS):
+                async for _ in peek_parked(connection, backlog + DEAD_LETTERS):
                     found.append(None)  # noqa: PERF401  (kept also when the next page fails)
 
 

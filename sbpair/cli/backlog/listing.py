@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BacklogRow:
     """One backlog queue; ages in seconds, None where there is no message."""
 
     name: str
@@ -42,7 +42,7 @@ class Row:
 class BacklogListing:
     """The backlog queues found on the secondary, the missing ones, and the number of those of other pairings."""
 
-    backlogs: tuple[Row, ...]
+    backlogs: tuple[BacklogRow, ...]
     missing: tuple[str, ...]
     other_pairings: dict[str, int]
 
@@ -87,14 +87,14 @@ async def _listing(target: BacklogTarget) -> BacklogListing:
     return _found(rows, inventory)
 
 
-def _found(rows: list[Row], inventory: Inventory) -> BacklogListing:
+def _found(rows: list[BacklogRow], inventory: Inventory) -> BacklogListing:
     return BacklogListing(tuple(rows), inventory.missing, inventory.others)
 
 
 def _row(
     queue: QueueProperties, counts: QueueRuntimeProperties | None, differences: list[str], is_extra: bool
-) -> Row:
-    return Row(
+) -> BacklogRow:
+    return BacklogRow(
         name=queue.name,
         index=index_of(queue.name),
         active=(counts and counts.active_message_count) or 0,
@@ -108,8 +108,8 @@ def _row(
     )
 
 
-async def _aged(row: Row, connection: NamespaceConnection) -> Row:
-    from sbpair.syphon.look import DEAD_LETTERS
+async def _aged(row: BacklogRow, connection: NamespaceConnection) -> BacklogRow:
+    from sbpair.syphon.peeking import DEAD_LETTERS
 
     oldest = await _oldest(connection, row.name) if row.active else None
     dead = await _oldest(connection, row.name + DEAD_LETTERS) if row.dead_lettered else None
@@ -117,10 +117,10 @@ async def _aged(row: Row, connection: NamespaceConnection) -> Row:
 
 
 async def _oldest(connection: NamespaceConnection, path: str) -> float | None:
-    from sbpair.syphon.look import look
+    from sbpair.syphon.peeking import peek_parked
 
     now = time.time_ns() // 1_000_000
-    first = [message async for message in look(connection, path, most=1)]
+    first = [message async for message in peek_parked(connection, path, most=1)]
     return age_seconds(first[0].parked_at, now) if first else None
 
 
@@ -153,7 +153,7 @@ def _show(target: BacklogTarget, listing: BacklogListing) -> None:
         click.echo(f"sbpair: warning: {line}", err=True)
 
 
-def _note(row: Row) -> str:
+def _note(row: BacklogRow) -> str:
     return "; ".join((*(["EXTRA"] if row.is_extra else []), *row.differences)) or "ok"
 
 

@@ -48,7 +48,7 @@ def peek(
     """
     if dead_letter and transfer:
         raise click.UsageError("give --dead-letter or --transfer, not both", click.get_current_context())
-    from sbpair.syphon.look import DEAD_LETTERS, TRANSFER_DEAD_LETTERS
+    from sbpair.syphon.peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS
 
     part = DEAD_LETTERS if dead_letter else TRANSFER_DEAD_LETTERS if transfer else ""
     found = asyncio.run(_found(target, index, part, count))
@@ -60,7 +60,7 @@ def peek(
 
 
 async def _found(target: BacklogTarget, index: int | None, part: str, count: int) -> Found:
-    from sbpair.syphon.look import look
+    from sbpair.syphon.peeking import peek_parked
 
     found: Found = []
     backlogs = target.names(index)
@@ -68,7 +68,9 @@ async def _found(target: BacklogTarget, index: int | None, part: str, count: int
     async with connected(target) as connection:
         for backlog in backlogs:
             with missing.tolerated():
-                found += [(backlog, each) async for each in look(connection, backlog + part, most=count)]
+                found += [
+                    (backlog, each) async for each in peek_parked(connection, backlog + part, most=count)
+                ]
     return found
 
 

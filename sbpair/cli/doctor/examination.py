@@ -33,7 +33,7 @@ from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
 from sbpair.pairing.backlog import differences
 from sbpair.pairing.inventory import take_inventory
 from sbpair.syphon.claims import NAMESPACE, refusal_of
-from sbpair.syphon.look import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, look
+from sbpair.syphon.peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked
 
 from .facts import Backlog, Load, PairFacts, Ping, PrimaryEntity, Refusal
 from .probes import ping_trial, read_status, scratch_queue
@@ -168,14 +168,14 @@ class Examination:
         now = time.time_ns() // 1_000_000
         ages: list[float] = []
         has_sessions = False
-        async for message in look(connection, name, most=PEEKED):
+        async for message in peek_parked(connection, name, most=PEEKED):
             age = age_seconds(message.parked_at, now) or 0.0
             ages.append(age)
             has_sessions = has_sessions or aliases.SESSION_ID in message.aliases
             if message.path is not None and path_refusal(message.path) is None:
                 self.oldest[message.path] = max(age, self.oldest.get(message.path) or 0.0)
         dead, untransferred = [
-            [each async for each in look(connection, name + part, most=1)]
+            [each async for each in peek_parked(connection, name + part, most=1)]
             for part in (DEAD_LETTERS, TRANSFER_DEAD_LETTERS)
         ]
         return replace(

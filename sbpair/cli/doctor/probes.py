@@ -17,7 +17,7 @@ from sbpair.amqp.message import DataBody, Header, Message, Properties
 from sbpair.amqp.performatives import Accepted
 from sbpair.client.connection import NamespaceConnection
 from sbpair.envelope.aliases import PING_CONTENT_TYPE
-from sbpair.syphon.look import look
+from sbpair.syphon.peeking import peek_parked
 
 from .facts import Ping, SyphonSeen
 
@@ -46,7 +46,7 @@ async def ping_trial(connection: NamespaceConnection, path: str) -> Ping:
 
     Raises LinkRefused or TokenRefused when a right is missing, ConnectionLost when the connection fails.
     """
-    if [each async for each in look(connection, path, most=1)]:
+    if [each async for each in peek_parked(connection, path, most=1)]:
         return Ping.NOT_EMPTY
     return Ping.DELIVERED if await _is_delivered(connection, path) else Ping.HIDDEN
 

@@ -14,7 +14,7 @@ from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.envelope.inspect import ParkedMessage
-from sbpair.syphon.look import DEAD_LETTERS, PAGE, look
+from sbpair.syphon.peeking import DEAD_LETTERS, PAGE, peek_parked
 
 FIRST_OF_A_PARTITION = 1 << 48  # the upper 16 bits of a sequence number are the partition's
 TIMEOUT = 15.0  # seconds to connect to a side
@@ -73,7 +73,7 @@ class CanarySearch:
         connection = await self._connected(namespace)
         self.peeks += 1
         seen = 0
-        async for message in look(connection, path, start=start, most=most):
+        async for message in peek_parked(connection, path, start=start, most=most):
             seen += 1
             self.peeks += seen % PAGE == 1
             yield message

@@ -95,7 +95,7 @@ def _restored(stored: bytes) -> AmqpAnnotatedMessage:
         raise ValueError(
             f"a spooled message has the unknown layout {head['layout']}; this sbpair reads {LAYOUT}"
         )
-    source = _Reader(stored, start + length)
+    source = _JsonReader(stored, start + length)
     header, properties = source.fields(head["header"]), source.fields(head["properties"])
     maps: dict[str, Any] = {name: source.section(head[name]) for name in _MAPS}
     body: dict[str, Any] = {head["kind"]: source.value(head["body"])}
@@ -173,7 +173,7 @@ _WRITERS: tuple[tuple[type | tuple[type, ...], Callable[[_JsonWriter, Any], list
 )
 
 
-class _Reader:
+class _JsonReader:
     """Converts JSON back to values; takes the byte strings from behind the head."""
 
     def __init__(self, stored: bytes, offset: int) -> None:
@@ -210,13 +210,13 @@ class _Reader:
             raise ValueError("a spooled message has trailing bytes")
 
 
-_READERS: dict[str, Callable[[_Reader, Any], object]] = {
-    "b": _Reader.string,
+_READERS: dict[str, Callable[[_JsonReader, Any], object]] = {
+    "b": _JsonReader.string,
     "f": lambda _, text: _DOUBLE.unpack(bytes.fromhex(text))[0],
     "u": lambda _, text: uuid.UUID(hex=text),
     "d": lambda _, written: _datetime(*written),
     "n": lambda _, text: Decimal(text),
-    "l": _Reader.items,
+    "l": _JsonReader.items,
     "t": lambda reader, items: tuple(reader.items(items)),
-    "m": _Reader.map,
+    "m": _JsonReader.map,
 }

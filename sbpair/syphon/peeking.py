@@ -16,7 +16,7 @@ TRANSFER_DEAD_LETTERS = (
 )  # of messages sent via the queue and refused after the commit
 
 
-async def look(
+async def peek_parked(
     connection: NamespaceConnection, path: str, *, start: int = 1, most: int | None = None
 ) -> AsyncIterator[ParkedMessage]:
     """Peek up to ``most`` messages of ``path``, in order from sequence number ``start``, locked and scheduled ones too.
