@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -44,9 +46,10 @@ def test_one_that_does_not_start_says_why_and_leaves_nothing_open() -> None:
         BrokerProcess("--queue", "other/orders").__enter__()
 
 
-def test_one_that_takes_too_long_is_ended() -> None:
+def test_one_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "plan.toml")  # whoever reads it waits
     with pytest.raises(BrokerNotStarted, match="ended with -9"):
-        BrokerProcess(within=0.0).__enter__()
+        BrokerProcess("--faults", str(tmp_path / "plan.toml"), within=0.1).__enter__()
 
 
 def test_a_killed_broker_is_gone_at_once() -> None:

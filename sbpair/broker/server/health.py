@@ -12,7 +12,7 @@ import asyncio
 from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import ConnectionClosed, ConnectionOpened
 
-WITHIN = 2.0  # seconds
+WITHIN = 10.0  # seconds; who asks has a shorter patience of their own, if any
 CHUNK = 65_536  # bytes
 
 
