@@ -239,7 +239,7 @@ class World:
                 self._stall(self.network.pipes(side=fault.target), fault.at + fault.span)
             case Kind.STALL:
                 self.disturb(fault.target, fault.span)
-                source = SECONDARY if fault.target.startswith("syphon") else PRIMARY
+                source = self._source_of(fault.target)
                 self._stalls[fault.target, source] = until = self.now + fault.span
                 self._stall(self.network.pipes(fault.target, source), until)
             case Kind.BUSY | Kind.FULL | Kind.BROKEN:
@@ -434,11 +434,21 @@ class World:
         if name not in self.history.deadlines or message.time_to_live is None:
             return
         earliest, latest = self.history.deadlines[name]
-        silent = sum(f.span for f in self.plan if f.kind is Kind.SILENT and f.target == side)
+        on_its_way = sum(f.span for f in self.plan if self._delays(f, side))
         start = max(self.now, (message.scheduled_for or 0) / 1000 - EPOCH)
         lives = message.time_to_live / 1000
-        if not earliest - 1 < start + lives < latest + 1 + REROUTING + silent:
+        if not earliest - 1 < start + lives < latest + 1 + REROUTING + on_its_way:
             self.history.wrong(f"G-15: {name} lives until {start + lives}, not {latest}")
+
+    def _delays(self, fault: Fault, side: str) -> bool:
+        """Whether a fault lets what the acting process sends to a side arrive late."""
+        if fault.kind is Kind.STALL:
+            return fault.target == self.network.actor and side == self._source_of(fault.target)
+        return fault.kind is Kind.SILENT and fault.target == side
+
+    def _source_of(self, host: str) -> str:
+        """The side that a stall cuts a process off from."""
+        return SECONDARY if host.startswith("syphon") else PRIMARY
 
     def later(self) -> AbstractContextManager[None]:
         """What is put off now is done for the same host, as asked for now."""
