@@ -12,24 +12,22 @@ Prints its settings, then one JSON line a figure (name, unit, n, median, p95, ra
 from __future__ import annotations
 
 import asyncio
-import multiprocessing as mp
 import platform
 import time
 from collections import defaultdict
-from contextlib import ExitStack
 from datetime import timedelta
 from multiprocessing.connection import Connection
 
 from tests.trials.bench.bench_syphon import BACKLOGS, fill
-from tests.trials.bench.delay_line import by_way_of, delay_lines
+from tests.trials.bench.delay_line import by_way_of
 from tests.trials.bench.report import figure, ratio, settings
+from tests.trials.bench.site import Site, sites_of
 
 NETWORKS = {"loopback": 0.0, "20 ms": 0.020}
 WAYS = ("home", "landing")
 MESSAGES = 20_000
 QUICK = 20  # times fewer messages in a quick round
 NOBODY = 1  # a port at which nobody listens
-Strings = tuple[str, str]  # of the primary and the secondary
 
 
 def broker_process(pipe: Connection) -> None:
@@ -40,7 +38,7 @@ def broker_process(pipe: Connection) -> None:
         sides = primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
         for path in BACKLOGS:
             secondary.create_queue(path, max_delivery_count=2**31 - 1)
-        pipe.send((primary.connection_string, secondary.connection_string))
+        pipe.send(Site(primary.connection_string, secondary.connection_string, str(broker.ca_file)))
         while (request := pipe.recv()) is not None:
             if request == "arrived":
                 pipe.send(tuple(side.counts("orders").active for side in sides))
@@ -52,18 +50,18 @@ def broker_process(pipe: Connection) -> None:
             pipe.send(True)
 
 
-def drain(strings: Strings, way: str, messages: int) -> float:
+def drain(site: Site, way: str, messages: int) -> float:
     """Seconds until the syphon has drained the backlogs, its opening included."""
     from sbpair.syphon import Syphon, SyphonOptions
 
-    primary, secondary = strings
+    primary = site.primary
     options = SyphonOptions(
         backlog_queue_count=len(BACKLOGS), primary_namespace_name="contoso", land="either",
         land_after=timedelta(0),
     )  # fmt: skip
     if way == "landing":
         primary = by_way_of(primary, NOBODY)
-    syphon = Syphon.from_connection_strings(primary, secondary, options=options)
+    syphon = Syphon.from_connection_strings(primary, site.secondary, options=options)
     began = time.perf_counter()
     counters = asyncio.run(syphon.drain())
     took = time.perf_counter() - began
@@ -73,39 +71,23 @@ def drain(strings: Strings, way: str, messages: int) -> float:
 
 
 def main() -> None:
-    from sbpair.auth.connection_string import parse
-
     asked = settings(__doc__, 5)
     each = MESSAGES // (QUICK if asked.quick else 1) // len(BACKLOGS)
     messages = each * len(BACKLOGS)
     print(f"# python {platform.python_version()}, {asked.rounds} rounds, {messages} messages, body 1 KiB")
-    pipe, theirs = mp.Pipe()
-    process = mp.get_context("spawn").Process(target=broker_process, args=(theirs,))
-    process.start()
-    theirs.close()  # so that a broker that dies is noticed
-    near: Strings = pipe.recv()
     rates: dict[tuple[str, str], list[float]] = defaultdict(list)
     cpu: dict[tuple[str, str], list[float]] = defaultdict(list)
-    with ExitStack() as stack:
-        stack.callback(process.join)
-        stack.callback(pipe.send, None)
-        sites = {"loopback": near}
-        for network, rtt in NETWORKS.items():
-            if rtt:
-                ports = stack.enter_context(delay_lines(rtt, [parse(string).port for string in near]))
-                sites[network] = (by_way_of(near[0], ports[0]), by_way_of(near[1], ports[1]))
+    with sites_of(broker_process, NETWORKS) as (broker, sites):
         cases = [(way, network) for network in NETWORKS for way in WAYS]
         for number in range(asked.rounds):
             for way, network in cases[:: -1 if number % 2 else 1]:
-                pipe.send("fresh")
-                pipe.recv()
-                asyncio.run(fill(near[1], dict.fromkeys(BACKLOGS, each)))
+                broker.ask("fresh")
+                asyncio.run(fill(broker.site.secondary, dict.fromkeys(BACKLOGS, each)))
                 before = time.process_time()
                 took = drain(sites[network], way, messages)
                 cpu[way, network].append((time.process_time() - before) / messages * 1e6)
                 rates[way, network].append(messages / took)
-                pipe.send("arrived")
-                if (arrived := pipe.recv()) != ((messages, 0) if way == "home" else (0, messages)):
+                if (arrived := broker.ask("arrived")) != ((messages, 0) if way == "home" else (0, messages)):
                     raise RuntimeError(f"{way}, {network}: {arrived} of {messages} messages arrived")
     for way, network in cases:
         figure("landing.drain", "1/s", rates[way, network], 0, way=way, network=network)

@@ -13,22 +13,18 @@ Prints its settings, then one JSON line a figure (name, unit, n, median, p95, ra
 from __future__ import annotations
 
 import asyncio
-import multiprocessing as mp
 import platform
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 
 from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.processor import ProcessorOptions, ReceivedMessage
-from tests.trials.bench.delay_line import by_way_of, delay_lines
-from tests.trials.bench.process import cpu_seconds
 from tests.trials.bench.report import figure, ratio, settings
+from tests.trials.bench.site import BrokerProcess, Site, sites_of
 
 BODY = b"x" * 1024
 NETWORKS = {"loopback": 0.0, "20 ms": 0.020}
@@ -36,15 +32,6 @@ SESSIONS = 20
 CALLS = 1000  # handlers at a time: more than a round trip's worth, as for a handler that waits
 AT_ONCE = 50
 QUICK = 20  # times fewer messages in a quick round
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Two namespaces, as a consumer reaches them."""
-
-    primary: str
-    secondary: str
-    ca_file: str
 
 
 Consumer = Callable[[Site, str, int], float]
@@ -178,50 +165,24 @@ MESSAGES: dict[Key, int] = {
 
 
 class Bench:
-    """The broker, the lines to it, and what was measured."""
+    """What was measured."""
 
-    def __init__(self, part: int) -> None:
-        self._part = part
-        self._pipe, theirs = mp.Pipe()
-        self._process = mp.get_context("spawn").Process(target=broker_process, args=(theirs,))
-        self._process.start()
-        theirs.close()  # so that a broker that dies is noticed
-        self._near: Site = self._pipe.recv()
-        self._lines = ExitStack()
-        self._sites = {network: self._site(rtt) for network, rtt in NETWORKS.items()}
+    def __init__(self, broker: BrokerProcess, sites: dict[str, Site], part: int) -> None:
+        self._broker, self._sites, self._part = broker, sites, part
         self.rates: dict[Key, list[float]] = defaultdict(list)
         self.cpu: dict[tuple[str, Key], list[float]] = defaultdict(list)
-
-    def _site(self, rtt: float) -> Site:
-        from sbpair.auth.connection_string import parse
-
-        near = self._near
-        if not rtt:
-            return near
-        ports = [parse(each).port for each in (near.primary, near.secondary)]
-        far = self._lines.enter_context(delay_lines(rtt, ports))
-        return Site(by_way_of(near.primary, far[0]), by_way_of(near.secondary, far[1]), near.ca_file)
-
-    def close(self) -> None:
-        self._lines.close()
-        self._pipe.send(None)
-        self._process.join()
 
     def measure(self, key: Key) -> None:
         consumer, entity, network = key
         count = max(AT_ONCE, MESSAGES[key] // self._part) // SESSIONS * SESSIONS
-        self._pipe.send("fresh")
-        self._pipe.recv()
+        self._broker.ask("fresh")
         path = PATHS[entity]
-        asyncio.run(fill(self._near.primary, path, count))
-        pid = self._process.pid
-        assert pid is not None
-        before, ours = cpu_seconds(pid), time.process_time()
+        asyncio.run(fill(self._broker.site.primary, path, count))
+        before, ours = self._broker.cpu_seconds, time.process_time()
         took = CONSUMERS[consumer, entity](self._sites[network], path, count)
         self.cpu["consumer", key].append((time.process_time() - ours) / count * 1e6)
-        self.cpu["broker", key].append((cpu_seconds(pid) - before) / count * 1e6)
-        self._pipe.send("left")
-        if left := self._pipe.recv():
+        self.cpu["broker", key].append((self._broker.cpu_seconds - before) / count * 1e6)
+        if left := self._broker.ask("left"):
             raise RuntimeError(f"{consumer}, {entity}, {network}: {left} of {count} messages are left")
         self.rates[key].append(count / took)
 
@@ -247,14 +208,12 @@ def main() -> None:
     asked = settings(__doc__, 5)
     part = QUICK if asked.quick else 1
     print(f"# python {platform.python_version()}, {asked.rounds} rounds, body 1 KiB")
-    bench = Bench(part)
-    try:
+    with sites_of(broker_process, NETWORKS) as (broker, sites):
+        bench = Bench(broker, sites, part)
         keys = list(MESSAGES)
         for number in range(asked.rounds):
             for key in keys[:: -1 if number % 2 else 1]:
                 bench.measure(key)
-    finally:
-        bench.close()
     bench.tell()
 
 

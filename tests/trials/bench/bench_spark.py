@@ -17,7 +17,6 @@ Prints its settings, then one JSON line a figure (name, unit, n, median, p95, ra
 from __future__ import annotations
 
 import asyncio
-import multiprocessing as mp
 import os
 import platform
 import tempfile
@@ -30,11 +29,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sbpair.auth.connection_string import parse
-from tests.trials.bench.bench_syphon import BACKLOGS, Site, broker_process, fill
-from tests.trials.bench.delay_line import by_way_of, delay_lines
-from tests.trials.bench.process import cpu_seconds, cpu_seconds_of_all
+from tests.trials.bench.bench_syphon import BACKLOGS, broker_process, fill
+from tests.trials.bench.process import cpu_seconds_of_all
 from tests.trials.bench.report import figure, settings
+from tests.trials.bench.site import BrokerProcess, at_distance
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -52,11 +50,8 @@ class Bench:
         from sbpair.spark import build_session
         from sbpair.spark.session import SHORT_JOB
 
-        self._pipe, theirs = mp.Pipe()
-        self._broker = mp.get_context("spawn").Process(target=broker_process, args=(theirs,))
-        self._broker.start()
-        theirs.close()  # so that a broker that dies is noticed
-        self._site: Site = self._pipe.recv()
+        self._broker = BrokerProcess(broker_process)
+        self._site = self._broker.site
         self._spark: SparkSession = build_session(
             "bench", master="local[1]", settings=SHORT_JOB if is_small else None
         )
@@ -67,17 +62,13 @@ class Bench:
 
     def close(self) -> None:
         self._spark.stop()
-        self._pipe.send(None)
-        self._broker.join()
+        self._broker.close()
 
     @contextmanager
     def far(self, messages: int) -> Iterator[None]:
         """Within it the broker is 20 ms away, and there are so many messages."""
         near, before = self._site, self._messages
-        ports = [parse(each).port for each in (near.primary, near.secondary)]
-        with delay_lines(RTT, ports) as (first, second):
-            away = by_way_of(near.primary, first), by_way_of(near.secondary, second)
-            self._site = Site(*away, near.ca_file)
+        with at_distance(near, RTT) as self._site:
             self._messages, self._rtt = messages, RTT
             yield
         self._site, self._messages, self._rtt = near, before, 0.0
@@ -89,11 +80,10 @@ class Bench:
             side, paths = fills
             each = dict.fromkeys(paths, self._messages // len(paths))
             asyncio.run(fill(getattr(self._site, side), each))
-        assert self._broker.pid is not None
-        brokers, spent, begun = cpu_seconds(self._broker.pid), self._cpu(), time.perf_counter()
+        brokers, spent, begun = self._broker.cpu_seconds, self._cpu(), time.perf_counter()
         moved = WORK[work](self)
         took = time.perf_counter() - begun
-        spent, brokers = self._cpu() - spent, cpu_seconds(self._broker.pid) - brokers
+        spent, brokers = self._cpu() - spent, self._broker.cpu_seconds - brokers
         if moved != self._messages:
             raise RuntimeError(f"{work}: {moved} of {self._messages} messages")
         if counts:
@@ -177,8 +167,7 @@ class Bench:
         }
 
     def _ask(self, what: str) -> int:
-        self._pipe.send(what)
-        return int(self._pipe.recv())
+        return int(self._broker.ask(what))
 
     def _cpu(self) -> float:
         return time.process_time() + cpu_seconds_of_all(self._jvm)

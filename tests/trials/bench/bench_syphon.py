@@ -12,33 +12,20 @@ Prints its settings, then one JSON line a figure (name, unit, n, median, p95, ra
 from __future__ import annotations
 
 import asyncio
-import multiprocessing as mp
 import platform
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from tests.trials.bench import sdk_relays
-from tests.trials.bench.delay_line import by_way_of, delay_lines
-from tests.trials.bench.process import cpu_seconds
 from tests.trials.bench.report import figure, ratio, settings
+from tests.trials.bench.site import BrokerProcess, Site, sites_of
 
 BODY = b"x" * 1024
 BACKLOGS = [f"contoso/x-servicebus-transfer/{index}" for index in range(4)]
 NETWORKS = {"loopback": 0.0, "5 ms": 0.005, "20 ms": 0.020}
 QUICK = 20  # times fewer messages in a quick round
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Two namespaces, as a relay reaches them."""
-
-    primary: str
-    secondary: str
-    ca_file: str
 
 
 Relay = Callable[[Site, dict[str, int]], float]
@@ -151,50 +138,24 @@ Key = tuple[str, str]  # relay and network
 
 
 class Bench:
-    """The broker, the lines to it, and what was measured."""
+    """What was measured."""
 
-    def __init__(self, part: int) -> None:
-        self._part = part
-        self._pipe, theirs = mp.Pipe()
-        self._process = mp.get_context("spawn").Process(target=broker_process, args=(theirs,))
-        self._process.start()
-        theirs.close()  # so that a broker that dies is noticed
-        self._near: Site = self._pipe.recv()
-        self._lines = ExitStack()
-        self._sites = {network: self._site(rtt) for network, rtt in NETWORKS.items()}
+    def __init__(self, broker: BrokerProcess, sites: dict[str, Site], part: int) -> None:
+        self._broker, self._sites, self._part = broker, sites, part
         self.rates: dict[Key, list[float]] = defaultdict(list)
         self.cpu: dict[tuple[str, Key], list[float]] = defaultdict(list)
-
-    def _site(self, rtt: float) -> Site:
-        from sbpair.auth.connection_string import parse
-
-        near = self._near
-        if not rtt:
-            return near
-        ports = [parse(each).port for each in (near.primary, near.secondary)]
-        far = self._lines.enter_context(delay_lines(rtt, ports))
-        return Site(by_way_of(near.primary, far[0]), by_way_of(near.secondary, far[1]), near.ca_file)
-
-    def close(self) -> None:
-        self._lines.close()
-        self._pipe.send(None)
-        self._process.join()
 
     def measure(self, key: Key) -> None:
         relay, network = key
         each = max(1, MESSAGES[relay][network] // self._part // len(BACKLOGS))
         backlogs, count = dict.fromkeys(BACKLOGS, each), each * len(BACKLOGS)
-        self._pipe.send("fresh")
-        self._pipe.recv()
-        asyncio.run(fill(self._near.secondary, backlogs))
-        pid = self._process.pid
-        assert pid is not None
-        before, ours = cpu_seconds(pid), time.process_time()
+        self._broker.ask("fresh")
+        asyncio.run(fill(self._broker.site.secondary, backlogs))
+        before, ours = self._broker.cpu_seconds, time.process_time()
         took = RELAYS[relay](self._sites[network], backlogs)
         self.cpu["relay", key].append((time.process_time() - ours) / count * 1e6)
-        self.cpu["broker", key].append((cpu_seconds(pid) - before) / count * 1e6)
-        self._pipe.send("arrived")
-        if (arrived := self._pipe.recv()) != count:
+        self.cpu["broker", key].append((self._broker.cpu_seconds - before) / count * 1e6)
+        if (arrived := self._broker.ask("arrived")) != count:
             raise RuntimeError(f"{relay}, {network}: {arrived} of {count} messages arrived")
         self.rates[key].append(count / took)
 
@@ -218,14 +179,12 @@ def main() -> None:
         f"# python {platform.python_version()}, {asked.rounds} rounds, {len(BACKLOGS)} backlogs, body 1 KiB, "
         f"{MESSAGES['syphon']['loopback'] // part} messages for the syphon"
     )
-    bench = Bench(part)
-    try:
+    with sites_of(broker_process, NETWORKS) as (broker, sites):
+        bench = Bench(broker, sites, part)
         keys = [(relay, network) for network in NETWORKS for relay in RELAYS]
         for number in range(asked.rounds):
             for key in keys[:: -1 if number % 2 else 1]:
                 bench.measure(key)
-    finally:
-        bench.close()
     bench.tell()
 
 
