@@ -121,6 +121,11 @@ READ = (
         ("backlog",),
         "1 for a backlog queue beyond the count that holds messages",
     ),
+    Metric(
+        "sbpair_syphon_backlog_untransferred",
+        ("backlog",),
+        "messages that landed and were refused after all, in the backlog's transfer dead-letter queue",
+    ),
 )
 
 # event: (metric, the fields that are its labels, the field that holds the amount, or "")
@@ -333,6 +338,9 @@ class Shown(Protocol):
     @property
     def stranded(self) -> Mapping[str, bool]: ...
 
+    @property
+    def untransferred(self) -> Mapping[str, int]: ...
+
 
 def show_syphon(metrics: Metrics, syphon: Shown) -> None:
     """Add gauges for the sides that refuse ``syphon`` and for the messages in its backlogs."""
@@ -350,11 +358,15 @@ def show_syphon(metrics: Metrics, syphon: Shown) -> None:
     def stranded() -> dict[str, float]:
         return {backlog: float(holds) for backlog, holds in syphon.stranded.items()}
 
+    def untransferred() -> dict[str, float]:
+        return {backlog: float(count) for backlog, count in syphon.untransferred.items()}
+
     for name, read in (
         ("side_refused", refused),
         ("backlog_depth", depths),
         ("backlog_oldest_seconds", ages),
         ("backlog_stranded", stranded),
+        ("backlog_untransferred", untransferred),
     ):
         metrics.read_gauge(f"sbpair_syphon_{name}", read)
 

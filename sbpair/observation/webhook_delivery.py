@@ -72,7 +72,9 @@ class WebhookKind(Enum):
     FAILOVER = "failover"  # an entity's messages are now parked
     FAILBACK = "failback"  # they go to the primary again
     DEAD_LETTER = "dead-letter"  # the syphon dead-lettered a parked message
-    LANDING = "landing"  # parked messages of an entity land on the secondary, no longer do, or cannot
+    LANDING = (
+        "landing"  # parked messages of an entity land on the secondary, no longer do, or are refused there
+    )
     BACKLOG_AGE = "backlog-age"  # a parked message has waited too long, or none does any more
 
 
@@ -81,6 +83,7 @@ _KIND_OF = {
     "landing_began": WebhookKind.LANDING,
     "landing_ended": WebhookKind.LANDING,
     "landing_refused": WebhookKind.LANDING,
+    "messages_untransferred": WebhookKind.LANDING,
     "backlog_overdue": WebhookKind.BACKLOG_AGE,
     "backlog_caught_up": WebhookKind.BACKLOG_AGE,
 }

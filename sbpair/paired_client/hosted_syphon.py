@@ -66,6 +66,11 @@ class HostedSyphon:
         return self._syphon.landing
 
     @property
+    def untransferred(self) -> dict[str, int]:
+        """Messages that landed and were refused after all, by backlog."""
+        return self._syphon.untransferred
+
+    @property
     def levels(self) -> dict[str, BacklogDepth]:
         """How many messages wait in each backlog, where the status pages show it."""
         return self._syphon.levels

@@ -193,6 +193,7 @@ class Observer:
                 "reason": syphon.status.reason,
                 "refused": syphon.refusals,
                 "landing": syphon.landing,
+                "untransferred": syphon.untransferred,
                 "counters": syphon.counters,
             },
         }

@@ -41,6 +41,7 @@ from .monitor import BacklogDepth, BacklogDepths, OverdueBacklogs, StrandedBackl
 from .options import SyphonOptions
 from .order_check import OrderCheck
 from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
+from .untransferred import UntransferredMessages
 
 if TYPE_CHECKING:
     from sbpair.auth.credential import AnyCredential
@@ -124,6 +125,7 @@ class Syphon:
         self._sides = SideRefusals(self._emit)
         self._links = BacklogLinks(self._emit)
         self._stranded = StrandedBacklogs(label, count, self._emit)
+        self._untransferred = UntransferredMessages(self.backlogs, lambda: self.counters.landed, self._emit)
         every = self.options.measure_every
         self._depths = None if every is None else BacklogDepths(self.backlogs, every.total_seconds())
         self._monitor_connection: NamespaceConnection | None = None  # while no session has one to lend
@@ -179,6 +181,11 @@ class Syphon:
     def stranded(self) -> dict[str, bool]:
         """The backlog queues beyond the count, and whether each held messages at the last check."""
         return dict(self._stranded.found)
+
+    @property
+    def untransferred(self) -> dict[str, int]:
+        """Messages in the transfer dead-letter queue of each backlog at the last check, if messages may land."""
+        return dict(self._untransferred.found)
 
     @property
     def landing(self) -> tuple[str, ...]:
@@ -466,6 +473,8 @@ class Syphon:
         await session.drain()
         if self.options.only_backlogs is None:
             await self._stranded.check(session.secondary)
+        if self.counters.landed:
+            await self._untransferred.check(session.secondary)
 
     # Monitoring
 
@@ -475,6 +484,8 @@ class Syphon:
             monitors.append(OverdueBacklogs(self.options.overdue_after, self._emit).run)
         if self._depths is not None:
             monitors.append(self._depths.run)
+        if self._landing is not None:
+            monitors.append(self._untransferred.run)
         try:
             await asyncio.gather(*(run(self._busy_backlogs, self._borrow_secondary) for run in monitors))
         finally:

@@ -144,6 +144,17 @@ class LandingRefused(SyphonEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class MessagesUntransferred(SyphonEvent):
+    """The transfer dead-letter queue of a backlog has ``count`` messages that landed and were refused after all (C-2).
+
+    They stay there until `sbpair backlog redrive --transfer` parks them again.
+    """
+
+    backlog: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class BacklogsDrained(SyphonEvent):
     """All backlogs are empty, and nothing is unsettled."""
 

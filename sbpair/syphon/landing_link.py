@@ -85,8 +85,13 @@ class LandingLink:
             self._loop.call_soon(self._push)
 
     def take_waiting(self) -> list[OutgoingMessage]:
-        """Remove and return the messages not sent yet, in order."""
-        taken = [*self._plain.take_waiting(), *self._waiting]
+        """Remove and return the messages not sent yet, in order; a trial that waits for credit goes on waiting."""
+        plain = self._plain.take_waiting()
+        for each in plain:
+            if not isinstance(each, InFlightMessage):
+                self._plain.transfer(each)
+        taken: list[OutgoingMessage] = [each for each in plain if isinstance(each, InFlightMessage)]
+        taken += self._waiting
         self._waiting.clear()
         return taken
 

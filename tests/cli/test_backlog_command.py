@@ -299,6 +299,7 @@ def test_what_landed_and_was_refused_after_all_is_found_and_brought_home(backlog
     primary.take_down("refuse")
     drained = sbpair("syphon", "--drain", "--land", "either", "--land-after", "0s", *FLAGS, **keys)
     assert drained.returncode == 0, drained.stderr
+    assert "landed and were refused after all" in drained.stderr
     primary.bring_up()
     landed = secondary.counts("orders").active
     refused = 100 - landed

@@ -20,6 +20,7 @@ from sbpair.syphon.events import (
     LandingRefused,
     MessageSetAside,
     MessagesForwarded,
+    MessagesUntransferred,
 )
 from tests.syphon.driven import BACKLOGS, CLOCK, ROOMY, STRING, Driven, play
 from tests.syphon.pair import message_id, parked, take_over
@@ -352,6 +353,8 @@ async def fill_a_twin_during_its_commit(world: Driven) -> int:
     async with world.running(syphon):
         await world.park(parked(number, body=b"x" * 20_000) for number in range(100))
         await world.until(lambda: syphon.counters.completed == 100)
+        await world.until(lambda: any(syphon.untransferred.values()))
+    assert syphon.untransferred == {BACKLOGS[0]: untransferred(world), BACKLOGS[1]: 0}
     landed = world.active(THERE, "orders")
     assert 0 < landed < 100
     return 100 - landed
@@ -367,6 +370,8 @@ def test_what_a_twin_refuses_after_the_commit_is_redriven_and_lands_or_goes_home
     async def story(world: Driven) -> None:
         refused = await fill_a_twin_during_its_commit(world)
         assert untransferred(world) == refused
+        (told,) = world.said(MessagesUntransferred)
+        assert (told.backlog, told.count) == (BACKLOGS[0], refused)
         connection = await connect(parse(STRING.format(THERE)))
         landed = await take_over(connection, "orders", 100 - refused)  # the twin has room again
         counts = RedriveCounts()
@@ -383,5 +388,51 @@ def test_what_a_twin_refuses_after_the_commit_is_redriven_and_lands_or_goes_home
         await connection.close()
         assert sorted(map(message_id, landed)) == sorted(f"m{number}" for number in range(100)), "each once"
         assert placed(world) == (0, 0)
+
+    play(story)
+
+
+@pytest.mark.spec("C-3")
+def test_what_was_refused_is_reported_once_and_nothing_is_peeked_while_nothing_lands() -> None:
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE)
+        syphon = landing_syphon(world)
+        peeks: list[str] = []
+        async with world.running(syphon):
+            await world.until(lambda: syphon.status.state is SyphonState.RUNNING)
+            await world.until(lambda: len(syphon.untransferred) == len(BACKLOGS), within=100.0)
+            check = syphon._untransferred.check
+
+            async def counted(connection: object) -> None:
+                peeks.append("check")
+                await check(connection)  # type: ignore[arg-type]
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(
+                    type(syphon._untransferred), "check", lambda self, connection: counted(connection)
+                )
+                await asyncio.sleep(3600.0)
+        assert peeks == []
+        assert not world.said(MessagesUntransferred)
+
+    play(story)
+
+
+@pytest.mark.spec("C-1", "C-2")
+def test_a_twin_that_gives_no_credit_for_a_while_gets_its_messages_afterwards() -> None:
+    """A trial that waits for credit when its link is taken for stalled is not forgotten."""
+
+    async def story(world: Driven) -> None:
+        world.make("orders", THERE)
+        syphon = landing_syphon(world, land_after=timedelta(0))
+        world.cut(HERE)
+        async with world.running(syphon):
+            with world.fault(THERE, "orders", NoCredit(), Operation.ATTACH):
+                await world.park(parked(number) for number in range(500))
+                await asyncio.sleep(30.0)
+                assert placed(world) == (0, 0)
+            await world.until(lambda: placed(world) == (0, 500), within=600.0)
+            await world.until(lambda: syphon.counters.pending == 0)
+        assert [task for task in asyncio.all_tasks() if "LandingLink" in repr(task)] == []
 
     play(story)

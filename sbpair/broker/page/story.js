@@ -11,6 +11,7 @@ const WORDS = {
   landing_began: ["Parked messages land on the secondary", "warn", "⇥"],
   landing_ended: ["Parked messages go home again", "good", "✓"],
   landing_refused: ["The secondary has no usable twin", "bad", "!"],
+  messages_untransferred: ["Refused after landing: redrive --transfer", "bad", "!"],
   backlogs_drained: ["Backlogs are empty", "good", "✓"],
   backlogs_created: ["Backlog queues exist", "good", "+"],
   backlogs_not_created: ["Ensuring the backlog queues failed", "warn", "!"],

@@ -202,6 +202,7 @@ def _state_of(
             "refused": syphon.refusals,
             "backlogs": syphon.backlogs,
             "landing": syphon.landing,
+            "untransferred": syphon.untransferred,
             "counters": syphon.counters,
             "journal": journal and journal.counters,
             "webhook": webhook and webhook.counters,

@@ -34,6 +34,7 @@ from sbpair.syphon.events import (
     LandingEnded,
     LandingRefused,
     MessageSetAside,
+    MessagesUntransferred,
     SideAccepted,
     SideRefused,
     SyphonConnected,
@@ -172,6 +173,8 @@ class SyphonRun:
                 self._on_problem(f"{backlog}: {reason}", reason)
             case BacklogStranded(backlog=backlog, holds_messages=holds):
                 say_event(stranded_line(backlog, holds, len(self._syphon.backlogs)))
+            case MessagesUntransferred(backlog=backlog, count=count):
+                say_event(untransferred_line(backlog, count))
             case ClockDiffers(ahead=ahead):
                 side = "ahead of" if ahead > 0 else "behind"
                 say_event(
@@ -237,6 +240,13 @@ def progress_line(syphon: Syphon) -> str:
 def stranded_line(backlog: str, holds_messages: bool, count: int) -> str:
     state = "holds messages that this syphon does not bring home" if holds_messages else "exists"
     return f"warning: {backlog} {state}, and --backlogs is {count}; use the senders' backlog count"
+
+
+def untransferred_line(backlog: str, count: int) -> str:
+    return (
+        f"warning: {backlog} has {count} messages that landed and were refused after all, because their entity was "
+        "full for example; park them again with `sbpair backlog redrive --transfer`"
+    )
 
 
 def refused(reason: str, code: ExitCode | None = None) -> CommandError:

@@ -1,0 +1,61 @@
+"""Messages that landed and were refused by their entity after the commit: counted where the service puts them.
+
+They are in the transfer dead-letter queue of their backlog, which no syphon receives from (see ``landing_link``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import ClientError
+
+from .events import MessagesUntransferred, SyphonEvent
+from .monitor import depth_of
+from .peeking import TRANSFER_DEAD_LETTERS
+
+CHECK_INTERVAL = 60.0  # seconds
+
+logger = logging.getLogger("sbpair.syphon")
+
+
+@dataclass(slots=True)
+class UntransferredMessages:
+    """How many such messages each of the ``backlogs`` has; reported when it has more than at the last check.
+
+    ``landed`` returns how many messages have landed so far: nothing is peeked while none land and none were found.
+    """
+
+    backlogs: tuple[str, ...]
+    landed: Callable[[], int]
+    emit: Callable[[SyphonEvent], None]
+    found: dict[str, int] = field(default_factory=dict)
+    """Counts at the last check, by backlog; a count of ``monitor.MAX_COUNTED`` means at least that many."""
+    _landed_before: int = -1  # not checked yet
+
+    async def run(
+        self, busy: Callable[[], Iterable[str]], borrow: Callable[[], Awaitable[NamespaceConnection]]
+    ) -> None:
+        """Check at intervals until cancelled; ``busy`` is not asked, since an empty backlog can have such messages."""
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL)
+            if self.landed() == self._landed_before and not any(self.found.values()):
+                continue
+            try:
+                await self.check(await borrow())
+            except ClientError as error:
+                logger.debug("the transfer dead-letter queues cannot be peeked: %s", error)
+
+    async def check(self, connection: NamespaceConnection) -> None:
+        """Count now. Raises TokenRefused, LinkRefused, ConnectionLost."""
+        landed = self.landed()
+        for backlog in self.backlogs:
+            count = (await depth_of(connection, backlog + TRANSFER_DEAD_LETTERS)).depth
+            if count > self.found.get(backlog, 0):
+                self.emit(MessagesUntransferred(time.time(), backlog, count))
+            self.found[backlog] = count
+        self._landed_before = landed
