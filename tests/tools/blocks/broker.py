@@ -22,7 +22,7 @@ def entity_fields() -> str:
 def limits() -> str:
     fields = documented_fields("sbpair/amqp/limits.py", "Limits")
     return table(
-        ("limit", "value", "what it bounds"), [(f"`{n}`", f"`{value}`", doc) for n, _, value, doc in fields]
+        ("limit", "value", "meaning"), [(f"`{n}`", f"`{value}`", doc) for n, _, value, doc in fields]
     )
 
 
@@ -33,7 +33,7 @@ def broker_errors() -> str:
     for name, _, doc in documented_classes("sbpair/broker/errors.py"):
         error = getattr(errors, name)
         rows.append((f"`{name}`", f"`{error.condition}`", f"{error.status} / {error.sub_code}", doc))
-    return table(("error", "on AMQP", "on HTTP", "what it says"), rows)
+    return table(("error", "on AMQP", "on HTTP", "meaning"), rows)
 
 
 def faults() -> str:
@@ -46,7 +46,7 @@ def faults() -> str:
         rows.append(
             (f"`{name}`", f"`{kind.__name__}`", (kind.__doc__ or "").strip(), level, settings or "none")
         )
-    return table(("in plans", "class", "what happens", "applies to", "settings and defaults"), rows)
+    return table(("in plans", "class", "effect", "applies to", "settings and defaults"), rows)
 
 
 def fault_limits() -> str:
@@ -64,7 +64,7 @@ def fault_limits() -> str:
     from sbpair.broker.faults import FaultRule
 
     names = [field.name for field in dataclasses.fields(FaultRule) if field.name != "effect"]
-    return table(("limit", "what it is"), [(f"`{name}`", docs[name]) for name in names])
+    return table(("limit", "meaning"), [(f"`{name}`", docs[name]) for name in names])
 
 
 def outages() -> str:
@@ -72,16 +72,14 @@ def outages() -> str:
         (f"`{value}`", doc)
         for _, value, doc in commented_members("sbpair/broker/faults/effects.py", "Outage")
     ]
-    return table(("outage", "what a client meets"), rows)
+    return table(("outage", "behaviour"), rows)
 
 
 def scenarios() -> str:
     from sbpair.broker.faults.scenarios import SCENARIOS
 
     rows = [(f"`{each.name}`", each.what, each.sees, each.paired) for each in SCENARIOS.values()]
-    return table(
-        ("scenario", "what goes wrong", "what a client should see", "what a paired client does"), rows
-    )
+    return table(("scenario", "fault", "seen by a client", "behaviour of a paired client"), rows)
 
 
 def fixtures() -> str:
@@ -93,12 +91,12 @@ def fixtures() -> str:
         ):
             scope = "the run" if "session" in ast.unparse(node.decorator_list[0]) else "a test"
             rows.append((f"`{node.name}`", scope, opening(ast.get_docstring(node) or "")))
-    return table(("fixture", "lives for", "what it is"), rows)
+    return table(("fixture", "lives for", "description"), rows)
 
 
 def frame_actions() -> str:
     rows = [(f"`{value}`", doc) for _, value, doc in commented_members("sbpair/testing/frames.py", "Action")]
-    return table(("action", "what becomes of the frame"), rows)
+    return table(("action", "effect on the frame"), rows)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

@@ -78,7 +78,7 @@ def journal_header() -> str:
     from sbpair.observation.record import HEADER
 
     return table(
-        ("field", "type", "what it is"),
+        ("field", "type", "description"),
         [(f"`{name}`", f"`{kind}`", doc) for name, kind, doc in HEADER],
     )
 
@@ -88,7 +88,7 @@ def journal_event_fields() -> str:
         (f"`{event}`", who, ", ".join(f"`{name}: {kind}`" for name, kind in fields.items()), doc)
         for event, (who, fields, doc) in journal_events().items()
     ]
-    return table(("event", "written by", "fields of its own", "what happened"), rows)
+    return table(("event", "written by", "own fields", "meaning"), rows)
 
 
 def metrics() -> str:
@@ -96,13 +96,13 @@ def metrics() -> str:
 
     shown = (*METRICS, *READ)
     rows = [(f"`{m.name}`", ", ".join(f"`{label}`" for label in m.labels), m.help) for m in shown]
-    return table(("metric", "labels", "what it counts"), rows)
+    return table(("metric", "labels", "meaning"), rows)
 
 
 def syphon_metrics() -> str:
     counters = commented_members("sbpair/syphon/status.py", "SyphonCounters")
     return table(
-        ("metric", "what it counts"),
+        ("metric", "meaning"),
         [
             (f"`sbpair_syphon_{name}{'' if name == 'pending' else '_total'}`", doc)
             for name, _, doc in counters

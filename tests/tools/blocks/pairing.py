@@ -31,7 +31,7 @@ def states() -> str:
     rows = [
         (f"`{name}`", doc) for name, _, doc in commented_members("sbpair/pairing/health.py", "EntityState")
     ]
-    return table(("state", "what sends do"), rows)
+    return table(("state", "behaviour of sends"), rows)
 
 
 def events() -> str:
@@ -40,12 +40,12 @@ def events() -> str:
 
 def options() -> str:
     fields = documented_fields("sbpair/pairing/options.py", "PairedNamespaceOptions")
-    return table(("option", "type", "default", "what it is"), [option_row(*field) for field in fields])
+    return table(("option", "type", "default", "description"), [option_row(*field) for field in fields])
 
 
 def observation_options() -> str:
     fields = documented_fields("sbpair/pairing/options.py", "ObservationOptions")
-    return table(("option", "type", "default", "what it is"), [option_row(*field) for field in fields])
+    return table(("option", "type", "default", "description"), [option_row(*field) for field in fields])
 
 
 def errors() -> str:
@@ -54,7 +54,7 @@ def errors() -> str:
 
 def failures() -> str:
     rows = commented_members("sbpair/pairing/outcome.py", "Failure")
-    return table(("kind", "what becomes of the message"), [(value, doc) for _, value, doc in rows])
+    return table(("kind", "effect on the message"), [(value, doc) for _, value, doc in rows])
 
 
 def outcomes() -> str:

@@ -9,12 +9,12 @@ from tests.tools.source import documented_fields, event_table, option_row, table
 
 def processor_options() -> str:
     fields = documented_fields("sbpair/processor/options.py", "ProcessorOptions")
-    return table(("option", "type", "default", "what it is"), [option_row(*field) for field in fields])
+    return table(("option", "type", "default", "description"), [option_row(*field) for field in fields])
 
 
 def processor_counters() -> str:
     fields = documented_fields("sbpair/processor/status.py", "ProcessorCounters")
-    return table(("counter", "what it counts"), [(f"`{name}`", doc) for name, _, _, doc in fields])
+    return table(("counter", "meaning"), [(f"`{name}`", doc) for name, _, _, doc in fields])
 
 
 def processor_events() -> str:

@@ -16,7 +16,7 @@ from tests.tools.source import (
 
 def syphon_options() -> str:
     fields = documented_fields("sbpair/syphon/options.py", "SyphonOptions")
-    return table(("option", "type", "default", "what it is"), [option_row(*field) for field in fields])
+    return table(("option", "type", "default", "description"), [option_row(*field) for field in fields])
 
 
 def syphon_events() -> str:
@@ -29,7 +29,7 @@ def syphon_errors() -> str:
 
 def syphon_counters() -> str:
     rows = commented_members("sbpair/syphon/status.py", "SyphonCounters")
-    return table(("counter", "what it counts"), [(f"`{name}`", doc) for name, _, doc in rows])
+    return table(("counter", "meaning"), [(f"`{name}`", doc) for name, _, doc in rows])
 
 
 def dead_letter_reasons() -> str:
