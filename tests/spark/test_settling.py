@@ -79,6 +79,19 @@ def test_pages_are_one_claim_and_a_partition_that_ended_asks_for_none_of_its_lat
 
 
 @pytest.mark.spec("R-77")
+def test_after_a_message_that_another_consumer_has_locked_one_is_requested_again() -> None:
+    claim = Claim("q", (Mark("q", 100),), range(1, 101))
+    assert claim.take(message(1))
+    claim.end_round(1)
+    assert claim.credit == 4
+
+    assert all(claim.take(message(number)) for number in (2, 3, 5, 6))  # 4 is locked
+    claim.end_round(4)
+
+    assert (claim.credit, claim.passed_over) == (1, 1)
+
+
+@pytest.mark.spec("R-77")
 def test_a_partition_that_is_through_does_not_end_the_others_unless_its_messages_came_too_often() -> None:
     third = 3 << LANE_BITS
     marks = (Mark("q", 5), Mark("q#3", third + 5))
