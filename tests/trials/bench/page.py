@@ -35,7 +35,9 @@ All figures on this page were measured by `python -m tests.trials.bench --out do
 stored in [performance.json](performance.json); the second run used `--again docs/performance.json`.
 `python -m tests.trials.bench --docs` generates this page from that file. Compared systems were measured
 alternately in the same run, under the same conditions, so the ratios are more reliable than the absolute
-figures. *Range* gives the lowest and the highest round.
+figures. *Range* gives the lowest and the highest round. The figures are those of the commit in the table; parts
+that are newer are *not measured* here, and the audit has been rewritten since: its figures, and those of the
+Spark sources and sinks, are in [Spark figures](explanation/spark-figures.md).
 
 """
 
