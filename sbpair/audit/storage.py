@@ -24,7 +24,7 @@ class Storage:
         return fs.LocalFileSystem(), str(Path(self.location).resolve())
 
     def names(self) -> list[str]:
-        """What is there; nothing if the place does not exist."""
+        """The names of its files and tables; empty if the place does not exist."""
         system, path = self._resolved()
         found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(each.base_name for each in found)

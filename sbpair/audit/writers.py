@@ -20,7 +20,7 @@ Run: TypeAlias = "tuple[int, int]"  # the first and the last of ordinals without
 
 @dataclass
 class WriterFacts:
-    """What the lines of one writer show; facts of its parts are added to each other. Times are in microseconds."""
+    """The facts about one writer; those of its parts are added up. Times are in microseconds."""
 
     writer: str
     role: str | None = None

@@ -307,7 +307,7 @@ class Entities:
             ahead.cancel()
             await asyncio.wait([ahead])
             if not ahead.cancelled():
-                ahead.exception()  # of a page that nobody needs any more
+                ahead.exception()  # of a page that is no longer needed
 
     async def _known(self, path: str, mark: Mark, start: int) -> tuple[list[Glimpse], int | None]:
         """A page of messages up to ``mark`` that may be received, and the start of the next page, None at the end.

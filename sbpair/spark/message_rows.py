@@ -100,7 +100,7 @@ class Row:
 
     @_Once
     def aliases(self) -> tuple[str | None, str | None, int | None, int | None]:
-        """What a parked message was relieved of: path, session, time to live and due time in milliseconds."""
+        """The original properties of a parked message: path, session, time to live and due time in milliseconds."""
         return (
             self._alias(aliases.PATH, read_text),
             self._alias(aliases.SESSION_ID, read_key),

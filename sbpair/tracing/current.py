@@ -39,7 +39,7 @@ class TracedOperation:
 
 @dataclass(frozen=True, slots=True)
 class Processing:
-    """What the span of a handler says about its message."""
+    """The attributes of a handler's span that describe its message."""
 
     path: str
     side: str
@@ -59,7 +59,7 @@ class MetricsSource(Protocol):
 
 
 class Tracing(Protocol):
-    """What is traced and measured. Attributes are by OpenTelemetry's conventions for messaging."""
+    """Traces and measures operations, with the attributes of OpenTelemetry's conventions for messaging."""
 
     def create(self, message: AmqpAnnotatedMessage, path: str) -> None:
         """Give the message the context of a producer span, unless it has one."""

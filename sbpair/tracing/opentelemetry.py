@@ -47,7 +47,7 @@ SYSTEM = {"messaging.system": "servicebus"}
 BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 """Seconds: what the conventions advise for durations."""
 OUTCOMES = {"DeadLetter": "dead_letter", "Defer": "defer", "Abandon": "abandon"}
-"""Exceptions of a handler that name an outcome: they are no errors."""
+"""Exceptions by which a handler chooses an outcome; they do not count as errors."""
 
 _propagator = TraceContextTextMapPropagator()
 
