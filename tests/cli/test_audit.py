@@ -37,6 +37,19 @@ def test_what_is_unproven_is_printed_with_the_reason(tmp_path: Path) -> None:
     assert f"report: {tmp_path}/out/report.html" in result.stdout
 
 
+@pytest.mark.spec("O-7")
+def test_a_session_out_of_order_is_printed_with_its_messages(tmp_path: Path) -> None:
+    story = Story(tmp_path / "journals")
+    story.sender().parked("1", "2", session="s")
+    story.receiver().received("2", "1", numbers=(1, 2), session="s")
+    story.end()
+    result = audited(tmp_path / "journals", tmp_path / "out")
+
+    assert "2 messages, of these 1 ordered sessions out of order" in result.stdout
+    assert "1 sessions: 1 out of order" in result.stdout
+    assert "out of order: orders, session s: 2 arrived before 1" in result.stdout
+
+
 def test_the_summary_is_one_line_of_json(tmp_path: Path) -> None:
     told(tmp_path / "journals")
     result = audited(tmp_path / "journals", tmp_path / "out", "--json")
