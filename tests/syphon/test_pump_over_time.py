@@ -45,6 +45,8 @@ async def test_a_long_poll_ends_with_a_drain_and_the_next_begins() -> None:
     await asyncio.sleep(1.0)
     assert pumped.receiver.flows[before:] == [(FIRST_LIMIT, True)]
     await asyncio.sleep(0.1)
+    pumped.pump._settle_soon()
+    await turns()
     assert pumped.receiver.flows[before + 1 :] == []  # until the peer has answered
     pumped.receiver.drain()
     assert pumped.receiver.flows[before + 1 :] == [(FIRST_LIMIT, False)]
