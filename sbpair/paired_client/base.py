@@ -259,7 +259,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
 
     def mark_path_healthy(self, path: str) -> None:
         """Send this entity's messages to the primary from now on (P-6)."""
-        self._core.by_hand(self._core.pair.mark_healthy, path)
+        self._core.mark_healthy(path)
 
     def spooled(self, path: str | None = None) -> int:
         """How many messages wait in the spool, for this entity or for all; 0 without a spool."""

@@ -11,7 +11,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -26,6 +26,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbpair.envelope import copies
+from sbpair.envelope.names import path_key
 from sbpair.envelope.ordering import Numbering
 from sbpair.tracing import current
 
@@ -102,10 +103,19 @@ class _SenderPool(Protocol[PooledT]):
     def discard(self, pooled: PooledT) -> None: ...
 
 
+class _LinkPool(Protocol):
+    """The pool of an entity's links."""
+
+    def renew(self) -> None: ...
+
+    def recall(self) -> None: ...
+
+
 class BaseRuntime:
     """The state of one paired client, blocking or asyncio."""
 
     _spooling: Spooling | None
+    _pools: Mapping[str, _LinkPool]
 
     def __init__(
         self,
@@ -229,6 +239,15 @@ class BaseRuntime:
         with self.exclusive():
             act(path, time.monotonic())
         self.publish()
+
+    def mark_healthy(self, path: str) -> None:
+        """Return an entity to healthy; no send waits for a link whose opening began before."""
+        pool = self._pools.get(path_key(path))
+        if pool is not None:
+            pool.renew()
+        self.by_hand(self.pair.mark_healthy, path)
+        if pool is not None:
+            pool.recall()
 
     def classify(
         self, error: Exception, phase: Phase, handled: BaseException | None = None

@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbpair import EntityState, EntitySuspected, StoredIn
 from sbpair.amqp.composite import encode_composite
 from sbpair.amqp.frames import frame
-from sbpair.amqp.performatives import Close, Condition
+from sbpair.amqp.performatives import Close, Condition, Open
 from sbpair.testing import Ledger
 from tests.outage.conftest import Either
 from tests.outage.emptying import emptied
@@ -61,6 +61,29 @@ async def test_a_peer_that_died_without_a_word_is_found_out_by_the_deadline(
     assert receipt.stored_in is StoredIn.BACKLOG
     assert client.state_of("orders") is EntityState.FAILED_OVER
     assert either.primary.counts("orders").active == 1
+
+
+@pytest.mark.spec("P-6", "R-8")
+async def test_a_link_that_was_being_opened_before_the_operators_word_fails_no_send_after_it(
+    either: Either, tap: Tap
+) -> None:
+    client = either.client(interval=0, ping=60)
+    sender = client.get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("before"))
+    swallowed: set[int] = set()
+
+    def rule(passing: Passing) -> bool:
+        if isinstance(passing.performative, Open) and not swallowed:
+            swallowed.add(passing.connection)
+        return passing.connection not in swallowed
+
+    tap.rule = rule
+    client.fail_over("orders")
+    await either.until(lambda: bool(swallowed))  # the ping opens a link, and gets no answer
+    client.mark_path_healthy("orders")
+    receipt = await either.send(sender, ServiceBusMessage("after"))
+    assert receipt.stored_in is StoredIn.PRIMARY
+    assert client.state_of("orders") is EntityState.HEALTHY
 
 
 @pytest.fixture
