@@ -85,7 +85,7 @@ def plant() -> None:
     async def one_round(self: settling.Receiving, credit: int) -> None:
         await rounds(self, min(credit, 7))
         if credit > 1:
-            await self._confirmed()
+            await self.confirmed()
             crash_at("mid-settle")
 
     settling.Receiving._round = one_round  # type: ignore[method-assign]
