@@ -177,15 +177,16 @@ class Dispatcher:
     def give_back_waiting(self, now: float | None = None) -> None:
         """Give back waiting messages; with ``now``, only those that have waited for half of a lock (C-12)."""
         oldest = None if now is None else now - self.window.lock_span * PATIENT_PART
-        waiting, kept = self._waiting, deque[Delivery]()
-        for delivery in waiting:
+        waiting, kept = self._waiting, list[Delivery]()
+        while waiting:
+            delivery = waiting.popleft()
             if delivery.phase is not DeliveryPhase.WAITING:
                 continue
             if oldest is None or delivery.arrived <= oldest:
-                delivery.link.give_back(delivery)
+                delivery.link.give_back(delivery)  # may add its duplicates to those that wait
             else:
                 kept.append(delivery)
-        self._waiting = kept
+        waiting.extend(kept)
         for twin in [each for twins in self._twins.values() for each in twins]:
             if twin.phase is DeliveryPhase.WAITING and (oldest is None or twin.arrived <= oldest):
                 twin.link.give_back(twin)

@@ -167,6 +167,7 @@ class OrderedBacklog:
             if self._is_stopping:  # since it began to wait for a place
                 return
             self._accepting = asyncio.ensure_future(self._accept(place))
+            self._accepting.add_done_callback(_retrieved)
             await asyncio.wait([self._accepting])
             if self._accepting.cancelled():
                 return
@@ -290,3 +291,9 @@ def session_credit(budget: int, sessions: int) -> Callable[[int], int]:
     return lambda largest: max(
         1, min(MAX_IN_MEMORY, share // (max(largest, SMALLEST_SIZE) if largest else INITIAL_SIZE))
     )
+
+
+def _retrieved(accepting: asyncio.Task[SessionRelay | None]) -> None:
+    """Mark its error as retrieved: no caller waits once the backlog is stopped."""
+    if not accepting.cancelled():
+        accepting.exception()
