@@ -99,15 +99,8 @@ class _SenderPool(Protocol[PooledT]):
     """The pool that a sender is returned to."""
 
     def release(self, pooled: PooledT) -> None: ...
-
     def discard(self, pooled: PooledT) -> None: ...
-
-
-class _LinkPool(Protocol):
-    """The pool of an entity's links."""
-
     def renew(self) -> None: ...
-
     def recall(self) -> None: ...
 
 
@@ -115,7 +108,7 @@ class BaseRuntime:
     """The state of one paired client, blocking or asyncio."""
 
     _spooling: Spooling | None
-    _pools: Mapping[str, _LinkPool]
+    _pools: Mapping[str, _SenderPool[Any]]
 
     def __init__(
         self,

@@ -87,6 +87,9 @@ class _Opening:
     def __init__(self, pooled: PooledSender, *, is_wanted: bool) -> None:
         self.pooled = pooled
         self.is_wanted = is_wanted
+        self.is_outdated = (
+            False  # it began before a renewal: no other call adopts it, and its failure says nothing
+        )
         self.is_over = False
         self.error: Exception | None = None
         self.job: Job | None = None
@@ -207,7 +210,7 @@ class SenderPool:
         self._discard_idle(time.monotonic())
         with self._changed:
             for opening in self._openings:
-                opening.is_wanted = True  # so that no other call adopts it
+                opening.is_outdated = True
 
     def trim(self, now: float, keep: int = 1) -> float | None:
         """Close idle senders, all but ``keep``. Returns when to check again (R-13)."""
@@ -267,7 +270,7 @@ class SenderPool:
     def _adopted(self) -> _Opening | None:
         """An opening whose call has ended."""
         for opening in self._openings:
-            if not opening.is_wanted:
+            if not (opening.is_wanted or opening.is_outdated):
                 opening.is_wanted = True
                 return opening
         return None
@@ -314,7 +317,7 @@ class SenderPool:
             opening.error, opening.is_over = error, True
             self._openings.discard(opening)
             self._changed.notify_all()
-            is_unreported = error is not None and not opening.is_wanted
+            is_unreported = error is not None and not (opening.is_wanted or opening.is_outdated)
         if error is not None:
             self._watch.remove(pooled)
             pooled.wire.release()
