@@ -114,23 +114,28 @@ class ForwardingSession:
         )
         self._pumps = [Pump(backlog, settings) for backlog in names]
         self._failed: set[str] = set()  # backlogs that could not be attached at least once
-        relays = RelaySettings(
-            is_allowed=settings.is_allowed,
-            destination_of=self._destination_of,
-            counters=counters,
-            emit=emit,
-            check=order_check or OrderCheck(),
-            credit=session_credit(options.memory_budget, options.max_concurrent_sessions),
-            holds_poison=options.on_poison == "hold",
-            report_forwards=options.report_forwards,
-        )
-        self._ordered = self._relays_of(() if primary is None else tuple(ordered), relays)
+        self._ordered = self._relays_of(() if primary is None else tuple(ordered), settings, order_check)
         self._pumping = asyncio.gather(
             *(self._keep_pumping(pump) for pump in self._pumps), *(each.run() for each in self._ordered)
         )
 
-    def _relays_of(self, names: tuple[str, ...], settings: RelaySettings) -> tuple[OrderedBacklog, ...]:
+    def _relays_of(
+        self, names: tuple[str, ...], pumps: PumpSettings, check: OrderCheck | None
+    ) -> tuple[OrderedBacklog, ...]:
+        """The ordered backlogs of these names, with the same destinations and counters as the pumps."""
+        if not names:
+            return ()
         options = self._options
+        settings = RelaySettings(
+            is_allowed=pumps.is_allowed,
+            destination_of=self._destination_of,
+            counters=pumps.counters,
+            emit=self._emit,
+            check=check or OrderCheck(),
+            credit=session_credit(options.memory_budget, options.max_concurrent_sessions),
+            holds_poison=options.on_poison == "hold",
+            report_forwards=options.report_forwards,
+        )
         places = Places(max(options.max_concurrent_sessions, len(names)))
         return tuple(
             OrderedBacklog(
