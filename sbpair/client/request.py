@@ -1,4 +1,4 @@
-"""Requests to a node of the service: ``$cbs`` or ``{entity}/$management``.
+"""Requests to a node of the service: ``$cbs`` or ``{entity}/$management``, and the request that peeks.
 
 A request goes out on one link; the answer arrives on another, correlated by the request's message id.
 """
@@ -14,6 +14,7 @@ from sbpair.amqp.errors import MESSAGE_SIZE_EXCEEDED, DecodeError
 from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.message import Message, Properties, ValueBody
 from sbpair.amqp.performatives import Accepted, Condition, Source, Target
+from sbpair.amqp.types import Int
 
 from .errors import ConnectionLost, LinkRefused
 from .link import ANSWER_TIMEOUT, LinkHost, Receiver, Sender
@@ -137,6 +138,29 @@ class RequestNode:
         answer = self._answers.get(message.properties.correlation_id if message.properties else None)
         if answer is not None and not answer.done():
             answer.set_result(message)
+
+
+async def peek(
+    node: RequestNode, path: str, start: int, most: int, *, session_id: str | None = None
+) -> list[bytes]:
+    """Up to ``most`` messages of ``path``, or of one of its sessions, from sequence number ``start`` on.
+
+    Includes locked, deferred and scheduled messages. Raises LinkRefused or ConnectionLost.
+    """
+    properties: dict[object, object] = {"operation": "com.microsoft:peek-message", "type": "entity-mgmt"}
+    asked: dict[object, object] = {"from-sequence-number": start, "message-count": Int(most)}
+    if session_id is not None:
+        asked["session-id"] = session_id
+    answer = await node.ask(properties, asked)
+    refusal = refusal_of(answer)
+    if refusal is not None:
+        raise LinkRefused(f"{path} cannot be peeked", refusal)
+    if answer.application_properties.get("statusCode") == NO_CONTENT:
+        return []
+    try:
+        return [bytes(entry["message"]) for entry in value_of(answer)["messages"] or []]
+    except (KeyError, TypeError, ValueError) as error:
+        raise LinkRefused(f"the answer to a peek at {path} cannot be read: {error!r}") from error
 
 
 def refusal_of(answer: Message) -> Condition | None:

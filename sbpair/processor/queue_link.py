@@ -15,8 +15,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, said
 from sbpair.client.link import Receiver
 from sbpair.client.locks import LockClock, renew_locks
-from sbpair.client.peek import peek
-from sbpair.client.request import RequestNode
+from sbpair.client.request import RequestNode, peek
 from sbpair.envelope.restore import locked_until_of
 from sbpair.pairing.pair_state import Role
 

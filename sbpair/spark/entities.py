@@ -23,8 +23,7 @@ from sbpair.amqp.errors import NOT_ALLOWED, NOT_FOUND
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
-from sbpair.client.peek import peek
-from sbpair.client.request import RequestNode
+from sbpair.client.request import RequestNode, peek
 
 from . import worker
 from .checkpoint import NAMESPACE, check_origin, origin_name

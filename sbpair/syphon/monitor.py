@@ -13,8 +13,7 @@ from sbpair.amqp.errors import NOT_FOUND, DecodeError
 from sbpair.amqp.message import decode_map_section, split
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, LinkRefused
-from sbpair.client.peek import peek
-from sbpair.client.request import RequestNode
+from sbpair.client.request import RequestNode, peek
 from sbpair.envelope.names import backlog_queue_name
 
 from .events import BacklogCaughtUp, BacklogOverdue, BacklogStranded, SyphonEvent

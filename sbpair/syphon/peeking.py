@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.peek import peek
-from sbpair.client.request import RequestNode
+from sbpair.client.request import RequestNode, peek
 from sbpair.envelope.inspect import ParkedMessage, read_parked
 
 PAGE = 100  # messages per peek

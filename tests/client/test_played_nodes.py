@@ -12,8 +12,7 @@ from sbpair.amqp.types import Array, Timestamp
 from sbpair.client.claims import FIRST_RETRY, REFRESH_MARGIN, check, renewal_due
 from sbpair.client.errors import ConnectionLost, LinkRefused, TokenRefused
 from sbpair.client.locks import renew_locks
-from sbpair.client.peek import peek
-from sbpair.client.request import RequestNode, refusal_of, value_of
+from sbpair.client.request import RequestNode, peek, refusal_of, value_of
 from tests.client.played import Played, outcomes, status, turns
 
 pytestmark = pytest.mark.spec("R-66")

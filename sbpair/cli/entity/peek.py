@@ -91,8 +91,7 @@ async def peeked(
 
     Raises TokenRefused, LinkRefused, ConnectionLost.
     """
-    from sbpair.client.peek import peek
-    from sbpair.client.request import RequestNode
+    from sbpair.client.request import RequestNode, peek
 
     await connection.authorize(path)
     node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
