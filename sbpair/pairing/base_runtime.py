@@ -126,6 +126,7 @@ class BaseRuntime:
         self.label, self.sides = label, (primary, secondary)
         self.on_receipt: Callable[[str, SendReceipt], None] | None = None
         self._primary, self._secondary = primary, secondary
+        self._try_timeout = primary.settings.try_timeout  # seconds for one attempt; None for no limit
         self._has_left_spool = False  # in a fork, not logged yet
         self.links: dict[str, LinkSettings] = {}  # by entity, where its senders were given some
         self._side_news: list[PairingEvent] = []
@@ -431,11 +432,10 @@ class BaseRuntime:
 
     def bounded(self, seconds: float) -> float:
         """The seconds one attempt may take: at most the SDK's ``try_timeout``."""
-        limit = self._primary.settings.try_timeout
-        return seconds if limit is None else min(seconds, limit)
+        return seconds if self._try_timeout is None else min(seconds, self._try_timeout)
 
     def _bounded(self, step: Attempt) -> Attempt:
-        if self._primary.settings.try_timeout is None:
+        if self._try_timeout is None:
             return step
         now = time.monotonic()
         return replace(step, until=now + self.bounded(step.until - now))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Mapping
 from typing import Any, TypeGuard
@@ -17,7 +18,7 @@ from .address import LinkSettings
 from .base_runtime import BaseRuntime
 from .classify import Phase
 from .errors import BacklogUnavailableError, ParkedMessageTooLargeError, PartlyParkedError
-from .options import timeout_seconds
+from .options import PairedNamespaceOptions
 from .outcome import Failure, Location, Outcome, Refused, SendReceipt, Stored, StoredIn, Stranded
 from .request import PairedMessageBatch, SendRequest, one_session, prepared
 from .rotation import Choice
@@ -28,6 +29,9 @@ STANDARD_BATCH = 256 * 1024
 
 MAX_REQUEST_SECONDS = 5.0
 """Maximum seconds that creating a batch waits for a link, which knows the size limit (R-11)."""
+
+MAX_TIMEOUT_SECONDS = 1e9
+"""31 years: longer budgets are cut to this, which no clock overflows."""
 
 OneMessage = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
 
@@ -146,6 +150,20 @@ class BaseSender:
             unaccepted = request.message_ids()[request.parked :]
             raise PartlyParkedError(self.entity_name, request.locations(), unaccepted, error) from error
         raise error
+
+
+def timeout_seconds(timeout: float | None, options: PairedNamespaceOptions) -> float:
+    """The time budget of one call in seconds: ``timeout``, or by default ``operation_timeout``.
+
+    Raises TypeError unless ``timeout`` is a number, and ValueError unless it is finite and greater than 0.
+    """
+    if timeout is None:
+        return options.operation_timeout.total_seconds()
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be a number of seconds, not {timeout!r}")
+    if not math.isfinite(timeout) or timeout <= 0:
+        raise ValueError(f"timeout must be a finite number of seconds greater than 0, not {timeout}")
+    return min(float(timeout), MAX_TIMEOUT_SECONDS)
 
 
 def receipt(outcome: Stored, request: SendRequest) -> SendReceipt:

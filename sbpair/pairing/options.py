@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -199,20 +198,3 @@ def _check_span(name: str, value: object, least: timedelta, most: timedelta) -> 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
-
-
-MAX_TIMEOUT_SECONDS = 1e9  # seconds (31 years), short of any clock overflow
-
-
-def timeout_seconds(timeout: float | None, options: PairedNamespaceOptions) -> float:
-    """The time budget of one call in seconds: ``timeout``, or by default ``operation_timeout``.
-
-    Raises TypeError unless ``timeout`` is a number, and ValueError unless it is finite and greater than 0.
-    """
-    if timeout is None:
-        return options.operation_timeout.total_seconds()
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-        raise TypeError(f"timeout must be a number of seconds, not {timeout!r}")
-    if not math.isfinite(timeout) or timeout <= 0:
-        raise ValueError(f"timeout must be a finite number of seconds greater than 0, not {timeout}")
-    return min(float(timeout), MAX_TIMEOUT_SECONDS)

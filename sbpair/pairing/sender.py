@@ -15,9 +15,16 @@ from sbpair.envelope.park import message_id_of
 from sbpair.tracing import current
 
 from .address import LinkSettings
-from .base_sender import MAX_REQUEST_SECONDS, STANDARD_BATCH, BaseSender, OneMessage, empty_batch, receipt
+from .base_sender import (
+    MAX_REQUEST_SECONDS,
+    STANDARD_BATCH,
+    BaseSender,
+    OneMessage,
+    empty_batch,
+    receipt,
+    timeout_seconds,
+)
 from .health import EntityState
-from .options import timeout_seconds
 from .outcome import SendReceipt, Stored, StoredIn, at_primary
 from .pair import Result
 from .request import PairedMessageBatch, SendRequest, cancellation, freeze, in_session, prepared, scheduled

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from sbpair import PairedNamespaceOptions
-from sbpair.pairing.options import timeout_seconds
+from sbpair.pairing.base_sender import timeout_seconds
 
 SECOND = timedelta(seconds=1)
 
