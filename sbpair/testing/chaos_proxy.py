@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from .accept import accept_until
-from .frames import IN, OUT, Action, ActiveRule, Conversation, FrameRule, Passing
+from .frames import IN, OUT, Action, ActiveRule, Conversation, FrameRule, Passing, altered
 from .streams import Streams, accepted, opened
 
 Result = TypeVar("Result")
@@ -68,7 +68,7 @@ class ChaosProxy:
         self.rtt = rtt
         self.bandwidth = bandwidth
         self.slice = slice
-        self.is_blackhole = False
+        self._discarded: set[str] = set()  # the directions whose traffic is discarded
         self.port = 0
         self._rules: list[ActiveRule] = []
         self._cuts: list[tuple[str, int]] = []
@@ -207,9 +207,15 @@ class ChaosProxy:
         """Reset every connection."""
         self._call(lambda: self._each(_ProxiedConnection.reset))
 
-    def blackhole(self, is_on: bool = True) -> None:
-        """Discard all traffic; connections stay open and new ones are accepted."""
-        self._call(lambda: setattr(self, "is_blackhole", is_on))
+    def blackhole(self, is_on: bool = True, direction: str | None = None) -> None:
+        """Discard all traffic, or that of one direction; connections stay open and new ones are accepted.
+
+        False ends it, in that direction or in both. Raises ValueError for another direction.
+        """
+        if direction not in (None, IN, OUT):
+            raise ValueError(f"direction must be 'in', 'out' or None for both, not {direction!r}")
+        chosen = {IN, OUT} if direction is None else {direction}
+        self._call(lambda: (self._discarded.update if is_on else self._discarded.difference_update)(chosen))
 
     @property
     def passed(self) -> dict[str, int]:
@@ -241,6 +247,10 @@ class ChaosProxy:
             do(connection)
 
     # -- called by the connections
+
+    def discards(self, direction: str) -> bool:
+        """Whether the traffic of that direction is discarded."""
+        return direction in self._discarded
 
     def rule_for(self, passing: Passing) -> ActiveRule | None:
         """The rule to apply to this frame: of several, the one set first."""
@@ -307,7 +317,7 @@ class _ProxiedConnection:
         reader, proxy = self._readers[direction], self._proxy
         with suppress(OSError):
             while data := await reader.read(CHUNK):
-                if proxy.is_blackhole:
+                if proxy.discards(direction):
                     continue
                 for passing in self._conversation.feed(direction, data):
                     await self._pass(passing, line)
@@ -326,8 +336,12 @@ class _ProxiedConnection:
             await line.put((due + rule.seconds, passing.raw, None))
         elif rule.action is Action.DROP:
             active.applied()
+        elif rule.action in (Action.REPEAT, Action.OVERSIZE):
+            active.applied()
+            await line.put((due, altered(rule.action, passing.raw), None))
         else:
-            before = passing.raw if rule.after else b""
+            is_before = rule.after or rule.action is Action.TRUNCATE
+            before = altered(rule.action, passing.raw) if is_before else b""
             await line.put((due, before, active))
             if rule.action is Action.HOLD:
                 await line.put((due, passing.raw, None))

@@ -36,6 +36,9 @@ PERFORMATIVES = {
     0x18: "close",
 }
 MAX_FRAME_BYTES = 1 << 26
+OVERSIZE_BYTES = (
+    0x7FFFFFFF  # more than any peer takes, and not negative in languages without unsigned numbers
+)
 MAX_DELIVERIES = 65_536  # remembered per connection, to find the entity of a disposition
 _HEADER_SIZE = 8
 _OPENS_AMQP = b"AMQP"
@@ -206,6 +209,9 @@ class Action(Enum):
     HOLD = "hold"  # the frame, and all that follow it, wait until the rule is released
     CUT = "cut"  # the connection is closed in both directions before the frame
     RESET = "reset"  # like cut, with a TCP reset
+    TRUNCATE = "truncate"  # the first half of the frame arrives, then the connection is closed
+    REPEAT = "repeat"  # the frame arrives twice
+    OVERSIZE = "oversize"  # the frame arrives, and its head announces 2 GiB
     KILL = "kill"  # the process `pid` is killed before the frame, which is discarded
 
     @classmethod
@@ -257,6 +263,19 @@ class FrameRule:
         return passing.address is not None and fnmatchcase(
             passing.address.casefold(), self.address.casefold()
         )
+
+
+def altered(action: Action, raw: bytes) -> bytes:
+    """The bytes of a frame that arrive under an action that changes them; unchanged for any other action."""
+    match action:
+        case Action.TRUNCATE:
+            return raw[: len(raw) // 2]
+        case Action.REPEAT:
+            return raw + raw
+        case Action.OVERSIZE:
+            return OVERSIZE_BYTES.to_bytes(4, "big") + raw[4:]
+        case _:
+            return raw
 
 
 class ActiveRule:

@@ -5,7 +5,7 @@ POST   /rules          {"action": "drop", "performative": "disposition", "direct
 DELETE /rules/ID       remove one of them, or all without ID; what they hold is forwarded
 POST   /cuts           {"direction": "in", "bytes": 400}: the next new connection
 PUT    /line           {"rtt": 0.02, "bandwidth": 100000, "slice": 1}
-POST   /connections    {"do": "cut"}, reset, blackhole, or forward, which ends a blackhole
+POST   /connections    {"do": "cut"}, reset, blackhole (with "direction": in one), or forward, which ends a blackhole
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sbpair.broker.server.http_endpoint import HttpEndpoint
 
 from .chaos_proxy import ChaosProxy
 from .frames import ActiveRule, FrameRule
-from .proxy_plan import LineSettings, ProxyPlan, cut_of, line_of, rule_of
+from .proxy_plan import LineSettings, ProxyPlan, cut_of, direction_of, line_of, rule_of
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MAX_BODY_BYTES = 65_536
@@ -103,17 +103,20 @@ class ProxyControl(HttpEndpoint):
         return web.Response(status=204)
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
+        table = await _table(request)
+        direction = direction_of(table)
         does: dict[object, Callable[[], None]] = {
             "cut": self._proxy.cut,
             "reset": self._proxy.reset,
-            "blackhole": self._proxy.blackhole,
-            "forward": lambda: self._proxy.blackhole(False),
+            "blackhole": lambda: self._proxy.blackhole(True, direction),
+            "forward": lambda: self._proxy.blackhole(False, direction),
         }
-        table = await _table(request)
         expected = f"one of {', '.join(map(str, does))}"
         act = does.get(table.text("do", expected))
         if act is None:
             raise table.wrong("do", expected)
+        if direction is not None and act in (self._proxy.cut, self._proxy.reset):
+            raise table.wrong("direction", "no direction, which only blackhole and forward have")
         table.end()
         act()
         return web.Response(status=204)

@@ -74,7 +74,7 @@ def rule_of(table: Table) -> FrameRule:
     if action is None:
         raise table.wrong("action", f"one of {', '.join(ACTIONS)}")
     performative = _one_of(table, "performative", tuple(PERFORMATIVES.values()))
-    direction = _one_of(table, "direction", (IN, OUT))
+    direction = direction_of(table)
     address, nth = (
         table.text("address", "the path of an entity, or a pattern"),
         table.whole("nth", range(1, 2**31)),
@@ -100,13 +100,18 @@ def rule_of(table: Table) -> FrameRule:
 
 def cut_of(table: Table) -> tuple[str, int]:
     """Read one cut of the next connection: its direction and after how many bytes. Raises BadConfiguration."""
-    direction, count = _one_of(table, "direction", (IN, OUT)), table.whole("bytes", range(MAX_BYTES + 1))
+    direction, count = direction_of(table), table.whole("bytes", range(MAX_BYTES + 1))
     if direction is None:
         raise table.wrong("direction", f"{IN} (from the client) or {OUT}")
     if count is None:
         raise table.wrong("bytes", "a whole number of bytes")
     table.end()
     return direction, count
+
+
+def direction_of(table: Table) -> str | None:
+    """Read a direction, None without one. Raises BadConfiguration."""
+    return _one_of(table, "direction", (IN, OUT))
 
 
 def _one_of(table: Table, key: str, allowed: tuple[str, ...]) -> str | None:

@@ -106,7 +106,8 @@ def test_rules_are_set_counted_and_removed_over_http(proxy, contoso) -> None:
         assert http.delete("/rules/1").status_code == 404
         assert http.put("/line", json={"rtt": 0.001, "slice": 7}).status_code == 204
         assert all(isinstance(each, Accepted) for each in asyncio.run(send(text, 1)))
-        assert http.post("/connections", json={"do": "cut"}).status_code == 204
+        for act in ({"do": "blackhole", "direction": "out"}, {"do": "forward"}, {"do": "cut"}):
+            assert http.post("/connections", json=act).status_code == 204
         assert http.post("/cuts", json={"direction": "in", "bytes": 20}).status_code == 204
         with pytest.raises(ConnectionLost):
             asyncio.run(send(text, 1))
@@ -118,6 +119,11 @@ def test_rules_are_set_counted_and_removed_over_http(proxy, contoso) -> None:
     [
         ("/rules", {"action": "melt"}, "the body: action: expected one of drop, delay"),
         ("/rules", [], "the body: expected a JSON object"),
+        (
+            "/connections",
+            {"do": "cut", "direction": "in"},
+            "the body: direction: expected no direction, which only blackhole and forward have",
+        ),
         ("/connections", {"do": "melt"}, "the body: do: expected one of cut, reset"),
         ("/cuts", {"direction": "in"}, "the body: bytes: expected a whole number"),
     ],

@@ -19,6 +19,7 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.client.dial import connect
 from sbpair.testing import ChaosProxy
+from sbpair.testing.frames import Action, altered
 from tests.syphon.pair import parked
 
 pytestmark = [
@@ -227,6 +228,39 @@ class TestBreaking:
             proxy.blackhole(False)
         assert contoso.counts("orders").active == 1
 
+    @pytest.mark.spec("E-8")
+    @pytest.mark.parametrize(("direction", "stored"), [("in", 1), ("out", 2)])
+    def test_a_black_hole_of_one_direction_lets_the_other_pass(
+        self, proxy, client, contoso, direction, stored
+    ):
+        with client.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage("1"))
+            proxy.blackhole(direction=direction)
+            with pytest.raises(OperationTimeoutError):
+                sender.send_messages(ServiceBusMessage("2"), timeout=1)
+            proxy.blackhole(False)
+        until(lambda: contoso.counts("orders").active == stored)
+
+    @pytest.mark.spec("E-8")
+    def test_of_a_truncated_frame_half_arrives_before_the_connection_ends(self, proxy, client, contoso):
+        truncated = proxy.on("transfer", direction="in", address="orders", action="truncate")
+        with client.get_queue_sender("orders") as sender:
+            before = proxy.passed["in"]
+            with pytest.raises(ServiceBusError):
+                sender.send_messages(ServiceBusMessage("y" * 20_000))
+            assert truncated.hits == 1
+            assert 10_000 <= proxy.passed["in"] - before < 20_000
+        assert contoso.counts("orders").active == 0
+
+    @pytest.mark.spec("E-8")
+    def test_a_repeated_frame_arrives_twice(self, proxy, client, contoso):
+        repeated = proxy.on("disposition", direction="out", address="orders", action="repeat")
+        before = proxy.passed["out"]
+        send(client)
+        assert repeated.hits == 1
+        assert proxy.passed["out"] > before
+        assert contoso.counts("orders").active == 1
+
     def test_every_connection_can_be_reset_at_once(self, proxy, client):
         with client.get_queue_sender("orders") as sender:
             sender.send_messages(ServiceBusMessage("1"))
@@ -280,6 +314,23 @@ class TestRules:
     def test_what_cannot_be_meant_is_refused_by_name(self, proxy, wrong, names):
         with pytest.raises(ValueError, match=names):
             proxy.on(**wrong)
+
+    def test_a_black_hole_in_no_direction_is_refused(self, proxy):
+        with pytest.raises(ValueError, match="up"):
+            proxy.blackhole(direction="up")
+
+    @pytest.mark.spec("E-8")
+    @pytest.mark.parametrize(
+        ("action", "arrives"),
+        [
+            (Action.TRUNCATE, b"\x00\x00\x00\x0a"),
+            (Action.REPEAT, b"\x00\x00\x00\x0aabcdef\x00\x00\x00\x0aabcdef"),
+            (Action.OVERSIZE, b"\x7f\xff\xff\xffabcdef"),
+            (Action.CUT, b"\x00\x00\x00\x0aabcdef"),
+        ],
+    )
+    def test_the_bytes_that_arrive_of_an_altered_frame(self, action, arrives):
+        assert altered(action, b"\x00\x00\x00\x0aabcdef")[: len(arrives)] == arrives
 
     def test_a_cut_in_no_direction_is_refused(self, proxy):
         with pytest.raises(ValueError, match="up"):

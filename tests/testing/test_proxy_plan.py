@@ -60,7 +60,8 @@ def test_an_empty_plan_forwards() -> None:
         ("[[rule]]", "plan.toml: rule[0].action: expected one of drop, delay, hold, cut, reset"),
         (
             '[[rule]]\naction = "kill"',
-            "plan.toml: rule[0].action: expected one of drop, delay, hold, cut, reset, not 'kill'",
+            "plan.toml: rule[0].action: expected one of drop, delay, hold, cut, reset, truncate, repeat, "
+            "oversize, not 'kill'",
         ),
         (
             '[[rule]]\naction = "drop"\nperformative = "sasl"',
