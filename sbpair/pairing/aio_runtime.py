@@ -27,6 +27,7 @@ from .address import Side
 from .aio_sender_pool import AsyncPooledSender, AsyncSenderPool, Tasks
 from .aio_threads import Lookups, LoopCredential, Threads, call_in_loop
 from .background import AsyncServices
+from .base_pool import role_of, spared
 from .base_runtime import (
     CLOSING,
     MAX_ENTRY_SECONDS,
@@ -36,8 +37,6 @@ from .base_runtime import (
     backlogs_event,
     failed_over,
     logger,
-    role_of,
-    spared,
 )
 from .classify import Phase
 from .errors import PairFaultedError, SpoolError

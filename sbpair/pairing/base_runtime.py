@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
@@ -33,6 +33,7 @@ from sbpair.tracing import current
 from . import sdk
 from .address import LinkSettings, Side
 from .backlog import Backlogs
+from .base_pool import KEPT, Pool, PooledT
 from .classify import Phase, classify, overruled
 from .dispatcher import EventDispatcher
 from .errors import PairFaultedError, ParkedMessageTooLargeError, SpoolError
@@ -74,41 +75,15 @@ MAX_ENTRY_SECONDS = 5.0  # seconds that entering a sender waits for its link
 MAX_PING_SECONDS = 30.0  # seconds for one ping, including opening its link
 CLOSING = 5.0  # seconds that close() waits for operations in progress
 REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message (Q-16)
-KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # failures after which a link is reused
 
 logger = logging.getLogger("sbpair")
-
-
-class _PooledSender(Protocol):
-    """One SDK sender, blocking or asyncio."""
-
-    has_overrun: bool
-    was_reused: bool
-
-    @property
-    def is_open(self) -> bool: ...
-
-    def cut(self) -> None:
-        """End its connection now, so that no frame of an earlier call arrives behind a later one (O-8)."""
-
-
-PooledT = TypeVar("PooledT", bound=_PooledSender, contravariant=True)
-
-
-class _SenderPool(Protocol[PooledT]):
-    """The pool that a sender is returned to."""
-
-    def release(self, pooled: PooledT) -> None: ...
-    def discard(self, pooled: PooledT) -> None: ...
-    def renew(self) -> None: ...
-    def recall(self) -> None: ...
 
 
 class BaseRuntime:
     """The state of one paired client, blocking or asyncio."""
 
     _spooling: Spooling | None
-    _pools: Mapping[str, _SenderPool[Any]]
+    _pools: Mapping[str, Pool[Any]]
 
     def __init__(
         self,
@@ -288,7 +263,7 @@ class BaseRuntime:
 
     def _failed(
         self,
-        pool: _SenderPool[PooledT],
+        pool: Pool[PooledT],
         pooled: PooledT | None,
         error: Exception,
         phase: Phase,
@@ -311,7 +286,7 @@ class BaseRuntime:
             pool.discard(pooled)
         return Result(time.monotonic(), error, classification, pooled.was_reused)
 
-    def _discard_cut(self, pool: _SenderPool[PooledT], pooled: PooledT) -> None:
+    def _discard_cut(self, pool: Pool[PooledT], pooled: PooledT) -> None:
         """Discard the sender of a call that was cancelled or interrupted: its outcome is unknown (O-8)."""
         if self.keeps_order:
             pooled.cut()
@@ -590,13 +565,3 @@ def wall_clock(instant: float) -> int:
 def failed_over(happened: Sequence[PairingEvent]) -> list[str]:
     """The entities that failed over, according to these events."""
     return [event.path for event in happened if isinstance(event, EntityFailedOver)]
-
-
-def spared(pool: str) -> int:
-    """The number of idle links that the pool of this key keeps: 1 for a primary entity, 0 for a backlog queue."""
-    return 1 if role_of(pool) is Role.PRIMARY else 0
-
-
-def role_of(pool: str) -> Role:
-    """The namespace of the pool of this key; keys of backlog queues begin with a slash, entity paths never do."""
-    return Role.SECONDARY if pool.startswith("/") else Role.PRIMARY

@@ -23,6 +23,7 @@ from sbpair.tracing import current
 from . import sdk, threads
 from .address import Side
 from .background import Services
+from .base_pool import role_of, spared
 from .base_runtime import (
     CLOSING,
     MAX_ENTRY_SECONDS,
@@ -32,8 +33,6 @@ from .base_runtime import (
     backlogs_event,
     failed_over,
     logger,
-    role_of,
-    spared,
 )
 from .classify import Phase, classify
 from .errors import PairFaultedError, SpoolError

@@ -32,11 +32,10 @@ from sbpair import (
 )
 from sbpair.pairing import base_runtime
 from sbpair.pairing.address import LinkSettings
+from sbpair.pairing.base_pool import role_of, spared
 from sbpair.pairing.base_runtime import (
     backlogs_event,
     failed_over,
-    role_of,
-    spared,
 )
 from sbpair.pairing.classify import Phase
 from sbpair.pairing.outcome import Classification

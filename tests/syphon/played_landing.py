@@ -13,11 +13,17 @@ from sbpair.amqp.performatives import (
     ACCEPTED,
     Condition,
     DeliveryState,
+    Rejected,
     TransactionalState,
 )
-from sbpair.client.errors import ClientError
+from sbpair.client.errors import ClientError, LinkRefused
 from sbpair.syphon.in_flight import InFlightMessage
 from tests.syphon.scripted import now
+
+FULL = Rejected(Condition("amqp:resource-limit-exceeded", "full"))
+NOT_ALLOWED = Rejected(Condition("amqp:not-allowed", "no transactions"))
+TOO_LARGE = Rejected(Condition("amqp:link:message-size-exceeded"))
+NO_TWIN = LinkRefused("no link", Condition("amqp:not-found"))
 
 
 def named(name: str) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from sbpair.amqp.message import DataBody, Message, Properties
-from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState
+from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Rejected
 from sbpair.client.errors import ClientError
 from sbpair.envelope.restore import Poison
 from sbpair.syphon.delivery import DeliveryTimeouts, Destination
@@ -22,6 +22,10 @@ ANSWER = 60.0  # seconds without progress until a link is given up
 LONGEST_RETRY = 8.0  # seconds
 LOCK = 300.0  # seconds
 PAYLOAD = Message(properties=Properties(message_id="m"), body=DataBody((b"hello",))).encode()
+BUSY = Rejected(Condition("com.microsoft:server-busy", "too fast"))
+FINAL = Condition("amqp:not-found", "no orders here")
+GONE = Rejected(FINAL)
+INTERNAL = Rejected(Condition("amqp:internal-error"))
 Story = TypeVar("Story", bound=Callable[..., Coroutine[Any, Any, None]])
 
 

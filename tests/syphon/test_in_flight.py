@@ -1,4 +1,4 @@
-"""In-flight messages just before they are sent: locks that have ended, and remaining time to live."""
+"""In-flight messages just before they are sent: their locks, their remaining time to live, and equality."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from sbpair.envelope.restore import EXPIRED, Forward, Poison
 from sbpair.syphon.in_flight import FRESH, InFlightMessage
+from tests.syphon.scripted import PAYLOAD, Scene, driven
 
 LATE = Poison(EXPIRED, "the message was due before")
 
@@ -25,7 +26,7 @@ class Told:
         self.said.append(poison)
 
     def skipped(self, message: InFlightMessage) -> None:
-        self.said.append("passed over")
+        self.said.append(("passed over", message.delivery_id))
 
 
 def message(told: Told, *restore_again: Forward | Poison) -> InFlightMessage:
@@ -62,7 +63,7 @@ def test_what_waited_with_a_deadline_goes_with_what_is_left_then() -> None:
 def test_what_waited_past_its_deadline_does_not_go_and_is_set_aside() -> None:
     told = Told()
     assert not message(told, LATE).may_go(120.0)
-    assert told.said == ["passed over", LATE]
+    assert told.said == [("passed over", 1), LATE]
 
 
 def test_without_a_deadline_what_was_restored_goes_however_long_it_waited() -> None:
@@ -76,4 +77,56 @@ def test_without_a_deadline_what_was_restored_goes_however_long_it_waited() -> N
 def test_whose_lock_may_have_ended_is_asked_for_before_anything_is_restored() -> None:
     told = Told()
     assert not message(told, LATE).may_go(160.0)
-    assert told.said == ["passed over", "doubted"]
+    assert told.said == [("passed over", 1), "doubted"]
+
+
+@pytest.mark.spec("R-66", "R-22")
+@driven
+async def test_a_message_goes_until_its_lock_may_have_ended() -> None:
+    scene = Scene()
+    kept = scene.message(1, lock_ends=10.0)
+    assert kept.may_go(9.999)
+    assert not kept.may_go(10.0)
+    assert scene.told == [("doubtful", 1)]
+    released = scene.message(2, is_released=True)
+    assert not released.may_go(0.0)
+    assert scene.told_of("doubtful") == [1]  # it is out of its origin's hands
+
+
+@pytest.mark.spec("R-66", "R-22")
+@driven
+async def test_a_machine_that_slept_has_each_lock_renewed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    message = scene.message(1)
+    monkeypatch.setattr("sbpair.syphon.in_flight.time_suspended", lambda: 0.5)
+    assert message.may_go(1.0)
+    monkeypatch.setattr("sbpair.syphon.in_flight.time_suspended", lambda: 1.1)
+    assert not message.may_go(1.0)
+    message.is_released = False
+    assert message.may_go(1.0)
+    assert scene.told_of("doubtful") == [1]
+
+
+@pytest.mark.spec("R-66", "R-22")
+@driven
+async def test_the_time_to_live_is_computed_again_half_a_second_later() -> None:
+    scene = Scene()
+    message = scene.message(1)
+    message.restored_at = 1.0
+    message.restore_again = lambda: Forward("orders", b"again", None)
+    assert message.may_go(1.499)
+    assert message.payload == PAYLOAD
+    assert message.may_go(1.5)
+    assert (message.payload, message.restored_at) == (b"again", 1.5)
+
+
+@pytest.mark.spec("R-66", "R-22")
+def test_a_message_is_itself_and_equal_to_no_other() -> None:
+    fields = dict.fromkeys(("origin", "destination"))
+    one, other = (
+        InFlightMessage(delivery_id=1, path="a", payload=b"", posted_at=0.0, lock_ends=0.0, lock_span=0.0,
+                        tag=b"", **fields)  # type: ignore[arg-type]
+        for _ in range(2)
+    )  # fmt: skip
+    assert one != other
+    assert len({one, other}) == 2

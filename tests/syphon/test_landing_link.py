@@ -19,15 +19,10 @@ from sbpair.amqp.performatives import (
 from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, RolledBack
 from sbpair.syphon.in_flight import InFlightMessage
 from sbpair.syphon.landing_link import TRIED_FOR, LandingLink
-from tests.syphon.played_landing import PlayedController, PlayedSender, named
+from tests.syphon.played_landing import FULL, NOT_ALLOWED, TOO_LARGE, PlayedController, PlayedSender, named
 from tests.syphon.scripted import Scene, driven, turns
 
 pytestmark = pytest.mark.spec("R-66", "C-2")
-
-FULL = Rejected(Condition("amqp:resource-limit-exceeded", "full"))
-NOT_ALLOWED = Rejected(Condition("amqp:not-allowed", "no transactions"))
-TOO_LARGE = Rejected(Condition("amqp:link:message-size-exceeded"))
-NO_TWIN = LinkRefused("no link", Condition("amqp:not-found"))
 
 
 class Landed:

@@ -10,22 +10,16 @@ import pytest
 
 from sbpair.amqp.performatives import (
     Condition,
-    Rejected,
 )
 from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused
 from sbpair.syphon.delivery import WAITING, DeliveryTimeouts, Destination
 from sbpair.syphon.events import DestinationHeld, LandingBegan, LandingEnded, LandingRefused
 from sbpair.syphon.landing import Landing
 from sbpair.syphon.landings import Landings
-from tests.syphon.played_landing import PlayedController, PlayedSender
+from tests.syphon.played_landing import FULL, NO_TWIN, NOT_ALLOWED, TOO_LARGE, PlayedController, PlayedSender
 from tests.syphon.scripted import ANSWER, LONGEST_RETRY, Scene, driven, turns
 
 pytestmark = pytest.mark.spec("R-66", "C-2")
-
-FULL = Rejected(Condition("amqp:resource-limit-exceeded", "full"))
-NOT_ALLOWED = Rejected(Condition("amqp:not-allowed", "no transactions"))
-TOO_LARGE = Rejected(Condition("amqp:link:message-size-exceeded"))
-NO_TWIN = LinkRefused("no link", Condition("amqp:not-found"))
 
 
 class Coast:

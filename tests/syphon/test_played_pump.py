@@ -19,15 +19,14 @@ from sbpair.syphon.credit import FIRST_LIMIT
 from sbpair.syphon.events import MessageSetAside, MessagesForwarded
 from sbpair.syphon.pump import HELD_FACTOR, TICK
 from tests.syphon.played_backlog import Pumped, parked, renewals
-from tests.syphon.scripted import PlayedLink, driven, turns
+from tests.syphon.scripted import BUSY, GONE, PlayedLink, driven, turns
 from tests.trials.simulation.virtual_loop import EPOCH
 
 __all__ = ["renewals"]
 
 pytestmark = pytest.mark.spec("R-66", "G-20")
 
-BUSY = Rejected(Condition("com.microsoft:server-busy"))
-GONE = Rejected(Condition("amqp:not-found", "no orders here"))
+
 # --- on its way home
 
 

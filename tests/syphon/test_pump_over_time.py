@@ -10,7 +10,6 @@ from sbpair.amqp.performatives import (
     Accepted,
     Condition,
     Modified,
-    Rejected,
     Released,
     TransactionalState,
 )
@@ -19,14 +18,13 @@ from sbpair.syphon.events import MessagesForwarded
 from sbpair.syphon.in_flight import InFlightMessage
 from sbpair.syphon.pump import LINK_USED_EVERY
 from tests.syphon.played_backlog import Pumped, Renewals, parked, renewals
-from tests.syphon.scripted import PlayedLink, driven, now, turns
+from tests.syphon.scripted import BUSY, PlayedLink, driven, now, turns
 
 __all__ = ["renewals"]
 
 pytestmark = pytest.mark.spec("R-66", "G-20")
 
-BUSY = Rejected(Condition("com.microsoft:server-busy"))
-GONE = Rejected(Condition("amqp:not-found", "no orders here"))
+
 # --- credit over time
 
 

@@ -26,12 +26,9 @@ from sbpair.syphon.order_check import MAX_CLIENTS, OrderCheck
 from sbpair.syphon.session_relay import HELD_FOR, LAST_ANSWERS, RelaySettings, SessionRelay
 from sbpair.syphon.status import SyphonCounters
 from tests.syphon.played_session import CLIENT, EPOCH, PlayedSession, parked
-from tests.syphon.scripted import PlayedLink, Scene, driven, now, turns
+from tests.syphon.scripted import BUSY, GONE, PlayedLink, Scene, driven, now, turns
 
 pytestmark = pytest.mark.spec("R-66", "O-6")
-
-BUSY = Rejected(Condition("com.microsoft:server-busy"))
-GONE = Rejected(Condition("amqp:not-found", "no orders here"))
 
 
 class Relayed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +17,6 @@ from sbpair.cli.signals import stop_on_signal
 if TYPE_CHECKING:
     from sbpair.client.connection import NamespaceConnection
 
-PAGE = 100  # messages in one request
 LOOKED_EVERY = 0.5  # seconds, with --follow
 
 
@@ -73,7 +73,7 @@ async def _peek(
         while not stop.is_set():
             async for number, payload in peeked(connection, target.path, start, left, session_id):
                 print_json(payload) if as_json else _print_line(payload)
-                start = max(start, number + 1)
+                start = start if number is None else max(start, number + 1)
                 left = None if left is None else left - 1
             if not follow or left == 0:
                 return
@@ -84,39 +84,23 @@ async def _peek(
                 pass
 
 
-async def peeked(
+def peeked(
     connection: NamespaceConnection, path: str, start: int, most: int | None, session_id: str | None = None
-) -> AsyncIterator[tuple[int, bytes]]:
+) -> AsyncIterator[tuple[int | None, bytes]]:
     """Sequence number and bytes of up to ``most`` messages from ``start`` on.
 
     Raises TokenRefused, LinkRefused, ConnectionLost.
     """
-    from sbpair.client.request import RequestNode, peek
+    from sbpair.syphon.peeking import peek_all
 
-    await connection.authorize(path)
-    node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
-    try:
-        left = most
-        while left is None or left > 0:
-            page = await peek(
-                node, path, start, PAGE if left is None else min(PAGE, left), session_id=session_id
-            )
-            for payload in page:
-                number = _number(payload)
-                start = max(start, number + 1)
-                yield number, payload
-            if not page:
-                return
-            left = None if left is None else left - len(page)
-    finally:
-        await node.close()
+    return peek_all(connection, path, _numbered, itemgetter(0), start=start, most=most, session_id=session_id)
 
 
-def _number(payload: bytes) -> int:
+def _numbered(payload: bytes) -> tuple[int | None, bytes]:
     from sbpair.cli.entity.form import as_object
 
     found = as_object(payload).get("sequence_number")
-    return found if isinstance(found, int) else 0
+    return found if isinstance(found, int) else None, payload
 
 
 def _print_line(payload: bytes) -> None:

@@ -46,12 +46,13 @@ from sbpair.pairing.retry import RetryPolicy
 from sbpair.pairing.rotation import Choice
 from sbpair.pairing.turns import TaskTurns
 
+from .entities import CLOCK
 from .network import LONGEST, SHORTEST
 from .payloads import encoded, fingerprint, stored
 from .plan import PRIMARY, SECONDARY, Kind
 from .spool import PlayedSpool
 from .virtual_loop import EPOCH
-from .world import CLOCK, World
+from .world import World
 
 TIMEOUT = 60.0  # seconds: operation_timeout
 PING = "application/vnd.ms-servicebus-ping"

@@ -28,6 +28,8 @@ from sbpair.syphon.events import LandingBegan, LandingEnded, LandingRefused, Syp
 
 from .checkers import check
 from .client import Client
+from .dead_letters import find_expired, find_untransferred
+from .entities import CLOCK, CLOSED, PICKY, SECRET, TINY
 from .history import History
 from .instruments import watching
 from .network import HOST
@@ -56,7 +58,7 @@ from .plan import (
 from .processors import SIDES, ProcessorProcess
 from .spool import Disk, PlayedSpool
 from .virtual_loop import EPOCH, Stuck, VirtualLoop, one_time
-from .world import CLOCK, CLOSED, PICKY, SECRET, TINY, World, arm
+from .world import World, arm
 
 LIVENESS = 400.0  # seconds after the last fault by which everything must be home
 LONG_LIVES = (900, 3600, 86_400 * 30)  # seconds
@@ -195,8 +197,8 @@ class Run:
             await self._come_home(self.loop.time() + LIVENESS)
             self.world.spare_brokers()
             self._consume_all()
-            self.world.find_expired()
-            self.world.find_untransferred()
+            find_expired(self.world)
+            find_untransferred(self.world)
             consumer.cancel()
             await asyncio.gather(*(process.stop() for process in self._processors.values()), *self._deaths)
             self._end()

@@ -22,7 +22,8 @@ from sbpair.pairing.rotation import Choice
 from sbpair.pairing.spool.replay import ReplaySchedule, _entry, _unit
 from sbpair.pairing.spool.store import Spooled
 
-from .world import CLOCK, World
+from .entities import CLOCK
+from .world import World
 
 SendAgain = Callable[[str, Message, int | None, Choice], Awaitable[Outcome]]
 

@@ -14,10 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sbpair.broker.access import OpenAccess
-from sbpair.broker.clock import SystemClock
 from sbpair.broker.entities.change_log import ChangeLog
-from sbpair.broker.entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from sbpair.broker.entities.entity import Entity
+from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.partition import Health
 from sbpair.broker.entities.queue import Queue
@@ -30,6 +28,18 @@ from sbpair.envelope.names import backlog_queue_name
 from sbpair.envelope.ordering import ordered_backlog_name
 
 from .durable import DurableServer, When, crash_image
+from .entities import (
+    AUDIT,
+    BACKLOG,
+    CLOCK,
+    CLOSED,
+    ENTITIES,
+    PICKY,
+    READ_FROM,
+    TINY,
+    held,
+    readable,
+)
 from .history import History, Hop
 from .network import Network
 from .payloads import fingerprint
@@ -39,30 +49,10 @@ from .virtual_loop import EPOCH, VirtualLoop
 PING = b"application/vnd.ms-servicebus-ping"  # P-30
 REROUTING = 15.0  # seconds that a broker may keep a send until it knows another partition (Q-16)
 GRACE = 1.0  # seconds: what a stall held back is through by then
-READ_FROM = {TOPIC: (TOPIC, f"{TOPIC}/Subscriptions/all", f"{TOPIC}/Subscriptions/audit")}
-"""Where what was sent to an entity waits, if not in itself."""
-
-AUDIT = READ_FROM[TOPIC][-1]
-TINY, CLOSED, PICKY, SECRET = "tiny", "closed", "picky", "secret"  # they refuse, each in its own way
-CLOCK = SystemClock()
 REJECTED = {
     Kind.BUSY: RejectWith("com.microsoft:server-busy"),
     Kind.FULL: RejectWith("amqp:resource-limit-exceeded"),
     Kind.BROKEN: RejectWith("amqp:internal-error"),
-}
-BACKLOG = QueueDescription(  # P-11
-    max_size_in_megabytes=5120, max_delivery_count=2**31 - 1, dead_lettering_on_message_expiration=True
-)
-BURIES = QueueDescription(dead_lettering_on_message_expiration=True, max_delivery_count=2**31 - 1)
-ENTITIES = {
-    "orders": BURIES,
-    "ordered": replace(BURIES, requires_session=True),
-    "parts": replace(BURIES, enable_partitioning=True),
-    "parts-ordered": replace(BURIES, enable_partitioning=True, requires_session=True),
-    TINY: replace(BURIES, max_message_size_in_kilobytes=1),
-    CLOSED: replace(BURIES, status="Disabled"),
-    PICKY: replace(BURIES, requires_session=True),
-    SECRET: BURIES,
 }
 
 
@@ -96,7 +86,7 @@ class World:
             str, list[str]
         ] = {}  # by session, the ids in the order in which a consumer had them
         self._stalls: dict[tuple[str, str], float] = {}  # until when, by process and side
-        self.processed = [each for path in shape.processed for each in _readable(path)]
+        self.processed = [each for path in shape.processed for each in readable(path)]
         self.is_duplicate: Callable[[str, str, str], bool]  # whether a processor has handled it before
         self._written: dict[tuple[str, str], None] = {}  # side and entity that may hold something, in order
         self.references: dict[str, tuple[object, ...]] = {}  # what a receiver must see, by message id
@@ -180,17 +170,17 @@ class World:
     def waiting(self) -> int:
         """Messages that are not home: in a backlog, locked or not, or scheduled or unread at the primary."""
         namespace = self.namespace(SECONDARY)
-        return sum(_held(queue) for queue in namespace.queues() if queue.path in self.backlogs) + sum(
-            _held(self.namespace(side).queue(path)) for side in self.servers for path in self.unread(side)
+        return sum(held(queue) for queue in namespace.queues() if queue.path in self.backlogs) + sum(
+            held(self.namespace(side).queue(path)) for side in self.servers for path in self.unread(side)
         )
 
     def unread(self, side: str) -> list[str]:
         """The entities of a side that hold something for a consumer, now or later."""
         queue = self.namespace(side).queue
         for place in list(self._written):
-            if place[0] == side and not any(_held(queue(each)) for each in _readable(place[1])):
+            if place[0] == side and not any(held(queue(each)) for each in readable(place[1])):
                 del self._written[place]
-        return [each for its_side, path in self._written if its_side == side for each in _readable(path)]
+        return [each for its_side, path in self._written if its_side == side for each in readable(path)]
 
     def _side_of(self, queue: Queue) -> str:
         secondary = self.namespace(SECONDARY)
@@ -539,33 +529,6 @@ class World:
         if name in self.references and seen != self.references[name]:
             self.history.wrong(f"G-22: {name} from {path} is {seen}, not {self.references[name]}")
 
-    def find_untransferred(self) -> None:
-        """C-2: what landed is in its entity, not in the transfer dead-letter queue of a backlog."""
-        for queue in self.namespace(SECONDARY).queues():
-            refused = queue.transfer_dead_letter_queue if queue.path in self.backlogs else None
-            while refused is not None and (message := refused.receive_and_delete(CLOCK.now())) is not None:
-                self.history.wrong(f"C-2: {message.message_id} landed in no entity, but beside {queue.path}")
-
-    def find_expired(self) -> None:
-        """What a side has set aside, since its time to live was over."""
-        open_ones = [path for path in ENTITIES if path != CLOSED]
-        places = [(PRIMARY, path) for path in (*open_ones, *READ_FROM[TOPIC][1:])]
-        places += [
-            (SECONDARY, each) for path in self.shape.twins for each in _readable(path) if each != TOPIC
-        ]
-        for side, path in places:
-            buried = self.namespace(side).queue(path).dead_letter_queue
-            while buried is not None and (message := buried.receive_and_delete(CLOCK.now())) is not None:
-                name = str(message.message_id)
-                self.history.note(self.now, side, "expired", name, path)
-                if path == AUDIT:
-                    self.history.audited[name] += 1
-                    continue
-                self.history.expired[name] += 1
-                self.history.reached["expired at the primary"] += 1
-                if name not in self.history.deadlines:
-                    self.history.wrong(f"G-14: {name} expired in {path}, and lives for a quarter of an hour")
-
     def stepped(self, host: str) -> None:
         """Something reached that process, or a broker from it: what waits for this many steps is done."""
         waiting = self._steps.pop(host, None) if self.is_busy(host) else None
@@ -581,16 +544,6 @@ class World:
         else:
             timely = lambda: do() if self.now < HEALED else None  # noqa: E731
             self._steps.setdefault(host, []).append((count, timely))
-
-
-def _readable(path: str) -> tuple[str, ...]:
-    """Where what was sent to an entity waits."""
-    return READ_FROM.get(path, (path,))
-
-
-def _held(queue: Entity) -> int:
-    counts = queue.counts(CLOCK.now())
-    return counts.active + counts.scheduled
 
 
 def _no_tls() -> Any:

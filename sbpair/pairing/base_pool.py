@@ -1,0 +1,45 @@
+"""Pools of SDK senders as both runtimes use them: what a pool does, its key, and which senders return to it."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from .outcome import Failure
+from .pair_state import Role
+
+KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # failures after which a link is reused
+
+
+class Pooled(Protocol):
+    """One SDK sender, blocking or asyncio."""
+
+    has_overrun: bool
+    was_reused: bool
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def cut(self) -> None:
+        """End its connection now, so that no frame of an earlier call arrives behind a later one (O-8)."""
+
+
+PooledT = TypeVar("PooledT", bound=Pooled, contravariant=True)
+
+
+class Pool(Protocol[PooledT]):
+    """The pool that a sender is returned to."""
+
+    def release(self, pooled: PooledT) -> None: ...
+    def discard(self, pooled: PooledT) -> None: ...
+    def renew(self) -> None: ...
+    def recall(self) -> None: ...
+
+
+def spared(key: str) -> int:
+    """The number of idle links that the pool of this key keeps: 1 for a primary entity, 0 for a backlog queue."""
+    return 1 if role_of(key) is Role.PRIMARY else 0
+
+
+def role_of(key: str) -> Role:
+    """The namespace of the pool of this key; keys of backlog queues begin with a slash, entity paths never do."""
+    return Role.SECONDARY if key.startswith("/") else Role.PRIMARY
