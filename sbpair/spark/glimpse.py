@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sbpair.amqp.decoding import decode
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import Sections, decode_header, decode_properties, split
 from sbpair.envelope.inspect import read_parked
 from sbpair.envelope.scan import part_entries
 
 from .ranges import ACTIVE, Seen
+from .section_values import whole_number
 
 NUMBER, ENQUEUED, STATE = b"x-opt-sequence-number", b"x-opt-enqueued-time", b"x-opt-message-state"
 POSITION = frozenset((NUMBER, ENQUEUED, STATE))
@@ -70,5 +70,4 @@ def glimpse(payload: bytes) -> Glimpse:
 
 def _whole(encoded: bytes | None) -> int | None:
     """Raises DecodeError."""
-    value = None if encoded is None else decode(encoded)[0]
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+    return None if encoded is None else whole_number(encoded)

@@ -1,22 +1,22 @@
-"""Conversion of peeked messages to Arrow: content, position, and the original properties of parked messages.
+"""The values of one peeked message: content, position, and the original properties of parked messages.
 
-Only the sections that the selected columns need are decoded. Performs no I/O.
+This is the general decoder, for any AMQP; :mod:`.message_columns` reads the usual messages faster, with the same
+values. Performs no I/O.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 from sbpair.amqp.decoding import decode
-from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import (
     Body,
     DataBody,
     Header,
     Properties,
-    Sections,
     SequenceBody,
     ValueBody,
     decode_body,
@@ -29,14 +29,14 @@ from sbpair.envelope.scan import part_entries
 from sbpair.envelope.values import AliasError, read_duration, read_instant, read_key, read_text
 
 from .glimpse import Glimpse
-from .typed_values import instant, text_of, type_name
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from .section_values import Entries
+from .typed_values import storable, text_of, type_name
 
 T = TypeVar("T")
-PARTITION_KEY = frozenset((aliases.ANNOTATION_PARTITION_KEY.encode(),))
+PARTITION_KEY = aliases.ANNOTATION_PARTITION_KEY.encode()
+_PARTITION_KEYS = frozenset((PARTITION_KEY,))
 DATA = b"\x00\x53\x75\xb0"
+SPANS_KEPT = 1024  # times to live that were parsed
 STATES = ("active", "deferred", "scheduled")
 
 
@@ -55,11 +55,9 @@ class _Once(Generic[T]):
 class Row:
     """The values of one message, decoded at first use. Every property raises DecodeError or IndexError."""
 
-    def __init__(self, namespace: str, path: str, message: Glimpse) -> None:
-        self.namespace = namespace
-        self.path = path
+    def __init__(self, message: Glimpse) -> None:
         self.message = message
-        self.troubles: list[str] = [] if message.trouble is None else [message.trouble]
+        self.troubles: list[str] = [message.trouble] if message.trouble else []
 
     @_Once
     def header(self) -> Header:
@@ -76,17 +74,16 @@ class Row:
         return decode_map_section(self.message.sections.application_properties)
 
     @property
-    def partition_key(self) -> str | None:
-        found = part_entries(self.message.sections.message_annotations, PARTITION_KEY).found
-        return text_of(next(decode(each)[0] for each in found.values())) if found else None
+    def entries(self) -> Entries:
+        """The application properties."""
+        application = {str(name): value for name, value in self.application.items()}
+        values = application.values()
+        return [*application], [*map(type_name, values)], [*map(text_of, values)]
 
     @_Once
     def body(self) -> tuple[bytes | None, str | None]:
         """The body as bytes, and its type."""
-        encoded = self.message.sections.body
-        if encoded[:4] == DATA and len(encoded) == 8 + int.from_bytes(encoded[4:8], "big"):
-            return encoded[8:], "data"  # the usual body: one section, with its length in four bytes
-        return _body(decode_body(encoded))
+        return body_of(self.message.sections.body)
 
     @property
     def expires_at(self) -> int | None:
@@ -99,137 +96,135 @@ class Row:
         return absolute if absolute is not None or ttl is None or not enqueued else enqueued + ttl
 
     @_Once
-    def aliases(self) -> tuple[str | None, str | None, int | None, int | None]:
-        """The original properties of a parked message: path, session, time to live and due time in milliseconds."""
-        return (
-            self._alias(aliases.PATH, read_text),
-            self._alias(aliases.SESSION_ID, read_key),
-            self._alias(aliases.TIME_TO_LIVE, read_duration),
-            self._alias(aliases.SCHEDULED, read_instant),
-        )
+    def aliases(self) -> Mapping[str, object]:
+        """The original properties of a parked message, by column."""
+        return {name: self._alias(key, read) for name, (key, read) in ALIASES.items()}
 
     @property
     def trouble(self) -> str | None:
         _ = self.aliases
         return "; ".join(self.troubles) or None
 
-    def _alias(self, name: str, read: Callable[[str, object], T]) -> T | None:
+    def _alias(self, key: str, read: Callable[[str, object], object]) -> object:
         application = self.application
         try:
-            return read(name, application[name]) if name in application else None
+            return read(key, application[key]) if key in application else None
         except (AliasError, ValueError) as error:
             self.troubles.append(str(error))
             return None
 
 
-def _seconds(milliseconds: int | None) -> float | None:
+def seconds(milliseconds: int | None) -> float | None:
+    """Milliseconds in seconds."""
     return None if milliseconds is None else milliseconds / 1000
 
 
-def _state(row: Row) -> str:
-    state = row.message.state
+def state_of(message: Glimpse) -> str:
+    """The state of a message as text, a number if it is unknown."""
+    state = message.state
     return STATES[state] if state < len(STATES) else str(state)
 
 
-def _typed(row: Row) -> dict[str, dict[str, str | None]]:
-    return {
-        str(name): {"type": type_name(value), "value": text_of(value)}
-        for name, value in row.application.items()
-    }
+def partition_key_of(message: Glimpse) -> str | None:
+    """The partition key of a message as text. Raises DecodeError, IndexError."""
+    annotations = message.sections.message_annotations
+    if PARTITION_KEY not in annotations:
+        return None
+    found = part_entries(annotations, _PARTITION_KEYS).found
+    return text_of(next(decode(each)[0] for each in found.values())) if found else None
 
 
-COLUMNS: tuple[tuple[str, str, Callable[[Row], object]], ...] = (
-    ("namespace", "string", lambda row: row.namespace),
-    ("queue", "string", lambda row: row.path),
-    ("sequence_number", "bigint", lambda row: row.message.number or 0),
-    ("message_id", "string", lambda row: text_of(row.properties.message_id)),
-    ("session_id", "string", lambda row: row.properties.group_id),
-    ("enqueued_time", "timestamp", lambda row: instant(row.message.enqueued_at or None)),
-    ("expires_at", "timestamp", lambda row: instant(row.expires_at)),
-    ("time_to_live", "double", lambda row: _seconds(row.header.ttl)),
-    ("delivery_count", "bigint", lambda row: row.header.delivery_count or 0),
-    ("content_type", "string", lambda row: row.properties.content_type),
-    ("subject", "string", lambda row: row.properties.subject),
-    ("correlation_id", "string", lambda row: text_of(row.properties.correlation_id)),
-    ("to", "string", lambda row: row.properties.to),
-    ("reply_to", "string", lambda row: row.properties.reply_to),
-    ("partition_key", "string", lambda row: row.partition_key),
-    ("state", "string", _state),
-    ("dead_letter_reason", "string", lambda row: text_of(row.application.get("DeadLetterReason"))),
-    (
-        "dead_letter_error_description",
-        "string",
-        lambda row: text_of(row.application.get("DeadLetterErrorDescription")),
-    ),
-    ("body", "binary", lambda row: row.body[0]),
-    ("body_type", "string", lambda row: row.body[1]),
-    (
-        "application_properties",
-        "map<string,string>",
-        lambda row: {str(name): text_of(value) for name, value in row.application.items()},
-    ),
-    ("typed_properties", "map<string,struct<type:string,value:string>>", _typed),
-    ("transfer_path", "string", lambda row: row.aliases[0]),
-    ("transfer_session_id", "string", lambda row: row.aliases[1]),
-    ("transfer_time_to_live", "double", lambda row: _seconds(row.aliases[2])),
-    ("transfer_scheduled_enqueue_time", "timestamp", lambda row: instant(row.aliases[3])),
-    ("trouble", "string", lambda row: row.trouble),
-)
-"""Each column: its name, its Spark type, and its value in a row."""
+def body_of(encoded: bytes) -> tuple[bytes | None, str | None]:
+    """The body as bytes, and its type. Raises DecodeError, IndexError."""
+    if encoded[:4] == DATA and len(encoded) == 8 + int.from_bytes(encoded[4:8], "big"):
+        return encoded[8:], "data"  # the usual body: one section, with its length in four bytes
+    return _body(decode_body(encoded))
 
+
+@lru_cache(SPANS_KEPT)
+def _span_of_text(key: str, text: str) -> float | None:
+    return seconds(read_duration(key, text))
+
+
+def _span(key: str, value: object) -> float | None:
+    if type(value) is str:  # messages of one sender usually have the same time to live
+        return _span_of_text(key, value)
+    return seconds(read_duration(key, value))
+
+
+ALIASES: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
+    "transfer_path": (aliases.PATH, read_text),
+    "transfer_session_id": (aliases.SESSION_ID, read_key),
+    "transfer_time_to_live": (aliases.TIME_TO_LIVE, _span),
+    "transfer_scheduled_enqueue_time": (aliases.SCHEDULED, read_instant),
+}
+"""The columns of original properties: the application property of each, and the function that reads its value."""
+
+REASONS = {
+    "dead_letter_reason": "DeadLetterReason",
+    "dead_letter_error_description": "DeadLetterErrorDescription",
+}
+"""The columns that are an application property as text."""
+
+VALUES: Mapping[str, Callable[[Row], object]] = {
+    "sequence_number": lambda row: row.message.number or 0,
+    "message_id": lambda row: text_of(row.properties.message_id),
+    "session_id": lambda row: row.properties.group_id,
+    "enqueued_time": lambda row: storable(row.message.enqueued_at or None),
+    "expires_at": lambda row: storable(row.expires_at),
+    "time_to_live": lambda row: seconds(row.header.ttl),
+    "delivery_count": lambda row: row.header.delivery_count or 0,
+    "content_type": lambda row: row.properties.content_type,
+    "subject": lambda row: row.properties.subject,
+    "correlation_id": lambda row: text_of(row.properties.correlation_id),
+    "to": lambda row: row.properties.to,
+    "reply_to": lambda row: row.properties.reply_to,
+    "partition_key": lambda row: partition_key_of(row.message),
+    "state": lambda row: state_of(row.message),
+    "body": lambda row: row.body[0],
+    "body_type": lambda row: row.body[1],
+    "trouble": lambda row: row.trouble,
+    **{
+        name: lambda row, key=key: text_of(row.application.get(key))  # type: ignore[misc]
+        for name, key in REASONS.items()
+    },
+    **{name: lambda row, name=name: row.aliases[name] for name in ALIASES},  # type: ignore[misc]
+}
+"""The value of each column of a message, times in milliseconds; the maps are of :attr:`Row.entries`."""
+
+TYPES: Mapping[str, str] = {
+    "namespace": "string",
+    "queue": "string",
+    "sequence_number": "bigint",
+    "message_id": "string",
+    "session_id": "string",
+    "enqueued_time": "timestamp",
+    "expires_at": "timestamp",
+    "time_to_live": "double",
+    "delivery_count": "bigint",
+    "content_type": "string",
+    "subject": "string",
+    "correlation_id": "string",
+    "to": "string",
+    "reply_to": "string",
+    "partition_key": "string",
+    "state": "string",
+    "dead_letter_reason": "string",
+    "dead_letter_error_description": "string",
+    "body": "binary",
+    "body_type": "string",
+    "application_properties": "map<string,string>",
+    "typed_properties": "map<string,struct<type:string,value:string>>",
+    "transfer_path": "string",
+    "transfer_session_id": "string",
+    "transfer_time_to_live": "double",
+    "transfer_scheduled_enqueue_time": "timestamp",
+    "trouble": "string",
+}
+"""The Spark type of each column."""
+
+MESSAGE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in TYPES.items())
 OF_BODY = ("body", "body_type")
-TYPES = {name: kind for name, kind, _ in COLUMNS}
-MESSAGE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind, _ in COLUMNS)
-_VALUES = {name: value for name, _, value in COLUMNS}
-
-
-def batch_of(
-    namespace: str, path: str, messages: Sequence[Glimpse], schema: pa.Schema, *, with_body: bool = True
-) -> pa.RecordBatch:
-    """The columns of ``schema`` of messages; bodies are null unless ``with_body``.
-
-    Of a message that cannot be decoded only its position is given, and the reason as ``trouble``.
-    """
-    import pyarrow as pa
-
-    wanted = [_nothing if name in OF_BODY and not with_body else _VALUES[name] for name in schema.names]
-    rows: list[list[object]] = []
-    for message in messages:
-        row = Row(namespace, path, message)
-        try:
-            rows.append([value(row) for value in wanted])
-        except (DecodeError, IndexError) as error:
-            trouble = f"not well-formed AMQP: {error}"
-            empty = Glimpse(message.number, message.enqueued_at, message.state, Sections(), trouble)
-            rows.append([value(Row(namespace, path, empty)) for value in wanted])
-    columns = zip(*rows, strict=True) if rows else ([] for _ in wanted)
-    arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _nothing(row: Row) -> None:
-    return None
-
-
-def _array(values: Sequence[Mapping[str, object]] | Sequence[object], kind: pa.DataType) -> pa.Array:
-    import pyarrow as pa
-
-    if not pa.types.is_map(kind):
-        return pa.array(values, kind)
-    offsets: list[int] = [0]
-    keys: list[object] = []
-    items: list[object] = []
-    for each in values:
-        assert isinstance(each, Mapping)  # noqa: S101 - as the columns of a map type are
-        keys += each.keys()
-        items += each.values()
-        offsets.append(len(keys))
-    return pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()),
-        pa.array(keys, kind.key_type),
-        pa.array(items, kind.item_type),
-        type=kind,
-    )
 
 
 def _body(body: Body | None) -> tuple[bytes | None, str | None]:

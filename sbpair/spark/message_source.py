@@ -39,7 +39,8 @@ from sbpair.envelope.names import namespace_label
 
 from .checkpoint import Offset, check_origin, positions_in, with_origin
 from .entities import Entities, cutoff
-from .message_rows import MESSAGE_COLUMNS, TYPES, batch_of
+from .message_columns import batch_of
+from .message_rows import MESSAGE_COLUMNS, TYPES
 from .outage import BATCH_PATIENCE, OutageState, limit_or
 from .polling import Polling
 from .ranges import Mark, Piece, Span, advance, allot, marks, numbers, path_of, pieces

@@ -16,6 +16,7 @@ from uuid import UUID
 from sbpair.amqp import types
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_INSTANT, LAST_INSTANT = -62_135_596_800_000, 253_402_300_799_999  # ms: the years 1 to 9999
 NAMES: tuple[tuple[type, str], ...] = (
     (bool, "boolean"),
     (types.UByte, "ubyte"),
@@ -93,6 +94,11 @@ def instant(milliseconds: int | None) -> datetime | None:
         return None if milliseconds is None else EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
         return None
+
+
+def storable(milliseconds: int | None) -> int | None:
+    """A time in milliseconds since the epoch; None if there is none, or it is beyond what datetime can represent."""
+    return None if milliseconds is None or not FIRST_INSTANT <= milliseconds <= LAST_INSTANT else milliseconds
 
 
 def in_utc(moment: datetime) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from sbpair.amqp.message import DataBody, Header, Message, Properties, SequenceBody, ValueBody
-from sbpair.amqp.types import Int, Symbol, Timestamp
-from sbpair.spark.glimpse import glimpse
-from sbpair.spark.message_rows import TYPES, batch_of
+from sbpair.amqp.types import Int, Symbol, Timestamp, UByte, ULong
+from sbpair.envelope import aliases
+from sbpair.spark.glimpse import Glimpse, glimpse
+from sbpair.spark.message_columns import batch_of
+from sbpair.spark.message_rows import TYPES
 from tests.spark import message_rows
 from tests.spark.message_rows import schema
 
@@ -139,3 +142,84 @@ def test_bodies_that_are_not_wanted_are_null() -> None:
     (found,) = message_rows.rows([batch(sent, columns=("body", "message_id", "body_type"), with_body=False)])
 
     assert found == {"body": None, "message_id": None, "body_type": None}
+
+
+KEYS = st.sampled_from(["n", "tenant", "DeadLetterReason", *aliases.RESERVED]) | st.text(max_size=3)
+VALUES_OF_ANY_TYPE = (
+    st.none()
+    | st.booleans()
+    | st.text(max_size=4)
+    | st.binary(max_size=4)
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.integers(-(2**31), 2**31 - 1).map(Int)
+    | st.integers(0, 255).map(UByte)
+    | st.integers(0, 2**64 - 1).map(ULong)
+    | st.integers(-(2**62), 2**62).map(Timestamp)
+    | st.floats(allow_nan=False)
+    | st.uuids()
+    | st.sampled_from(["P1D", "PT0.5S", "2026-01-01T00:00:00Z"])
+    | st.just(Symbol("s"))
+    | st.lists(st.integers(0, 9), max_size=2)
+)
+IDS = st.none() | st.text(max_size=4) | st.binary(max_size=4) | st.uuids() | st.integers(0, 99).map(ULong)
+TEXTS = st.none() | st.text(max_size=300)
+TIMES = st.none() | st.integers(-(2**62), 2**62).map(Timestamp)
+MESSAGES = st.builds(
+    Message,
+    header=st.none()
+    | st.builds(Header, ttl=st.none() | st.integers(0, 2**32 - 1), delivery_count=st.integers(0, 9)),
+    message_annotations=st.builds(
+        lambda number, enqueued, state, key: {
+            Symbol("x-opt-sequence-number"): number,
+            Symbol("x-opt-enqueued-time"): Timestamp(enqueued),
+            Symbol("x-opt-message-state"): Int(state),
+            Symbol("x-opt-partition-key"): key,
+        },
+        st.integers(1, 2**62),
+        st.integers(-(2**62), 2**62),
+        st.integers(0, 4),
+        IDS,
+    ),
+    properties=st.none()
+    | st.builds(
+        Properties,
+        message_id=IDS,
+        user_id=st.none() | st.binary(max_size=4),
+        to=TEXTS,
+        subject=TEXTS,
+        correlation_id=IDS,
+        content_type=st.none() | st.just("text/plain"),
+        absolute_expiry_time=TIMES,
+        creation_time=TIMES,
+        group_id=TEXTS,
+        group_sequence=st.none() | st.integers(0, 9),
+        reply_to_group_id=TEXTS,
+    ),
+    application_properties=st.dictionaries(KEYS, VALUES_OF_ANY_TYPE, max_size=5),
+    body=st.none() | st.binary(max_size=4).map(lambda data: DataBody((data,))) | st.builds(ValueBody, TEXTS),
+)
+
+
+@given(
+    st.lists(MESSAGES, min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=2),
+)
+def test_columns_have_the_values_of_the_general_decoder(
+    messages: list[Message], damage: list[tuple[int, int]]
+) -> None:
+    payloads = []
+    for message in messages:
+        payload = bytearray(message.encode())
+        for place, value in damage:
+            payload[place % len(payload)] = value
+        payloads.append(bytes(payload))
+
+    def only_rows(found: Glimpse) -> Glimpse:
+        return replace(found, trouble=found.trouble or "")
+
+    seen = [glimpse(each) for each in payloads]
+    wanted = to_arrow_schema(schema(), timezone="UTC")
+    columns = batch_of("contoso", "orders", seen, wanted)
+    general = batch_of("contoso", "orders", [only_rows(each) for each in seen], wanted)
+
+    assert message_rows.rows([columns]) == message_rows.rows([general])
