@@ -42,7 +42,11 @@ class ConnectionRole(Enum):
 class HandshakePhase(IntEnum):
     """What must come next from the peer."""
 
-    SASL_HEADER, SASL, AUTHENTICATING, AMQP_HEADER, DONE = range(5)
+    SASL_HEADER = 0
+    SASL = 1
+    AUTHENTICATING = 2
+    AMQP_HEADER = 3
+    DONE = 4
 
 
 class Handshake:

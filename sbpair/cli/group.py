@@ -17,6 +17,7 @@ import click
 from sbpair.cli import INTERRUPTED
 from sbpair.cli.errors import ExitCode, explained
 from sbpair.cli.output import notice
+from sbpair.cli.version import print_version
 
 COMMANDS = {
     "audit": ("sbpair.cli.audit", "Prove from journals that every message is accounted for."),
@@ -85,7 +86,14 @@ def _add_config(command: click.Command) -> None:
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="sbpair", message="sbpair %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_version,
+    help="Show the version and the build, and exit.",
+)
 def cli() -> None:
     """Paired-namespace high availability for Azure Service Bus."""
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sbpair.amqp.link import ReceiverLink
+from sbpair.amqp.connection import Connection
 from sbpair.amqp.message import Message
 from tests.amqp import fuzz
 from tests.amqp.malformed import mutated
@@ -20,7 +20,7 @@ def test_a_live_broker_serves_on_after_broken_conversations():
     assert fuzz.broker_findings(0, 60) == []
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Message, "decode"), (ReceiverLink, "receive_transfer")])
+@pytest.mark.parametrize(("owner", "name"), [(Message, "decode"), (Connection, "receive_data")])
 def test_a_defect_that_was_put_in_is_found(monkeypatch, owner, name):
     def broken(*_: object, **__: object) -> None:
         raise KeyError("put in")

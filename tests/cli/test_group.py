@@ -6,10 +6,12 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import sbpair as package
+import sbpair.amqp.connection as engine_module
 from sbpair.cli.errors import ConfigurationError
 from sbpair.cli.group import COMMANDS, LazyGroup, cli
 from tests.tools.blocks.command_line import subcommands
@@ -63,8 +65,12 @@ def test_a_command_explains_itself_without_configuration_or_network(sbpair, name
     assert done.stderr == ""
 
 
-def test_version(sbpair):
-    assert sbpair("--version").stdout == f"sbpair {package.__version__}\n"
+@pytest.mark.spec("R-110")
+def test_the_version_names_the_build(sbpair):
+    engine = Path(engine_module.__file__)
+    build = "pure Python" if engine.suffix == ".py" else "compiled"
+
+    assert sbpair("--version").stdout == f"sbpair {package.__version__} ({build})\n"
 
 
 def test_an_unknown_command_is_a_usage_error_that_suggests_one(sbpair):
