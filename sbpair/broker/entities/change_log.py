@@ -11,7 +11,7 @@ log.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -103,6 +103,19 @@ class ChangeLog:
         if (changed := changes.changed.get(queue)) is not None:
             changed.pop(number, None)
         changes.removed.setdefault(queue, []).append(number)
+
+    def messages_removed(self, queue: MessageStore, numbers: Sequence[int]) -> None:
+        """Record that messages were removed, by their sequence numbers."""
+        self.is_empty = False
+        changes = self._changes
+        added, changed = changes.added.get(queue), changes.changed.get(queue)
+        if added:
+            numbers = [number for number in numbers if added.pop(number, None) is None]
+        if changed:
+            for number in numbers:
+                changed.pop(number, None)
+        if numbers:
+            changes.removed.setdefault(queue, []).extend(numbers)
 
     def message_changed(self, queue: MessageStore, message: StoredMessage) -> None:
         """Record that a stored message was deferred or amended, or that a delivery of it failed."""

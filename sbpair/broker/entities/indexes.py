@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
@@ -28,6 +28,9 @@ class Deadlines(Generic[Key]):
 
     def __len__(self) -> int:
         return len(self._instants)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._instants
 
     def set(self, key: Key, at: int) -> None:
         """Set or move the deadline of ``key``."""
@@ -115,12 +118,22 @@ class NumberedItems(Generic[Item]):
 
     def remove(self, number: int) -> Item | None:
         """Remove and return the item with that number, or None."""
+        item = self._items.pop(number, None)
+        self._forget_removed()
+        return item
+
+    def remove_all(self, numbers: Iterable[int]) -> None:
+        """Remove the items with these numbers, as far as they exist."""
+        pop = self._items.pop
+        for number in numbers:
+            pop(number, None)
+        self._forget_removed()
+
+    def _forget_removed(self) -> None:
         items = self._items
-        item = items.pop(number, None)
         if len(self._numbers) > 2 * len(items) + 1024:
             self._numbers = [number for number in self._numbers if number in items]
             self._removed = 0
-        return item
 
     def numbers_from(self, start: int) -> Iterator[int]:
         """Iterate over the assigned numbers from ``start`` on, ascending; may include removed ones."""

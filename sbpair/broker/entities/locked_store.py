@@ -6,7 +6,8 @@ removed, made active again, deferred or dead-lettered. See ``queue`` for the sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import MessageLockLost, NotAllowed, SessionLockLost
@@ -32,12 +33,14 @@ class Locks:
     A lock expires on its own, unless it was taken under a session lock: then it ends with that lock.
     """
 
-    __slots__ = ("_deadlines", "_messages", "_new_token")
+    __slots__ = ("_latest", "_line", "_messages", "_new_token", "_others")
 
     def __init__(self, new_token: Callable[[], LockToken]) -> None:
         self._new_token = new_token
         self._messages: dict[LockToken, StoredMessage] = {}
-        self._deadlines = Deadlines[LockToken]()
+        self._line: deque[LockToken] = deque()  # in order of expiry; may include tokens of ended locks
+        self._latest: Instant = 0  # expiry of the last lock that joined the line
+        self._others = Deadlines[LockToken]()  # renewed locks, and those that would break the order of the line
 
     def take(self, message: StoredMessage, until: Instant, *, expires: bool = True) -> LockToken:
         """Lock ``message`` until ``until`` and return the token.
@@ -50,8 +53,30 @@ class Locks:
         message.locked_until = until
         self._messages[token] = message
         if expires:
-            self._deadlines.set(token, until)
+            self._expires(token, until)
         return token
+
+    def _expires(self, token: LockToken, until: Instant) -> None:
+        if until < self._latest:
+            self._others.set(token, until)
+            return
+        self._latest = until
+        self._line.append(token)
+        if len(self._line) > 2 * len(self._messages) + 1024:
+            self._line = deque(token for token in self._line if self._is_in_line(token))
+
+    def _is_in_line(self, token: LockToken) -> bool:
+        return token in self._messages and token not in self._others
+
+    def all_held(self, tokens: Iterable[LockToken | None], now: Instant) -> list[StoredMessage] | None:
+        """Return the messages locked under ``tokens`` at ``now``, in this order; None when a lock has ended."""
+        get, messages = self._messages.get, []
+        for token in tokens:
+            message = None if token is None else get(token)
+            if message is None or message.locked_until <= now:
+                return None
+            messages.append(message)
+        return messages
 
     def get(self, token: LockToken) -> StoredMessage | None:
         """Return the message locked under ``token``, or None."""
@@ -61,22 +86,44 @@ class Locks:
         """Extend the lock of ``message``, one that expires on its own, to ``until``."""
         assert message.lock_token is not None  # noqa: S101 - it is locked
         message.locked_until = until
-        self._deadlines.set(message.lock_token, until)
+        self._others.set(message.lock_token, until)
 
     def end(self, token: LockToken) -> StoredMessage:
         """End the lock and return its message; the caller decides its next state."""
         message = self._messages.pop(token)
         message.lock_token = None
-        self._deadlines.drop(token)
+        if self._others:
+            self._others.drop(token)
         return message
+
+    def end_all(self, messages: Iterable[StoredMessage]) -> None:
+        """End the locks of these messages; the caller decides their next state."""
+        held, others = self._messages, self._others
+        for message in messages:
+            token = message.lock_token
+            assert token is not None  # noqa: S101 - it is locked
+            del held[token]
+            message.lock_token = None
+            if others:
+                others.drop(token)
 
     def next(self) -> Instant | None:
         """Return when the first lock expires, or None."""
-        return self._deadlines.next()
+        line, other = self._line, self._others.next()
+        while line and not self._is_in_line(line[0]):
+            line.popleft()
+        if not line:
+            return other
+        first = self._messages[line[0]].locked_until
+        return first if other is None else min(first, other)
 
     def pop_expired(self, now: Instant, limit: int | None = None) -> list[StoredMessage]:
         """End up to ``limit`` locks that expired by ``now``, earliest first; return their messages."""
-        return [self.end(token) for token in self._deadlines.pop_due(now, limit)]
+        lapsed: list[StoredMessage] = []
+        while len(lapsed) != limit and (at := self.next()) is not None and at <= now:
+            others = self._others.pop_due(at, 1)
+            lapsed.append(self.end(others[0] if others else self._line[0]))
+        return lapsed
 
 
 COMPLETED = Removal.COMPLETED
@@ -121,6 +168,23 @@ class LockedStore(MessageStore):
     def complete(self, token: LockToken, now: Instant) -> None:
         """Remove the message, even if it has expired meanwhile (T-3)."""
         self._remove(self._unlock(token, now), COMPLETED)
+
+    def complete_all(self, tokens: Sequence[LockToken | None], now: Instant) -> bool:
+        """Complete all of the messages, or none.
+
+        Return False with nothing done when one of the locks has ended, when a token is missing, and on a queue with
+        sessions or a partition: complete them one by one then.
+        """
+        if self.sessions is not None or self.partition is not None:
+            return False
+        messages = self._locks.all_held(tokens, now)
+        if messages is None:
+            return False
+        self.accessed_at = now
+        self._locks.end_all(messages)
+        self.timers_moved()
+        self._remove_all(messages, COMPLETED)
+        return True
 
     def abandon(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
         """Make the message available again and count a failed delivery.

@@ -10,7 +10,7 @@ session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import MessageNotFound
@@ -295,6 +295,25 @@ class MessageStore:
         message.state = GONE
         if message.expires_at is not None:
             self._expiries.drop(message.sequence_number)
+
+    def _remove_all(self, messages: Sequence[StoredMessage], how: Removal) -> None:
+        """Remove messages of a queue without sessions, at a fraction of the cost of removing each."""
+        numbers = [message.sequence_number for message in messages]
+        self._messages.remove_all(numbers)
+        if self._change_log is not None:
+            self._change_log.messages_removed(self, numbers)
+        if self._audit is not None:
+            for message in messages:
+                self._audit.removed(self.path, message, how)
+        freed = 0
+        for message in messages:
+            freed += len(message.bare) + message.overhead  # its size, without a call
+            message.state = GONE
+            if message.is_deferred:
+                self._deferred -= 1
+            if message.expires_at is not None:
+                self._expiries.drop(message.sequence_number)
+        self.size -= freed
 
     def record_deleted(self, audit: AuditRecorder) -> None:
         """Record the deletion of every message, with the entity."""

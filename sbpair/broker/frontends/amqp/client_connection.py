@@ -200,6 +200,9 @@ class ClientConnection:
                     run = _messages_of_one_link(events, at)
                     self.links.messages_received(run, now)
                     at += len(run)
+                elif type(event) is DispositionReceived and not self.frontend.faults:
+                    joined, at = _joined_dispositions(events, event, at + 1)
+                    self.links.disposition_received(joined, now)
                 else:
                     self._on.get(type(event), self._nothing)(event, now)
                     at += 1
@@ -280,3 +283,24 @@ def _messages_of_one_link(events: list[Event], at: int) -> list[MessageReceived]
             break
         run.append(event)
     return run
+
+
+def _joined_dispositions(
+    events: list[Event], first: DispositionReceived, at: int
+) -> tuple[DispositionReceived, int]:
+    """Return ``first`` extended by the dispositions from index ``at`` on that continue it, and the index after them."""
+    link, begin, last, state, settled = first
+    end = len(events)
+    while at < end:
+        event = events[at]
+        if (
+            type(event) is not DispositionReceived
+            or event.first != last + 1
+            or event.link is not link
+            or event.state is not state
+            or event.settled is not settled
+        ):
+            break
+        last = event.last
+        at += 1
+    return first if last == first.last else DispositionReceived(link, begin, last, state, settled), at

@@ -17,7 +17,7 @@ expect:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ....amqp.events import CreditGranted, DispositionReceived
@@ -249,9 +249,13 @@ class QueueReceiver(Node):
     ) -> None:
         first, answer = event.first, None
         span = (event.last - event.first) % _SPANS
-        for offset in range(span + 1):
+        tokens = [self._held.pop((first + offset) % _SPANS, None) for offset in range(span + 1)]
+        if type(event.state) is Accepted and self.complete_all(tokens, now.entity):
+            answered(event, first, event.last, ACCEPTED)
+            return
+        for offset, token in enumerate(tokens):
             number = (event.first + offset) % _SPANS
-            became = self._settle(self._held.pop(number, None), event.state, now)
+            became = self._settle(token, event.state, now)
             if answer is not None and became is not answer and became != answer:
                 answered(event, first, (number - 1) % _SPANS, answer)
                 first = number
@@ -276,6 +280,10 @@ class QueueReceiver(Node):
         except BrokerError as error:
             self.connection.links.refused(state, error)
             return Rejected(self._frontend.refusal(error, self.queue.path, now.entity))
+
+    def complete_all(self, tokens: Sequence[LockToken | None], now: int) -> bool:
+        """Complete all of the messages, or none: False when they must be completed one by one."""
+        return isinstance(self.queue, Queue) and self.queue.complete_all(tokens, now)
 
     def complete(self, token: LockToken, now: int) -> None:
         """Complete: the common case of :meth:`apply`. Raises as it does."""
