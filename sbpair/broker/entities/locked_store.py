@@ -40,28 +40,36 @@ class Locks:
         self._messages: dict[LockToken, StoredMessage] = {}
         self._line: deque[LockToken] = deque()  # in order of expiry; may include tokens of ended locks
         self._latest: Instant = 0  # expiry of the last lock that joined the line
-        self._others = Deadlines[LockToken]()  # renewed locks, and those that would break the order of the line
+        self._others = Deadlines[
+            LockToken
+        ]()  # renewed locks, and those that would break the order of the line
 
-    def take(self, message: StoredMessage, until: Instant, *, expires: bool = True) -> LockToken:
-        """Lock ``message`` until ``until`` and return the token.
+    def take(
+        self, messages: Iterable[StoredMessage], until: Instant, *, expires: bool = True
+    ) -> list[LockToken]:
+        """Lock ``messages`` until ``until`` and return the tokens.
 
-        With ``expires`` False, the lock has no timer.
+        With ``expires`` False, the locks have no timer.
         """
-        token = self._new_token()
-        message.state = LOCKED
-        message.lock_token = token
-        message.locked_until = until
-        self._messages[token] = message
+        new_token, held = self._new_token, self._messages
+        tokens: list[LockToken] = []
+        for message in messages:
+            message.lock_token = token = new_token()
+            message.state = LOCKED
+            message.locked_until = until
+            held[token] = message
+            tokens.append(token)
         if expires:
-            self._expires(token, until)
-        return token
+            self._expire(tokens, until)
+        return tokens
 
-    def _expires(self, token: LockToken, until: Instant) -> None:
+    def _expire(self, tokens: list[LockToken], until: Instant) -> None:
         if until < self._latest:
-            self._others.set(token, until)
+            for token in tokens:
+                self._others.set(token, until)
             return
         self._latest = until
-        self._line.append(token)
+        self._line += tokens
         if len(self._line) > 2 * len(self._messages) + 1024:
             self._line = deque(token for token in self._line if self._is_in_line(token))
 
@@ -154,14 +162,15 @@ class LockedStore(MessageStore):
         """Run due timers."""
         raise NotImplementedError
 
-    def _lock(self, message: StoredMessage, now: Instant, session: SessionLock | None) -> None:
-        self._operations.receives += 1
+    def _lock_all(self, messages: Sequence[StoredMessage], now: Instant, session: SessionLock | None) -> None:
+        self._operations.receives += len(messages)
         if session is None:
-            self._locks.take(message, now + self.description.lock_duration)
+            self._locks.take(messages, now + self.description.lock_duration)
             self.timers_moved()
         else:
-            token = self._locks.take(message, session.locked_until, expires=False)
-            session.tokens[token] = None
+            session.tokens.update(
+                dict.fromkeys(self._locks.take(messages, session.locked_until, expires=False))
+            )
 
     # -- settlement: each method raises MessageLockLost or SessionLockLost when the lock has ended
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from ..errors import BrokerError, EntityNotFound, InvalidDescription, Rerouting
@@ -32,20 +33,25 @@ from .timers import Call, Timers
 from .topic import Topic
 
 AnyEntity = TypeVar("AnyEntity", bound=Entity)
+TOKEN_SIZE = 16  # bytes
 
 
-def random_token() -> LockToken:
-    """Return a lock token that cannot be guessed."""
-    return LockToken(os.urandom(16))
+def random_tokens() -> Iterator[LockToken]:
+    """Iterate over lock tokens that cannot be guessed; the system is asked for the bytes of 256 at a time."""
+    while True:
+        drawn = os.urandom(256 * TOKEN_SIZE)
+        for at in range(0, len(drawn), TOKEN_SIZE):
+            yield LockToken(drawn[at : at + TOKEN_SIZE])
 
 
 class Namespace:
     """The entities of one namespace, in memory.
 
-    ``created_at`` is in milliseconds since the epoch. ``new_token`` creates unique lock tokens.
-    ``legacy_forward_tdlq`` sends messages that cannot be forwarded to the transfer dead-letter queue of their
-    source, as documented until 2021, instead of its dead-letter queue. ``codec`` reads messages for rules.
-    ``change_log`` collects changes for a store. ``audit`` records what happens to each message.
+    ``created_at`` is in milliseconds since the epoch. ``new_token`` creates unique lock tokens; None for
+    random ones. ``legacy_forward_tdlq`` sends messages that cannot be forwarded to the transfer dead-letter
+    queue of their source, as documented until 2021, instead of its dead-letter queue. ``codec`` reads
+    messages for rules. ``change_log`` collects changes for a store. ``audit`` records what happens to each
+    message.
     ``credits_per_second`` limits operations, see :class:`Credits`; None for no limit.
 
     The attribute ``updates_take_locks`` says whether changing the description of a queue or subscription ends
@@ -57,7 +63,7 @@ class Namespace:
         name: str,
         *,
         created_at: Instant = 0,
-        new_token: Callable[[], LockToken] = random_token,
+        new_token: Callable[[], LockToken] | None = None,
         layout: Layout | None = None,
         tier: Tier = Tier.STANDARD,
         legacy_forward_tdlq: bool = False,
@@ -74,7 +80,7 @@ class Namespace:
         self.directory = Directory()
         self._limits = EntityLimits(self.layout)
         self._context = QueueContext(
-            new_token,
+            new_token or partial(next, random_tokens()),
             codec or ExtractedFieldCodec(),
             legacy_forward_tdlq=legacy_forward_tdlq,
             change_log=change_log,

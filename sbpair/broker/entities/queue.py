@@ -34,12 +34,12 @@ from .audit_recorder import Arrival, Removal
 from .descriptions import QueueDescription
 from .entity import Entity, QueueCounts
 from .forwarding import Forwarding, reason_of
-from .indexes import Deadlines, DuplicateIndex
+from .indexes import Deadlines, DuplicateIndex, WaitingLine
 from .locked_store import LockedStore
 from .message_store import DESCRIPTION, REASON
 from .partition import Health, check_keys
 from .queue_context import SLICE, SLICE_BYTES, QueueContext
-from .sessions import MessageSessions, SessionLock
+from .sessions import MessageSession, MessageSessions, SessionLock
 from .stored_message import Instant, MessageState, StoredMessage
 
 __all__ = ["DESCRIPTION", "REASON", "Queue", "QueueCounts"]
@@ -235,7 +235,7 @@ class Queue(LockedStore):
         """
         message = self._next(now, session)
         if message is not None:
-            self._lock(message, now, session)
+            self._lock_all((message,), now, session)
         return message
 
     def receive_batch(
@@ -245,17 +245,9 @@ class Queue(LockedStore):
 
         Raises as :meth:`receive`.
         """
-        messages: list[StoredMessage] = []
-        room = SLICE_BYTES
-        message = self._next(now, session)
-        line = self._waiting if self.sessions is None or session is None else self.sessions.line_of(session)
-        while message is not None:
-            self._lock(message, now, session)
-            messages.append(message)
-            room -= message.size
-            if len(messages) >= limit or room <= 0:
-                break
-            message = self.first_of(line, now, SLICE)  # timers need to run only once per instant
+        self.prepare_receive(now)
+        messages = self.pop_run(self._line_for(session, now), limit, SLICE_BYTES, now)
+        self._lock_all(messages, now, session)
         return messages
 
     def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
@@ -308,7 +300,7 @@ class Queue(LockedStore):
             self._operations.receives += 1
             self._remove(message, Removal.RECEIVED)
         else:
-            self._lock(message, now, session)
+            self._lock_all((message,), now, session)
         return message
 
     def delete_waiting(
@@ -348,12 +340,15 @@ class Queue(LockedStore):
 
     def _next(self, now: Instant, session: SessionLock | None) -> StoredMessage | None:
         self.prepare_receive(now)
+        return self.first_of(self._line_for(session, now), now, SLICE if self.sessions is None else None)
+
+    def _line_for(self, session: SessionLock | None, now: Instant) -> WaitingLine | MessageSession:
         if self.sessions is None:
-            return self.first_of(self._waiting, now, SLICE)
+            return self._waiting
         if session is None:
             raise SessionRequired(self.path)
         self.sessions.check(session, now)
-        return self.first_of(self.sessions.line_of(session), now)
+        return self.sessions.line_of(session)
 
     # -- inspection
 

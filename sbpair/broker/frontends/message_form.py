@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -261,6 +261,12 @@ ACTIVE, DEFERRED, LOCKED = MessageState.ACTIVE, MessageState.DEFERRED, MessageSt
 _DELIVERY = b"\x00\x53\x71"
 _TOKEN = _DELIVERY + b"\xc1\x24\x02" + _entry_head("x-opt-lock-token", b"\x98")  # a map of 36 bytes: one uuid
 _NO_TOKEN = _DELIVERY + b"\xc1\x01\x00"  # an empty map
+_GUID = struct.Struct("<IHH8s").unpack  # a lock token, in .NET's byte order
+_USUAL_SIZE = 4 + len(_ENQUEUED) + len(_SEQUENCE) + len(_LOCKED_UNTIL) + 3 * 8
+_USUAL_ENQUEUED = _MAP_HEAD(_PREFIX, _USUAL_SIZE, 6) + _ENQUEUED
+_USUAL = struct.Struct(
+    f">{len(_TOKEN)}sIHH8s{len(_USUAL_ENQUEUED)}sq{len(_SEQUENCE)}sQ{len(_LOCKED_UNTIL)}sQ"
+).pack
 _STATES = {
     state: encode(Symbol("x-opt-message-state")) + bytes((0x54, state))
     for state in (ACTIVE, DEFERRED, MessageState.SCHEDULED)
@@ -274,18 +280,51 @@ def delivered(message: StoredMessage, queue: Entity) -> bytes:
     annotations without one; the state only of a deferred message; the original sequence number
     (``x-opt-enqueue-sequence-number``) only when the message was forwarded or scheduled.
     """
-    token, state = message.lock_token, _STATES[DEFERRED] if message.is_deferred else b""
-    own = _own(message, token is not None, _has_first_number(message, queue), state)
+    return _delivered(message, queue, isinstance(queue.top, AnySubscription))
+
+
+def delivered_run(messages: Iterable[StoredMessage], queue: Entity) -> list[bytes]:
+    """Return each of the messages as :meth:`delivered` does."""
+    is_copy = isinstance(queue.top, AnySubscription)
+    return [_delivered(message, queue, is_copy) for message in messages]
+
+
+def _delivered(message: StoredMessage, queue: Entity, is_copy: bool) -> bytes:
+    token, number = message.lock_token, message.sequence_number
+    has_first_number = is_copy or message.enqueued_sequence_number != number or message.hops > 0
+    if not (
+        token is None
+        or has_first_number
+        or message.annotations
+        or message.is_deferred
+        or message.amended is not None
+        or message.dead_letter_source is not None
+        or message.partition_id is not None
+    ):
+        head = _header(
+            message.durable, message.priority, shown_time_to_live(message, queue), message.delivery_count
+        )
+        return (
+            head + _usual_annotations(token, message.enqueued_at, number, message.locked_until) + message.bare
+        )
+    state = _STATES[DEFERRED] if message.is_deferred else b""
+    own = _own(message, token is not None, has_first_number, state)
     return _encoded(
         message, shown_time_to_live(message, queue), _NO_TOKEN if token is None else _told(token), own
     )
 
 
-def _has_first_number(message: StoredMessage, queue: Entity) -> bool:
-    return (
-        message.enqueued_sequence_number != message.sequence_number
-        or message.hops > 0
-        or isinstance(queue.top, AnySubscription)
+def _usual_annotations(token: LockToken, enqueued_at: int, number: int, locked_until: int) -> bytes:
+    """Return the annotations of a locked message of which nothing else is to be told."""
+    return _USUAL(
+        _TOKEN,
+        *_GUID(token),
+        _USUAL_ENQUEUED,
+        enqueued_at,
+        _SEQUENCE,
+        number,
+        _LOCKED_UNTIL,
+        locked_until,
     )
 
 

@@ -46,7 +46,7 @@ from ...entities.stored_message import LockToken, StoredMessage
 from ...entities.transaction import Settlement, SettlementVerb
 from ...errors import BrokerError, MessageLockLost, NotImplementedHere
 from ...faults import Delay, Effect, EndingEffect, LoseLock, Operation, RefusingEffect, SilenceLink
-from ..message_form import delivered
+from ..message_form import delivered_run
 from .faults import end_faulted, fault_outcome
 from .node import ConnectionContext, Node
 
@@ -176,8 +176,7 @@ class QueueReceiver(Node):
         messages = self.take_some(min(limit, self._room), now.entity)
         if messages:
             self.used = now
-        for message in messages:
-            self._transfer(message)
+            self._transfer_all(messages)
         return len(messages)
 
     def _lose_lock(self, message: StoredMessage, now: ClockReading) -> None:
@@ -194,12 +193,18 @@ class QueueReceiver(Node):
             self._transfer(message)
 
     def _transfer(self, message: StoredMessage) -> None:
-        payload, token = delivered(message, self.queue), message.lock_token
-        self._frontend.namespace.worked(len(payload) // PER_STEP)
-        if token is None:
-            self.link.transfer(payload, tag=b"", settled=True)  # no lock, so no lock token as the tag
-        else:
-            self._held[self.link.transfer(payload, tag=token)] = token
+        self._transfer_all((message,))
+
+    def _transfer_all(self, messages: Sequence[StoredMessage]) -> None:
+        transfer, held, steps = self.link.transfer, self._held, 0
+        for message, payload in zip(messages, delivered_run(messages, self.queue), strict=True):
+            token = message.lock_token
+            steps += len(payload) // PER_STEP
+            if token is None:
+                transfer(payload, tag=b"", settled=True)  # no lock, so no lock token as the tag
+            else:
+                held[transfer(payload, tag=token)] = token
+        self._frontend.namespace.worked(steps)
 
     @property
     def _tracker(self) -> str:

@@ -1,0 +1,160 @@
+"""Deliveries that are locked, delivered and settled together behave as if each were alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbpair.amqp.events import DispositionReceived, MessageReceived
+from sbpair.amqp.message import Message, Properties
+from sbpair.amqp.performatives import ACCEPTED, RELEASED, Accepted, Rejected
+from sbpair.broker.entities.descriptions import QueueDescription
+from sbpair.broker.entities.locked_store import Locks
+from sbpair.broker.entities.namespace import TOKEN_SIZE, Namespace, random_tokens
+from sbpair.broker.entities.stored_message import LockToken, StoredMessage
+from sbpair.broker.faults import FaultRule, Operation, Withhold
+from sbpair.broker.frontends import message_form
+from tests.broker.test_links import NOON
+
+
+@pytest.fixture
+def held(lab):
+    """A client and five deliveries that it has not settled."""
+    lab.queue(lock_duration=30_000)
+    client = lab.client()
+    sender = client.sender("orders")
+    for number in range(5):
+        client.send(sender, Message(properties=Properties(message_id=f"m{number}")).encode())
+    client.receiver("orders", credit=5)
+    return client, client.take(MessageReceived)
+
+
+def settle_each(lab, client, deliveries, states) -> dict[int, object]:
+    """Settle one by one, in one chunk of bytes; the answers by delivery."""
+    for delivery, state in zip(deliveries, states, strict=True):
+        delivery.link.dispose(delivery.delivery_id, delivery.delivery_id, state, settled=False)
+        client.session.flush_acks()
+    lab.run()
+    return {
+        number: answer.state
+        for answer in client.take(DispositionReceived)
+        for number in range(answer.first, answer.last + 1)
+    }
+
+
+def test_dispositions_that_arrive_together_are_each_answered(lab, held):
+    client, deliveries = held
+
+    answers = settle_each(lab, client, deliveries, [ACCEPTED] * 5)
+
+    assert answers == {delivery.delivery_id: ACCEPTED for delivery in deliveries}
+    assert lab.namespace.queue("orders").counts(NOON).total == 0
+
+
+def test_a_lost_lock_among_them_is_refused_and_the_others_are_completed(lab, held):
+    client, deliveries = held
+    queue = lab.namespace.queue("orders")
+    queue.release(LockToken(deliveries[2].tag), NOON)
+
+    answers = list(settle_each(lab, client, deliveries, [ACCEPTED] * 5).values())
+
+    assert [type(answer) for answer in answers] == [Accepted, Accepted, Rejected, Accepted, Accepted]
+    assert queue.counts(NOON).total == 1
+
+
+def test_different_states_stay_apart(lab, held):
+    client, deliveries = held
+    states = [ACCEPTED, RELEASED, ACCEPTED, ACCEPTED, RELEASED]
+
+    assert list(settle_each(lab, client, deliveries, states).values()) == states
+    assert lab.namespace.queue("orders").counts(NOON).active == 2
+
+
+def test_a_fault_still_applies_to_each_disposition(lab, held):
+    client, deliveries = held
+    lab.frontend.set_fault(FaultRule(Withhold(), operation=Operation.SETTLE, times=1), 0.0)
+
+    answers = list(settle_each(lab, client, deliveries, [ACCEPTED] * 5).values())
+
+    assert len(answers) == 4  # the first is withheld
+
+
+@given(
+    token=st.binary(min_size=16, max_size=16),
+    number=st.integers(1, 2**62),
+    at=st.integers(0, 2**50),
+    until=st.integers(0, 2**50),
+    durable=st.sampled_from([None, True, False]),
+    ttl=st.none() | st.integers(1, 2**31),
+    failed=st.integers(0, 9),
+)
+def test_the_short_way_to_encode_a_delivery_gives_the_same_bytes(
+    token, number, at, until, durable, ttl, failed
+):
+    queue = Namespace("contoso").create_queue("orders", QueueDescription(), 0)
+    message = StoredMessage(
+        b"bare",
+        durable=durable,
+        time_to_live=ttl,
+        sequence_number=number,
+        enqueued_sequence_number=number,
+        enqueued_at=at,
+        delivery_count=failed,
+        lock_token=LockToken(token),
+        locked_until=until,
+    )
+    with_annotations = replace(message, annotations=b"\x00\x53\x72\xc1\x01\x00")  # an empty map: the long way
+
+    assert message_form.delivered(message, queue) == message_form.delivered(with_annotations, queue)
+
+
+def test_random_tokens_have_the_size_of_a_guid_and_do_not_repeat():
+    tokens = random_tokens()
+    drawn = [next(tokens) for _ in range(1000)]
+
+    assert len(set(drawn)) == 1000
+    assert {len(token) for token in drawn} == {TOKEN_SIZE}
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["take", "renew", "end", "expire"]), st.integers(0, 9), st.integers(0, 50)),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_locks_expire_by_their_deadline_however_they_were_taken_renewed_and_ended(steps):
+    numbers = count(1)
+    locks = Locks(lambda: LockToken(next(numbers).to_bytes(16, "big")))
+    held: dict[LockToken, StoredMessage] = {}
+    for what, which, at in steps:
+        chosen = sorted(held)[which % len(held)] if held else None
+        if what == "take":
+            messages = [StoredMessage(b"") for _ in range(which)]
+            held.update(zip(locks.take(messages, at), messages, strict=True))
+        elif what == "renew" and chosen is not None:
+            locks.extend(held[chosen], at)
+        elif what == "end" and chosen is not None:
+            assert locks.end(chosen) is held.pop(chosen)
+        elif what == "expire":
+            lapsed = locks.pop_expired(at, 3)
+            due = sorted(message.locked_until for message in held.values() if message.locked_until <= at)
+            assert [message.locked_until for message in lapsed] == due[:3]
+            held = {token: message for token, message in held.items() if message.lock_token is not None}
+        assert locks.next() == min((message.locked_until for message in held.values()), default=None)
+
+
+def test_locks_that_ended_leave_nothing_behind():
+    numbers = count(1)
+    locks = Locks(lambda: LockToken(next(numbers).to_bytes(16, "big")))
+    (first,) = locks.take([StoredMessage(b"")], 1)  # stays, so that the line keeps its head
+    for _ in range(50):
+        for token in locks.take([StoredMessage(b"") for _ in range(100)], 2):
+            locks.end(token)
+
+    assert len(locks._line) < 1300
+    assert locks.next() == locks.get(first).locked_until == 1
