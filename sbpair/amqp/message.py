@@ -4,7 +4,7 @@
     · body: data* or sequence* or value · footer
 
 `split` finds the sections of an encoded message without decoding them, and `split_entries` the entries of a map
-section: what is not asked for stays bit for bit as it came. `Message` is the whole message decoded, for management
+section: everything else keeps its original bytes. `Message` is the whole message decoded, for management
 nodes and tests.
 """
 

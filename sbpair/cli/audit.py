@@ -54,7 +54,7 @@ def command(
     Reads the journals of senders, syphons, receivers and brokers (written with --journal),
     including subdirectories and gzipped files, and writes report.html, summary.json and
     Parquet tables. Exit code 1 when a message is lost, unexpected or unproven, or has an
-    unexplained copy; when a session is out of order whose sender keeps the order; when a
+    unexplained copy; when a session whose sender keeps the order is out of order; when a
     file that may be a journal was not read, or a sender's journal has gaps; and when there
     are no messages at all.
 

@@ -99,7 +99,8 @@ def _resolved(
 def namespace_argument(value: str, flag: str, *, is_visible: bool) -> NamespaceArgument:
     """Return the namespace that ``value`` names; ``flag`` is what errors call it.
 
-    ``is_visible``: the value stands in the process list, so a key in it earns a warning. Raises ConfigurationError.
+    ``is_visible``: other users see the value in the process list, and a key in it causes a warning. Raises
+    ConfigurationError.
     """
     text = fetched(value, flag)
     if NAME.fullmatch(text):

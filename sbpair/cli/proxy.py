@@ -91,9 +91,9 @@ def command(
     """Break the connections of any AMQP client, to the cloud or a broker.
 
     Forwards to --target and applies faults to AMQP frames: drops, delays, holds, cuts and
-    resets, chosen by performative, direction and entity. They come from --plan, and over
-    HTTP while it runs. Between TLS and TLS the proxy decrypts, and clients must
-    trust its authority; AMQP over WebSocket passes as bytes. SIGTERM or Ctrl-C ends it.
+    resets, chosen by performative, direction and entity. They come from --plan, and over HTTP
+    while it runs. With --tls the proxy decrypts the traffic, and clients must trust its
+    authority; AMQP over WebSocket passes as bytes. SIGTERM or Ctrl-C ends it.
 
     \b
     Examples:

@@ -21,7 +21,7 @@ SIGNALS = tuple(  # SIGHUP: a closed terminal; Windows has no such signal
 
 
 class StopRequest:
-    """What the main thread of a command waits for; set by a signal or by another thread.
+    """An event for the main thread of a command, set by a signal or by another thread.
 
     threading.Event cannot be used: a signal that interrupts its wait() while it holds its lock makes the
     handler's set() wait for that lock, forever.

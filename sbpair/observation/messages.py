@@ -3,7 +3,7 @@
     journal.write(send_accepted("orders", sender.send_messages(message)))
     journal.write(messages_received("orders", receiver.receive_messages(100)))
 
-Healthy sends emit no event by themselves: a line for every message would cost more than the send. Receivers
+Healthy sends emit no event of their own: a line for every message would cost more than the send. Receivers
 are the SDK's own and emit none either; write theirs to a journal with the role ``receiver``.
 """
 

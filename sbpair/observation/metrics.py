@@ -72,7 +72,7 @@ METRICS = (
     Metric("sbpair_syphon_connects_total", (), "times both sides were reached"),
     Metric("sbpair_syphon_disconnects_total", (), "times a side was lost or could not be reached"),
     Metric("sbpair_syphon_set_aside_total", ("reason",), "messages dead-lettered on their backlog queue"),
-    Metric("sbpair_syphon_sessions_held_total", ("reason",), "sessions that wait for a person"),
+    Metric("sbpair_syphon_sessions_held_total", ("reason",), "sessions held until an operator acts"),
     Metric("sbpair_syphon_backlog_detaches_total", ("backlog",), "links to a backlog queue refused or lost"),
     Metric("sbpair_syphon_backlogs_missing_total", ("backlog",), "backlog queues found not to exist"),
     Metric(

@@ -67,7 +67,11 @@ class Origin:
 
 # Field, type and meaning of the header of every record; docs/reference/journal.md shows this table.
 HEADER: tuple[tuple[str, str, str], ...] = (
-    ("v", "int", "version of this schema; fields may be added within a version, none changes or goes"),
+    (
+        "v",
+        "int",
+        "version of this schema; within a version fields may be added, and none changes or is removed",
+    ),
     ("writer", "str", "uuid of the writer: one open journal in one process"),
     ("role", "str", "`sender`, `syphon`, `receiver` or `broker`"),
     ("ordinal", "int", "0, 1, 2, ... of this writer over all its files, without a gap"),

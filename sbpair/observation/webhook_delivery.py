@@ -72,9 +72,7 @@ class WebhookKind(Enum):
     FAILOVER = "failover"  # an entity's messages are now parked
     FAILBACK = "failback"  # they go to the primary again
     DEAD_LETTER = "dead-letter"  # the syphon dead-lettered a parked message
-    LANDING = (
-        "landing"  # parked messages of an entity land on the secondary, no longer do, or are refused there
-    )
+    LANDING = "landing"  # an entity's messages land on the secondary, no longer do, or are refused there
     BACKLOG_AGE = "backlog-age"  # a parked message has waited too long, or none does any more
 
 

@@ -85,7 +85,7 @@ BY_CLASS: dict[type[BaseException], tuple[Failure, str]] = {
 
 BY_CONDITION: dict[str, tuple[Failure, str]] = {
     # every condition the SDK defines, and more; any other counts as unavailable
-    "amqp:internal-error": (_U, "the service failed inside"),
+    "amqp:internal-error": (_U, "the service failed internally"),
     "amqp:not-found": (_CONF, "the entity does not exist"),
     "amqp:unauthorized-access": (_CONF, "the credential lacks a right"),
     "amqp:decode-error": (_CALL, "the service cannot decode the message"),
@@ -99,7 +99,7 @@ BY_CONDITION: dict[str, tuple[Failure, str]] = {
     "amqp:illegal-state": (_CALL, "the operation is not legal in this state"),
     "amqp:frame-size-too-small": (_CALL, "the message does not fit a frame"),
     "amqp:connection:forced": (_U, "the service closed the connection"),
-    "amqp:connection:framing-error": (_U, "the connection carried garbage"),
+    "amqp:connection:framing-error": (_U, "the connection received malformed frames"),
     "amqp:connection:redirect": (_CONF, "the service has moved"),
     "amqp:session:window-violation": (_U, "the session failed"),
     "amqp:session:errant-link": (_U, "the session failed"),

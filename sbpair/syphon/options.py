@@ -20,7 +20,7 @@ class SyphonOptions:
     backlog_queue_count: int = 10
     """The number of backlog queues, the same as for the senders (P-10); at least 1."""
     primary_namespace_name: str | None = None
-    """The prefix of the backlog queues, when it is not the host name of the primary."""
+    """The prefix of the backlog queues, if it differs from the primary's host name."""
     allowed_destinations: tuple[str, ...] | None = None
     """The paths to deliver to, in any case; by default all but the reserved ones."""
     window: int = 500
@@ -60,7 +60,7 @@ class SyphonOptions:
     ordering: Literal["none", "session"] = "none"
     """Also forward from the ordered backlog queues, each session in its order; the same as for the senders (O-6)."""
     max_concurrent_sessions: int = 64
-    """Maximum sessions forwarded at the same time, one at least per ordered backlog queue; 1 to 5000."""
+    """Maximum sessions forwarded at the same time, at least one per ordered backlog queue; 1 to 5000."""
     on_poison: Literal["dead-letter", "hold"] = "dead-letter"
     """For an undeliverable message of a session: dead-letter it and continue, or hold its session."""
     exit_on_refusal: bool = False

@@ -1,6 +1,6 @@
 """Test utilities: a delivery ledger, a fault-injecting proxy, a broker process, a credential for the in-repo broker.
 
-pytest loads the plugin ``sbpair.testing.plugin`` by itself, with the fixtures ``servicebus_namespace``,
+pytest loads the plugin ``sbpair.testing.plugin`` automatically, with the fixtures ``servicebus_namespace``,
 ``servicebus_pair`` and others. Names are imported on first use.
 """
 

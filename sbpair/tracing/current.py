@@ -1,6 +1,6 @@
 """The tracing of this process, and which of the SDK's spans the current thread or task wants.
 
-``active`` is None until tracing is switched on, so that one look at it is all it costs. Imports nothing of
+``active`` is None until tracing is switched on, so that checking it is the only cost. Imports nothing of
 OpenTelemetry.
 """
 
@@ -25,7 +25,7 @@ class SdkSpans(Enum):
     """The spans of the SDK that are made."""
 
     ALL = "all"
-    ATTEMPTS = "those of sends: the messages have the context of their creation already"
+    ATTEMPTS = "those of sends, since the messages already have the context of their creation"
     NONE = "none: housekeeping"
 
 

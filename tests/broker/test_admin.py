@@ -535,7 +535,7 @@ ENTRY = body_of().decode()
         (f'<entry xmlns="{atom.ATOM}"><content/><content/></entry>'.encode(), "2 contents"),
         (f'<entry xmlns="{atom.ATOM}"><content/></entry>'.encode(), "0 elements"),
         (body_of({"Status": "Active", "x:Status": "Active"}), "not well-formed"),
-        (ENTRY.replace("></Queue", "><Status/><Status/></Queue").encode(), "Status stands twice"),
+        (ENTRY.replace("></Queue", "><Status/><Status/></Queue").encode(), "Status occurs twice"),
         (ENTRY.replace("></Queue", '><Status xmlns="urn:other"/></Queue').encode(), "Status is not in"),
         (body_of(kind="SubscriptionDescription"), "SubscriptionDescription"),
         (body_of(kind="RuleDescription"), "RuleDescription"),

@@ -202,7 +202,7 @@ class NoCredit(Effect):
 
 
 class SilenceLink(Effect):
-    """Deliver nothing more on the receiver's link, which stays attached; a message that was locked goes back."""
+    """Deliver nothing more on the receiver's link, which stays attached; a message locked for it is released."""
 
     __slots__ = ()
     name: ClassVar[str] = "silence"

@@ -42,7 +42,7 @@ class IndexOrAll(click.ParamType[int | None]):
 @click.option(
     "--transfer",
     is_flag=True,
-    help="Redrive the transfer dead-letter queues: what an entity of the secondary refused after landing.",
+    help="Redrive the transfer dead-letter queues: messages that an entity of the secondary refused after landing.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as one line of JSON.")
 def redrive(
@@ -115,7 +115,7 @@ def purge(target: BacklogTarget, index: int | None, dead_letter: bool, yes: bool
     """Delete the dead-lettered messages of the backlog queues. They are lost.
 
     Messages waiting in a backlog queue are never deleted: the syphon brings them home. Needs
-    the Listen right on the secondary. Without --yes it exits with code 2, after a signal with 1.
+    the Listen right on the secondary. Exit code 2 without --yes, 1 after a signal.
 
     \b
     Examples:

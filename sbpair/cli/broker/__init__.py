@@ -82,7 +82,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.option(
     "--emulator",
     is_flag=True,
-    help="Stand in for the vendor's emulator: its ports, its key, the namespace sbemulatorns.",
+    help="Stand in for Microsoft's emulator: its ports, its key, the namespace sbemulatorns.",
 )
 @click.option(
     "--management-port",

@@ -1,6 +1,6 @@
 """Long-lived objects of the broker's process, kept out of the garbage collector's way.
 
-A full collection visits every waiting message, and nobody is served meanwhile: 200 ms with 200,000 messages.
+A full collection visits every waiting message, and no client is served meanwhile: 200 ms with 200,000 messages.
 Messages are freed by their reference counts, so visiting the same ones again gains nothing.
 """
 
@@ -50,7 +50,7 @@ class LongLivedObjects:
 
 @contextmanager
 def short_collections() -> Iterator[None]:
-    """Keep full collections of this process short while in the block; they are a matter of the whole process."""
+    """Keep full collections of this process short while in the block; this affects the whole process."""
     callback = LongLivedObjects()
     gc.callbacks.append(callback)
     try:

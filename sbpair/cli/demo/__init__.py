@@ -63,7 +63,7 @@ MAX_SESSIONS = 1000
     type=click.IntRange(0, MAX_SESSIONS),
     default=0,
     show_default=True,
-    help="Send to so many sessions, and check the order of each; 0: a queue without sessions.",
+    help="The number of sessions to send to, whose order is checked; 0 for a queue without sessions.",
 )
 @click.option(
     "--ordering",

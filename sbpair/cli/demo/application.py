@@ -92,7 +92,7 @@ class Application:
                 continue
 
     def _receive_some(self, receiver: ServiceBusReceiver) -> bool:
-        """Receive and complete what comes within SESSION_WAIT; False if nothing did."""
+        """Receive and complete the messages that arrive within SESSION_WAIT; False if there were none."""
         messages = receiver.receive_messages(max_message_count=BATCH, max_wait_time=SESSION_WAIT)
         if messages:
             self._on_received(messages_received(QUEUE, messages))

@@ -114,8 +114,9 @@ def command(
     Checks reachability, rights, queues, pings and the syphon. Exit code 1 if it finds an error
     or a warning; notes name what could not be checked. It only reads, except for one ping when
     there is a scratch queue. Without the Manage right it skips the properties of queues. With
-    --ordering session it checks what keeps the order of sessions: the ordered backlog queues,
-    whether a sender may peek at them, the receivers, and clients that keep no order.
+    --ordering session it also checks everything that the order of sessions depends on: the
+    ordered backlog queues, the right of a sender to peek at them, the receivers, and clients
+    that keep no order.
 
     \b
     Examples:

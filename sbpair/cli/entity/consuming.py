@@ -1,7 +1,7 @@
 """Receiving from one entity until enough messages are handled, none arrive for a while, or a signal.
 
-A message is completed after the caller has handled it, and the broker's answer is awaited. What was received and not
-handled is given back.
+A message is completed after the caller has handled it, and the broker's answer is awaited. Messages received but not
+handled are released.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ async def consume(
 ) -> None:
     """Receive up to ``most`` messages, each handled and then completed.
 
-    ``wait``: seconds without a message that end it; 0 takes what is there, and None goes on until ``stop``.
-    Raises TokenRefused, LinkRefused, SessionUnavailable, ConnectionLost, and what ``handle`` raises; its message is
-    then not completed.
+    Ends after ``wait`` seconds without a message; 0 takes only those already there, and None continues until ``stop``.
+    Raises TokenRefused, LinkRefused, SessionUnavailable, ConnectionLost, and the errors of ``handle``, whose message
+    is then not completed.
     """
     arrivals = _Arrivals()
     async with _receiving(connection, path, arrivals, sessions, wait) as receiver:
@@ -93,7 +93,7 @@ async def _receiving(
     sessions: SessionChoice | None,
     wait: float | None,
 ) -> AsyncIterator[Receiver]:
-    """A receiver, closed at the end; what it holds then is given back."""
+    """A receiver, closed at the end; the messages that it still holds are released."""
     from sbpair.amqp.performatives import Released
 
     receiver: Receiver

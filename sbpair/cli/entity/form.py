@@ -56,14 +56,14 @@ ANNOTATED = {
     "scheduled_enqueue_time_utc": "x-opt-scheduled-enqueue-time",
     "dead_letter_source": "x-opt-deadletter-source",
 }
-# JSON name -> application property, written by whoever dead-lettered the message
+# JSON name -> application property, set when the message is dead-lettered
 DEAD_LETTERED = {
     "dead_letter_reason": "DeadLetterReason",
     "dead_letter_error_description": "DeadLetterErrorDescription",
 }
 BROKERS = {"sequence_number", "enqueued_time_utc", "locked_until_utc", "dead_letter_source", "delivery_count"}
 BROKERS |= {"state", *DEAD_LETTERED}
-"""Names that only a received message has; ignored in one to send."""
+"""Fields that only a received message has; ignored when sending."""
 SENT = ("body", "body_base64", *TEXTS, "partition_key", "time_to_live", "scheduled_enqueue_time_utc")
 SENT += ("application_properties",)
 
@@ -96,7 +96,7 @@ def as_object(payload: bytes) -> dict[str, object]:
 
 
 def as_line(payload: bytes) -> str:
-    """Return an encoded message as one line for a person: number, time, id, what is special, and its body."""
+    """Return an encoded message as one readable line: number, time, id, special properties, and its body."""
     shown = as_object(payload)
     if "unreadable" in shown:
         return f"unreadable: {shown['unreadable']}"

@@ -28,9 +28,9 @@ NEEDS_SESSIONS = "amqp:not-allowed"
 def command(target: EntityTarget, dead_letter: bool, yes: bool) -> int:
     """Delete the messages of a queue or subscription. They are lost.
 
-    Deletes what can be received, of every session too; scheduled, deferred and locked messages
-    stay, and are counted. Needs the Listen right. Without --yes it exits with code 2, after a
-    signal or when messages are left with 1.
+    Deletes every message that can be received, in all sessions. Scheduled, deferred and locked
+    messages stay, and are counted. Needs the Listen right. Exit code 2 without --yes, 1 after a
+    signal or when messages are left.
 
     \b
     Examples:
@@ -90,4 +90,4 @@ async def _purge(target: EntityTarget, counts: Consumed) -> int | None:
 
 
 def _drop(payload: bytes) -> None:
-    """Nothing is kept of a purged message."""
+    """Discard a purged message."""

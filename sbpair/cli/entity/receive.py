@@ -17,7 +17,7 @@ from sbpair.cli.signals import stop_on_signal
 
 from .consuming import Consumed, Handle, SessionChoice, consume
 
-follow_help = "Go on until a signal, or until --count messages."
+follow_help = "Continue until a signal, or until --count messages."
 session_option = click.option("--session", "session_id", help="Only the messages of this session.")
 
 
@@ -57,7 +57,7 @@ def print_json(payload: bytes) -> None:
     type=DurationType(),
     default="5s",
     show_default=True,
-    help="Without --follow, end when no message has arrived for this long; 0 takes what is there.",
+    help="Without --follow, end when no message has arrived for this long; 0 takes only those already there.",
 )
 @dead_letter_option
 @session_option
@@ -76,8 +76,8 @@ def command(
     """Receive messages, print them, and remove them from the entity.
 
     Prints the body of each message, or with --json everything, and completes the message
-    once it is printed: what a closed pipe did not take stays in the entity. ENTITY is a queue or
-    TOPIC/Subscriptions/NAME. With --follow, --next-session goes from session to session.
+    once it is printed: a message that a closed pipe did not take stays in the entity. ENTITY is
+    a queue or TOPIC/Subscriptions/NAME. With --follow, --next-session goes from session to session.
     Needs the Listen right. Exit code 1 if there was no message.
 
     \b

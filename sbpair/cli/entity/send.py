@@ -26,7 +26,7 @@ Fields = dict[str, object]
 
 
 class PropertyType(click.ParamType[tuple[str, object]]):
-    """`NAME=VALUE`, a number, true or false by its look, else text."""
+    """`NAME=VALUE`: a value that looks like a number, true or false is one, any other is text."""
 
     name = "name=value"
 
@@ -82,9 +82,9 @@ def command(
 ) -> int:
     """Send messages to a queue or topic, from standard input.
 
-    Each line of standard input is the body of a message, or with --json a message: the
-    form that `sbpair receive --json` prints. The flags apply to every message; what a JSON
-    line says takes precedence. Needs the Send right. Prints how many messages the broker
+    Each line of standard input is the body of a message, or with --json a whole message in
+    the form that `sbpair receive --json` prints. The flags apply to every message; values in
+    a JSON line take precedence. Needs the Send right. Prints how many messages the broker
     has accepted; exit code 1 if it refused one, with the number of its line.
 
     NAMESPACE is env:NAME, file:PATH, a name, or `primary` and `secondary` for the
@@ -125,12 +125,12 @@ def _check(defaults: Fields) -> None:
 
 @dataclass(slots=True)
 class SendProgress:
-    """What became of the messages so far."""
+    """The outcomes of the messages so far."""
 
     accepted: int = 0
     in_flight: int = 0
     refusal: str | None = None
-    """The first refusal; the messages behind it are not sent."""
+    """The first refusal; the messages after it are not sent."""
     malformed: str | None = None
     """The first line that is not a message; those before it are sent."""
     is_stopped: bool = False
@@ -182,7 +182,7 @@ class _Input:
     defaults: Fields
 
     async def messages(self) -> AsyncIterator[tuple[str, Fields]]:
-        """What to call each message in errors, and its fields. Raises ValueError naming the line."""
+        """Yield a name for each message, for errors, and its fields. Raises ValueError naming the line."""
         from sbpair.cli.entity.lines import lines_of
 
         if self.body is not None:

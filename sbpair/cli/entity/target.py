@@ -58,7 +58,7 @@ def split_target(text: str) -> tuple[str, str]:
     """Split NAMESPACE/ENTITY. Raises ValueError, which never contains a connection string."""
     if "=" in text.partition("/")[0] or "sharedaccess" in text.casefold():
         raise ValueError(
-            "a connection string cannot stand before an entity: use env:NAME/ENTITY or file:PATH/ENTITY"
+            "a connection string cannot precede an entity: use env:NAME/ENTITY or file:PATH/ENTITY"
         )
     reference, _, path = _after_file(text) if text.startswith("file:") else text.partition("/")
     if not reference or not path:

@@ -103,7 +103,7 @@ def command(
 
 
 def check_ca_file(path: str | None) -> None:
-    """Fail early on an unusable CA file, which no retry can mend. Raises ValueError."""
+    """Fail early on an unusable CA file, which no retry can fix. Raises ValueError."""
     if path is None:
         return
     try:

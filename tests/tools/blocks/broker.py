@@ -54,7 +54,7 @@ def fault_limits() -> str:
         "entity": "a path, or a pattern with `*`; without one, every entity",
         "operation": "one that the effect applies to; without one, its default operations",
         "nth": "only the n-th that matches, from 1",
-        "times": "at most so often",
+        "times": "the maximum number of times it applies",
         "probability": "0 to 1, drawn from `seed`",
         "seed": "a whole number: the same draws again",
         "after": "seconds until it begins",

@@ -66,7 +66,7 @@ def read_description(body: bytes) -> tuple[str, dict[str, Element]]:
         if namespace != SERVICE_BUS:
             raise InvalidDescription(f"The element {name} is not in the namespace {SERVICE_BUS}.")
         if name in fields:
-            raise InvalidDescription(f"The element {name} stands twice in {kind}.")
+            raise InvalidDescription(f"The element {name} occurs twice in {kind}.")
         if child.get(_NIL) not in ("true", "1"):
             fields[name] = child
     return kind, fields
@@ -154,7 +154,7 @@ def _parse(body: bytes) -> Element:
 
 def _only_child(parent: Element, namespace: str, name: str, child_name: str | None) -> Element:
     if parent.tag != f"{{{namespace}}}{name}":
-        raise InvalidDescription(f"The body has {parent.tag[:200]} where {name} in {namespace} should stand.")
+        raise InvalidDescription(f"The body has {parent.tag[:200]} where {name} in {namespace} is expected.")
     children = [child for child in parent if child_name is None or _split(child.tag)[1] == child_name]
     if len(children) != 1:
         raise InvalidDescription(

@@ -44,7 +44,7 @@ def _read(rule: Element) -> AccessRule:
     texts = {child.tag.rpartition("}")[2]: (child.text or "").strip() for child in rule}
     name = texts.get("KeyName", "")
     if rule.tag.rpartition("}")[2] != _RULE or not name:
-        raise InvalidDescription(f"The element {RULES} holds something else than a {_RULE} with a KeyName.")
+        raise InvalidDescription(f"The element {RULES} must hold only {_RULE} elements with a KeyName.")
     found = {(right.text or "").strip() for right in rule.iter() if right.tag.rpartition("}")[2] == _RIGHT}
     rights = tuple(right for right in RIGHTS if right in found)
     fresh = SharedAccessPolicy.generate()  # missing keys are generated

@@ -141,7 +141,7 @@ def write_fields(kind: str, rows: Sequence[Row[Shown]], entity: Shown, descripti
 def _read(row: Setting, found: Element) -> Value:
     text = (found.text or "").strip()
     if len(found):
-        raise InvalidDescription(f"The element {row.element} holds elements where text should stand.")
+        raise InvalidDescription(f"The element {row.element} holds elements where text is expected.")
     try:
         return row.kind.read(text)
     except ValueError as problem:

@@ -133,7 +133,7 @@ class ClientConnection:
         """Process heartbeats, idle links, expired claims, delayed answers and attaches that timed out."""
         self._ahead, self._wall_behind = now.ahead, now.connection - now.wall
         if self._confinement.is_overdue(now.idle):
-            self.close(CONNECTION_FORCED, "No valid claim was shown in time.", now)
+            self.close(CONNECTION_FORCED, "No valid claim was presented in time.", now)
         self._expire_claims(now)
         self.links.handle_timer(now)
         for act in self._later.pop_due(now.milliseconds):
@@ -187,7 +187,7 @@ class ClientConnection:
                     self._on.get(type(event), self._nothing)(event, now)
                 self._trust()
             if confinement.is_exhausted:
-                self.close(UNAUTHORIZED_ACCESS, f"{MAX_TRIES} requests have shown no valid claim.", now)
+                self.close(UNAUTHORIZED_ACCESS, f"{MAX_TRIES} requests were made without a valid claim.", now)
 
     def _read_events(self, now: ClockReading) -> None:
         if self._confinement.is_on:
@@ -231,9 +231,7 @@ class ClientConnection:
         if len(found) == 1:
             frontend = port.move(found[0].namespace.name)
         elif frontend is None and not found:
-            text = (
-                f"SASL PLAIN shows a key of none of the namespaces of this port: {names(port.frontends())}."
-            )
+            text = f"The key of SASL PLAIN belongs to none of the namespaces of this port: {names(port.frontends())}."
             self.frontend.rejections.note(now.entity, "SASL PLAIN", Unauthorized.condition, text)
         if frontend is not None:
             self._owner = frontend
@@ -250,7 +248,7 @@ class ClientConnection:
         if frontend is None and self._owner is not None:
             frontend = port.move(self._owner.namespace.name)
         if frontend is None:
-            text = f"The host name {hostname!r:.100} means no namespace of this port"
+            text = f"The host name {hostname!r:.100} matches no namespace of this port"
             found = [] if self._plain is None else owners(port, self._plain, now.wall)
             why = f", and several of them have the key: {names(found)}. Name one in it." if found else "."
             self.close(NOT_FOUND, text + why, now)

@@ -127,7 +127,7 @@ class RequestLink(Node):
             return frontend.refusal(malformed, self.address, now.entity)
         response = self._response_link(request)
         if response is None:
-            text = f"No receiver link on '{self.address}' is there to answer on."
+            text = f"There is no receiver link on '{self.address}' for the answer."
             return Condition(PRECONDITION_FAILED, tracked(text, frontend.tracker(self.address), now.entity))
         answer = self._operation(self.connection, self.queue, request, state, now)
         if answer is not None:

@@ -227,7 +227,9 @@ def _entry(entry: object, where: str, now: Instant) -> bytes:
         raise InvalidArgument(f"{where}: UserProperties is not a JSON object.")
     for name, value in user.items():
         if not isinstance(value, str | int | float | None):
-            raise InvalidArgument(f"{where}: UserProperties.{name:.60} is no text, number or truth value.")
+            raise InvalidArgument(
+                f"{where}: UserProperties.{name:.60} is not a text, a number, true or false."
+            )
     parts = _parts(entry.get("BrokerProperties") or {}, f"{where}: BrokerProperties")
     return parts.message(dict(user), body.encode("utf-8", "surrogatepass"), now)
 
