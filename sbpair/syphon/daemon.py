@@ -446,15 +446,17 @@ class Syphon:
             await asyncio.gather(drained, broken, return_exceptions=True)
         if refused.done():
             raise SyphonFaulted(refused.result())
-        if not drained.cancelled():
+        reason = _loss_of(drained)
+        if reason is None and not drained.cancelled():
             drained.result()  # raises when a check failed: the backlogs may not be empty then
             has_any = len(self.missing_backlogs) < len(self.backlogs)
             if self.options.only_backlogs is None and has_any:
                 self._emit(events.BacklogsDrained(time.time()))  # an audit relies on it for all backlogs
             return True
         self._become(SyphonState.CONNECTING, self._reason)
-        if broken.result() != PRIMARY_IS_BACK:
-            self._lost(broken.result(), MIN_SESSION_SECONDS)
+        reason = reason or broken.result()
+        if reason != PRIMARY_IS_BACK:
+            self._lost(reason, MIN_SESSION_SECONDS)
             await asyncio.sleep(MIN_SESSION_SECONDS)
         return False
 
@@ -525,6 +527,12 @@ class Syphon:
 
     def _become(self, state: SyphonState, reason: str | None = None) -> None:
         self._state, self._reason = state, reason
+
+
+def _loss_of(drained: asyncio.Future[None]) -> str | None:
+    """Return why a drain lost its connection; None when it did not."""
+    error = None if drained.cancelled() else drained.exception()
+    return str(error) if isinstance(error, ConnectionLost) else None
 
 
 def _with_endpoint(namespace: NamespaceAccess, address: str | None) -> NamespaceAccess:

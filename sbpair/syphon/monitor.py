@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sbpair.amqp.errors import NOT_FOUND, DecodeError
+from sbpair.amqp.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, DecodeError
 from sbpair.amqp.message import decode_map_section, split
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, LinkRefused
@@ -27,6 +27,9 @@ FIRST_AFTER = 1.0  # seconds until the first measurement
 PAGE = 100  # messages per peek
 NUMBER, STATE = "x-opt-sequence-number", "x-opt-message-state"
 ACTIVE = 0  # a message state
+BEYOND_RIGHTS = (
+    "whether %s holds messages cannot be seen (%s): grant Listen on it if senders use more than %d backlogs"
+)
 
 logger = logging.getLogger("sbpair.syphon")
 
@@ -47,19 +50,29 @@ class StrandedBacklogs:
     async def run(self, connection: NamespaceConnection) -> None:
         """Check now and at intervals, until cancelled."""
         while True:
-            await self.check(connection)
+            try:
+                await self.check(connection)
+            except ClientError as error:
+                logger.info("the backlogs beyond %d cannot be peeked: %s", self.count, error)
             await asyncio.sleep(STRANDED_EVERY)
 
     async def check(self, connection: NamespaceConnection) -> list[str]:
-        """Return the queues that hold messages now."""
+        """Return the queues that hold messages now.
+
+        A key that may not read them is logged as a warning: it may have rights for the other backlogs alone. Raises
+        TokenRefused, LinkRefused or ConnectionLost when they cannot be read for another reason.
+        """
         holding = []
         for index in range(self.count, self.count + MAX_STRANDED):
             backlog = backlog_queue_name(self.label, index)
             try:
                 holds = await oldest(connection, backlog) is not None
             except ClientError as error:
-                if error.condition is None or error.condition.symbol != NOT_FOUND:
-                    logger.info("%s cannot be peeked: %s", backlog, error)
+                symbol = None if error.condition is None else error.condition.symbol
+                if symbol == UNAUTHORIZED_ACCESS:
+                    logger.warning(BEYOND_RIGHTS, backlog, error, self.count)
+                elif symbol != NOT_FOUND:
+                    raise
                 break
             if self.found.get(backlog) is not holds and not self.found.get(backlog):
                 self.emit(BacklogStranded(time.time(), backlog, holds))

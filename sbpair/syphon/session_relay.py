@@ -32,7 +32,6 @@ from sbpair.envelope.inspect import message_id_of
 from sbpair.envelope.ordering import OrderStamp
 from sbpair.envelope.restore import Forward, Poison, printable, restore
 
-from ..pairing.pair_state import Role
 from .answers import DEAD_LETTER_REASONS
 from .delivery import Destination
 from .events import MessageSetAside, MessagesForwarded, SessionHeld, SyphonEvent
@@ -367,7 +366,7 @@ class SessionRelay:
         forwarded, self._forwarded_ids = self._forwarded_ids, {}
         for path, ids in forwarded.items():  # an audit log has it before the backlog removes it
             self._settings.emit(
-                MessagesForwarded(time.time(), self.backlog, path, tuple(ids), Role.PRIMARY.value)
+                MessagesForwarded(time.time(), self.backlog, path, tuple(ids))  # never landed: by the primary
             )
         done, self._to_complete = self._to_complete, []
         if self.receiver is not None:

@@ -65,3 +65,14 @@ def test_what_was_learned_can_be_forgotten() -> None:
     clock.renewed(NOW + 60, NOW + 600)
     clock.forget()
     assert (clock.span, clock.difference) == (DEFAULT_LOCK, None)
+
+
+def test_a_lock_that_is_a_moment_older_than_the_newest_has_that_moment_less() -> None:
+    clock = LockClock()
+    assert clock.left(NOW + DEFAULT_LOCK, NOW, NOW) == DEFAULT_LOCK
+    assert clock.left(NOW + DEFAULT_LOCK, NOW + 0.5, NOW) == DEFAULT_LOCK - 0.5
+    assert (
+        clock.left(NOW + DEFAULT_LOCK, NOW + 0.25, NOW) == DEFAULT_LOCK - 0.25
+    )  # the newest is still the first
+    assert clock.left(NOW + DEFAULT_LOCK, NOW + DEFAULT_LOCK / 2, NOW) == DEFAULT_LOCK / 2
+    assert clock.left(NOW + DEFAULT_LOCK, NOW + DEFAULT_LOCK / 2 + 0.5, NOW) == 0.0

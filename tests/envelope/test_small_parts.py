@@ -5,13 +5,17 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import Message, Properties, ValueBody
+from sbpair.envelope import copies
 from sbpair.envelope.errors import PairingError, ReservedPropertyError
 from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
+from sbpair.envelope.park import park, prepare
 from sbpair.envelope.restore import Forward, restore
-from sbpair.envelope.scan import is_needlessly_wide, value_end
+from sbpair.envelope.scan import is_needlessly_wide, split_fields, value_end
+from sbpair.envelope.transfer import addressed, parked_again
 
 pytestmark = pytest.mark.spec("R-66")
 
@@ -90,3 +94,54 @@ def test_a_time_to_live_goes_into_the_properties_when_the_header_cannot_hold_it(
     properties = Message.decode(restored.payload).properties
     assert properties is not None
     assert (properties.absolute_expiry_time is not None) is in_properties
+
+
+def test_bytes_after_the_last_field_of_a_section_are_counted_in_the_error() -> None:
+    section = b"\x00\x53\x73\xc0\x06\x01\x40abcd"
+    with pytest.raises(DecodeError, match=r"^4 bytes after the last field of a section$"):
+        split_fields(section)
+
+
+def test_properties_in_the_wide_form_stay_wide_when_a_refused_message_is_parked_again() -> None:
+    narrow = Message(application_properties={"mine": "1"}, body=ValueBody("x")).encode()
+    start = narrow.index(b"\x00\x53\x74")
+    size, count = narrow[start + 4], narrow[start + 5]
+    entries = narrow[start + 6 : start + 5 + size]
+    wide_form = (size + 3).to_bytes(4, "big") + count.to_bytes(4, "big") + entries
+    message = narrow[:start] + b"\x00\x53\x74\xd1" + wide_form + narrow[start + 5 + size :]
+    assert Message.decode(message) == Message.decode(narrow)
+    forms = [parked_again(addressed(each, "orders")) for each in (narrow, message)]
+    assert [b"\x00\x53\x74\xd1" in form for form in forms] == [False, True]
+    assert Message.decode(forms[0]) == Message.decode(forms[1])
+
+
+def test_a_partition_key_of_bytes_is_parked_as_bytes_and_its_length_is_bounded() -> None:
+    def keyed(key: bytes) -> AmqpAnnotatedMessage:
+        return AmqpAnnotatedMessage(data_body=b"x", annotations={"x-opt-partition-key": key})
+
+    parked = park(keyed(b"\xff\x00key"), "orders")
+    assert parked.application_properties is not None
+    assert parked.application_properties["x-sbpair-partitionkey"] == {
+        "TYPE": "BINARY",
+        "VALUE": b"\xff\x00key",
+    }
+    assert park(keyed(b"\xe9" * 128), "orders")
+    with pytest.raises(ValueError, match="a partition key must have at most 128 characters, not 129"):
+        park(keyed(b"\xe9" * 129), "orders")
+
+
+@pytest.mark.parametrize(("given", "name"), [(5, "int"), ("text", "str"), (None, "NoneType")])
+def test_what_is_no_message_is_refused_with_its_type(given: object, name: str) -> None:
+    with pytest.raises(TypeError, match=f"not {name}$"):
+        prepare(given)
+
+
+def test_an_attribute_that_the_sdk_lacks_is_logged_once_with_what_is_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(copies, "_missed", set())
+    assert copies.private(object(), "_gone", "connections are closed late") is None
+    assert copies.private(object(), "_gone", "connections are closed late") is None
+    (record,) = caplog.records
+    assert record.getMessage() == "azure-servicebus no longer has '_gone': connections are closed late"
+    assert copies.private(object(), "__class__", "nothing") is object

@@ -315,6 +315,26 @@ async def test_a_drain_whose_last_look_fails_raises(worlds: Worlds) -> None:
     assert world.said(BacklogsDrained) == []
 
 
+@pytest.mark.spec("R-25")
+@driven
+async def test_a_drain_whose_connection_is_lost_at_its_last_look_begins_again(worlds: Worlds) -> None:
+    world = worlds()
+    world.stranded.fails = ConnectionLost("reset while peeking")
+    draining = asyncio.ensure_future(world.syphon.drain())
+    await turns(20)
+    world.session.drained.set_result(None)
+    await turns(20)
+    (lost,) = world.said(SyphonDisconnected)
+    assert (lost.reason, world.said(BacklogsDrained)) == ("reset while peeking", [])
+    world.stranded.fails = None
+    await asyncio.sleep(lost.retry_in + 0.1)
+    await turns(20)
+    assert len(world.sessions) == 2
+    world.session.drained.set_result(None)
+    await draining
+    assert len(world.said(BacklogsDrained)) == 1
+
+
 @driven
 async def test_a_drain_tries_a_lost_side_again(worlds: Worlds) -> None:
     world = worlds()

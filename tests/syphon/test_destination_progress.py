@@ -61,6 +61,21 @@ async def test_a_destination_without_an_answer_stalls_and_is_given_up_in_the_end
 
 
 @driven
+async def test_a_destination_that_does_not_answer_is_out_of_reach_although_nothing_waits() -> None:
+    scene = Scene()
+    scene.post([1])
+    await asyncio.sleep(EMIT_HELD_AFTER + 2 * STALLED_AFTER)
+    assert (scene.orders.waiting, scene.orders.in_flight) == (0, 1)
+    assert "out of reach" in [entry[0] for entry in scene.host]
+    first = len(scene.host)
+    await asyncio.sleep(5 * STALLED_AFTER)  # said once while nothing waits, and again for what comes
+    assert "out of reach" not in [entry[0] for entry in scene.host[first:]]
+    scene.post([2])
+    await asyncio.sleep(2 * STALLED_AFTER)
+    assert "out of reach" in [entry[0] for entry in scene.host[first:]]
+
+
+@driven
 async def test_a_peer_that_does_not_detach_a_link_either_is_unresponsive() -> None:
     scene = Scene()
     scene.post()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
+from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.link import SenderLink
 from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
 from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Rejected, Released
 from sbpair.amqp.types import Symbol, Timestamp
 from sbpair.client.errors import ConnectionLost, LinkRefused
-from sbpair.syphon.deadletters import RedriveCounts, purge, redrive
+from sbpair.syphon.deadletters import RedriveCounts, _Rounds, purge, redrive
 from sbpair.syphon.events import BacklogStranded
 from sbpair.syphon.monitor import (
     EMPTY,
@@ -185,6 +187,28 @@ async def test_backlogs_beyond_the_count_are_checked_until_one_does_not_exist(pl
     assert MAX_STRANDED > 4
 
 
+@pytest.mark.spec("R-25")
+async def test_a_backlog_beyond_the_count_that_cannot_be_peeked_is_not_taken_for_missing(
+    played: Played, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranded = StrandedBacklogs("contoso", 2, [].append)  # type: ignore[arg-type]
+    node = "contoso/x-servicebus-transfer/2/$management"
+    played.peer.nodes[node] = lambda request: status(500, "try again")
+    with pytest.raises(LinkRefused, match="try again"):
+        await stranded.check(played.connection)
+    checking = asyncio.ensure_future(stranded.run(played.connection))  # a running syphon looks again later
+    await turns()
+    assert not checking.done()
+    checking.cancel()
+    await asyncio.gather(checking, return_exceptions=True)
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    played.peer.nodes[node] = lambda request: status(401, "no Listen")
+    assert await stranded.check(played.connection) == []
+    (warning,) = (each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING)
+    assert "contoso/x-servicebus-transfer/2" in warning
+    assert "more than 2 backlogs" in warning
+
+
 # --- dead letters
 
 
@@ -305,3 +329,57 @@ async def test_a_purge_that_is_stopped_begins_no_round(played: Played) -> None:
     stop.set()
     await purge(played.connection, "b", lambda: None, stop=stop)
     assert played.peer.links[f"from {DEAD}"].credit == 0
+
+
+class PlayedRounds:
+    """A receiver whose rounds the test plays: each answers one drain."""
+
+    def __init__(self, *rounds: list[bytes]) -> None:
+        self.rounds = list(rounds)
+        self.flows: list[tuple[int, bool]] = []
+        self.arrived: list[MessageReceived] = []
+        self._tags = 0
+
+    def flow(self, credit: int, *, drain: bool) -> None:
+        self.flows.append((credit, drain))
+
+    async def drained(self) -> None:
+        for payload in self.rounds.pop(0) if self.rounds else []:
+            self._tags += 1
+            event = MessageReceived(None, self._tags, b"tag-%d" % self._tags, payload, False, 0, None)  # type: ignore[arg-type]
+            self.arrived.append(event)
+
+
+def rounds_of(receiver: PlayedRounds) -> _Rounds:
+    rounds = _Rounds(None, "b")  # type: ignore[arg-type]
+    rounds.receiver = receiver  # type: ignore[assignment]
+    receiver.arrived = rounds._arrived
+    return rounds
+
+
+async def test_messages_are_taken_in_rounds_until_one_brings_nothing() -> None:
+    receiver = PlayedRounds([message(1), message(2)], [message(3)])
+    rounds = rounds_of(receiver)
+    assert [number for number, _ in await rounds.take()] == [1, 2]
+    assert [number for number, _ in await rounds.take()] == [3]
+    assert await rounds.take() == []
+    assert len(receiver.flows) == 3  # an empty round is the last
+    assert all(drain for _, drain in receiver.flows)
+
+
+async def test_messages_that_come_again_since_their_lock_ended_are_kept_and_not_taken_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def renewed(connection: object, path: str, tags: list[bytes]) -> list[float]:
+        assert (path, tags) == ("b", [b"tag-2"])
+        return [1.0]
+
+    monkeypatch.setattr("sbpair.syphon.deadletters.renew_locks", renewed)
+    receiver = PlayedRounds([message(1)], [message(1)], [message(1), message(2)])
+    rounds = rounds_of(receiver)
+    ((number, _),) = await rounds.take()
+    assert number == 1
+    taken = await rounds.take()
+    assert [number for number, _ in taken] == [1, 2]
+    assert rounds._kept == {b"tag-2": 2}  # that of the round without anything new
+    assert len(receiver.flows) == 3

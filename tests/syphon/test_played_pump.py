@@ -293,3 +293,44 @@ async def test_credit_follows_the_size_of_what_came() -> None:
     pumped.receiver.confirm(1, 1)
     await turns()
     assert pumped.pump._size.bytes < 262_144
+
+
+class Traced:
+    """A tracing that keeps what a syphon reports."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[object, ...]] = []
+
+    def forwarded(self, headers: object, attributes: object, path: str, seconds: float, refusal: str) -> None:
+        self.spans.append((headers, attributes, path, seconds, refusal))
+
+
+@pytest.mark.parametrize("is_landing", [False, True])
+@driven
+async def test_a_forwarded_message_has_a_span_with_its_backlog_and_the_side_that_took_it(
+    monkeypatch: pytest.MonkeyPatch, is_landing: bool
+) -> None:
+    traced = Traced()
+    monkeypatch.setattr("sbpair.tracing.current.active", traced)
+    pumped = Pumped()
+    await pumped.deliver(parked(1, traceparent="00-1-2-01"), parked(2))
+    pumped.link.sent[0].is_landing = is_landing
+    await asyncio.sleep(1.5)
+    await pumped.accept(2)
+    attributes = {
+        "messaging.message.id": "m1",
+        "sbpair.backlog": "b0",
+        "sbpair.side": "secondary" if is_landing else "primary",
+    }
+    assert traced.spans == [({"traceparent": "00-1-2-01"}, attributes, "orders", 1.5, "")]
+
+
+@driven
+async def test_a_dead_lettered_message_has_a_span_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = Traced()
+    monkeypatch.setattr("sbpair.tracing.current.active", traced)
+    pumped = Pumped()
+    await pumped.deliver(parked(1, path="forbidden", traceparent="00-1-2-01"))
+    ((_, attributes, path, seconds, refusal),) = traced.spans
+    assert attributes == {"messaging.message.id": "m1", "sbpair.backlog": "b0", "sbpair.side": "primary"}
+    assert (path, seconds, refusal) == ("", 0.0, "PathNotAllowed")

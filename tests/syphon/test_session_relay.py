@@ -27,6 +27,7 @@ from sbpair.syphon.session_relay import HELD_FOR, LAST_ANSWERS, RelaySettings, S
 from sbpair.syphon.status import SyphonCounters
 from tests.syphon.played_session import CLIENT, EPOCH, PlayedSession, parked
 from tests.syphon.scripted import BUSY, GONE, PlayedLink, Scene, driven, now, turns
+from tests.trials.simulation.virtual_loop import EPOCH as STARTED_AT
 
 pytestmark = pytest.mark.spec("R-66", "O-6")
 
@@ -52,7 +53,7 @@ class Relayed:
         self.relay = SessionRelay(
             "ordered/0",
             RelaySettings(**(defaults | settings)),
-            lambda relay, is_busy: self.busy.append((now(), is_busy)),
+            self._noted,
             lambda relay: self.doubted.append(now()),
         )
         self.relay.lock_ends = now() + 60.0
@@ -62,6 +63,10 @@ class Relayed:
             self.relay.on_disposition,
         )
         self.running = asyncio.ensure_future(self.relay.run(self.session))  # type: ignore[arg-type]
+
+    def _noted(self, relay: SessionRelay, is_busy: bool) -> None:
+        assert relay is self.relay
+        self.busy.append((now(), is_busy))
 
     def _destination_of(self, path: str) -> Any:
         self.paths.append(path)
@@ -167,8 +172,8 @@ async def test_poison_is_dead_lettered_after_those_before_it_were_completed() ->
     error = second[2].error
     assert error is not None
     (event,) = relayed.scene.said(MessageSetAside)
-    assert (event.backlog, event.path, event.reason, event.message_id) == (
-        "ordered/0", None, "PathNotAllowed", "m1",
+    assert (event.at, event.backlog, event.path, event.reason, event.message_id) == (
+        STARTED_AT, "ordered/0", None, "PathNotAllowed", "m1",
     )  # fmt: skip
     assert "'forbidden'" in event.description
     assert str(error.symbol) == "com.microsoft:dead-letter"

@@ -9,7 +9,10 @@ first part of a text is the same however often it is split.
 What is said in words is not part of the contract: a text in an error or in the log may be spelled in another way,
 though it may not be missing, and what is logged for debugging may be anything.
 
-``SHORTCUTS`` are conditions that only choose the quicker of two ways to the same result.
+A private flag (``self._is_...``) that is None is as false as one that is False. ``strict=True`` of ``zip`` is an
+assertion: what it asserts holds, so without it the program is the same; one that is added counts.
+
+``SHORTCUTS`` only choose the quicker of two ways to the same result, or what nothing reads.
 """
 
 from __future__ import annotations
@@ -26,12 +29,22 @@ SHORTCUTS = {
         "plan = None if (shape is None) or True else shape.plans.get(shape.aliases(payload))": "as it says",
         "plan = None if shape is None else shape.plans.get(None)": "no plan is made for None: the general way",
     },
+    "x_walk_entries": {
+        "if section[stop] and content <= at:": "an empty content has no bytes that could differ",
+    },
+    "xǁShapesǁ_lesson": {
+        "if body_at < 1 or lessons >= MAX_LESSONS:": "a message that is only a body is restored in general",
+    },
+    "xǁMemoryBudgetǁwake_later": {'self.waiting[wake] = ""': "an ordered set: only its keys are read"},
 }
 """Function and line, with the reason why the line changes nothing but the time that it takes."""
 
 _LOGGERS = frozenset({"logger", "_logger", "log", "_log", "logging"})
 _LEVELS = frozenset({"info", "warning", "error", "exception", "critical"})
 _NUMBER = re.compile(r"__mutmut_\d+$")
+_ASSERTED = re.compile(r", strict=True(?=\))")
+_UNASSERTED = re.compile(r", (strict=(False|None))?(?=\))")
+_FLAG = re.compile(r"_(\w+_)?(is|has|was)_\w+")
 _STATEMENT = re.compile(r"(select|insert|update|delete|pragma) [^']*", re.IGNORECASE)
 
 
@@ -45,8 +58,21 @@ def equivalents(module: Path) -> Iterator[str]:
             continue
         if original not in originals:
             originals[original] = _meaning(functions[original])
-        if _meaning(function) == originals[original] or _is_shortcut(module, name):
+        if (
+            _meaning(function) == originals[original]
+            or _is_shortcut(module, name)
+            or _is_without_assertion(module, name)
+        ):
             yield name
+
+
+def _is_without_assertion(module: Path, name: str) -> bool:
+    old, new = ([line[1:] for line in difference(module, name) if line[0] == sign] for sign in "-+")
+    return (
+        len(old) == len(new) == 1
+        and _ASSERTED.sub("", old[0]) != old[0]
+        and _ASSERTED.sub("", old[0]) == _UNASSERTED.sub("", new[0])
+    )
 
 
 def _is_shortcut(module: Path, name: str) -> bool:
@@ -111,6 +137,15 @@ class _Plain(ast.NodeTransformer):
         match node:
             case ast.Subscript(ast.Call(ast.Attribute(_, "split"), [_, _]) as split, ast.Constant(0)):
                 del split.args[1]
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.Assign([ast.Attribute(ast.Name("self"), flag)], ast.Constant(None)) if _FLAG.fullmatch(
+                flag
+            ):
+                node.value = ast.Constant(False)
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:

@@ -83,6 +83,16 @@ def test_a_mutant_that_is_the_same_program_does_not_count(tmp_path: Path):
         ("return a.split('/', 1)[0]", "return a.split('/', 2)[0]", True),
         ("return a.split('/', 1)[1]", "return a.split('/', 2)[1]", False),
         ("return a.split('/', 1)[-1]", "return a.split('/', 2)[-1]", False),
+        ("self._is_due = False", "self._is_due = None", True),
+        ("self._poll_is_ending = False", "self._poll_is_ending = None", True),
+        ("self._is_due = False", "self._is_due = True", False),
+        ("self.is_due = False", "self.is_due = None", False),
+        ("self._due = False", "self._due = None", False),
+        ("for b, c in zip(a, d, strict=True):\n        pass", "for b, c in zip(a, d, ):\n        pass", True),
+        ("return zip(a, b, strict=True)", "return zip(a, b, strict=None)", True),
+        ("return zip(a, b, strict=True)", "return zip(a, b, strict=False)", True),
+        ("return zip(a, b, strict=False)", "return zip(a, b, strict=True)", False),
+        ("return zip(a, b, strict=True)", "return zip(a, None, strict=True)", False),
     ],
 )
 def test_words_may_be_spelled_otherwise_but_not_left_out(

@@ -1,0 +1,70 @@
+"""A connection over a WebSocket that the test plays: what is opened, what carries it, and what is closed after it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+
+from sbpair.auth.connection_string import parse
+from sbpair.client import dial, websocket
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import ConnectionLost
+from sbpair.client.route import Route
+from tests.client.played import NAMESPACE, turns
+
+pytestmark = pytest.mark.spec("R-66")
+
+
+class PlayedWebSocket:
+    """Is open until the test ends it."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.is_closed = False
+        self.sent: list[bytes] = []
+
+    async def receive(self) -> Any:
+        await self.ended.wait()
+        return aiohttp.WSMessage(aiohttp.WSMsgType.CLOSED, None, None)
+
+    async def send_bytes(self, data: bytes, /) -> None:
+        self.sent.append(data)
+
+    async def close(self) -> bool:
+        self.is_closed = True
+        return True
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default
+
+
+async def test_what_carries_a_websocket_closes_it_and_its_session_and_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    played = PlayedWebSocket()
+    sessions: list[aiohttp.ClientSession] = []
+
+    async def upgrade(session: aiohttp.ClientSession, *_: object) -> PlayedWebSocket:
+        sessions.append(session)
+        return played
+
+    monkeypatch.setattr(websocket, "_upgrade", upgrade)
+    before = set(websocket._carrying)
+    route = Route(over_websocket=True, http_proxy=None)
+    connection = await dial._open(parse(NAMESPACE), route, None, "mine")
+    assert isinstance(connection, NamespaceConnection)
+    (carrying,) = websocket._carrying - before
+    await turns()
+    assert played.sent[0].startswith(b"AMQP")
+    assert not played.is_closed
+    played.ended.set()
+    await asyncio.wait_for(carrying, 30)
+    assert played.is_closed
+    assert [session.closed for session in sessions] == [True]
+    await turns()
+    assert websocket._carrying == before
+    with pytest.raises(ConnectionLost):
+        await connection.wait_open()

@@ -1,0 +1,106 @@
+"""A connection over a played transport: its pauses, how it ends, and what its attach frames say."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sbpair.amqp.link import UNOPENED
+from sbpair.amqp.performatives import Condition
+from sbpair.client.errors import ConnectionLost, LinkRefused
+from sbpair.client.session import SessionReceiver
+from tests.client.played import Played, turns
+
+pytestmark = pytest.mark.spec("R-66")
+
+
+async def test_reading_can_be_paused_and_resumed_again_and_again(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(played.peer, "pause_reading", lambda: calls.append("pause"), raising=False)
+    monkeypatch.setattr(played.peer, "resume_reading", lambda: calls.append("resume"), raising=False)
+    for _ in range(2):
+        played.connection.pause_reading()
+        played.connection.pause_reading()  # paused already
+        played.connection.resume_reading()
+        played.connection.resume_reading()  # reads already
+    assert calls == ["pause", "resume", "pause", "resume"]
+
+
+async def test_a_full_socket_is_shown_until_it_drains(played: Played) -> None:
+    assert played.connection.is_writable is True
+    played.connection.pause_writing()
+    assert played.connection.is_writable is False
+    played.connection.resume_writing()
+    assert played.connection.is_writable is True
+
+
+async def test_the_reason_for_which_the_peer_closes_reaches_every_link_and_caller(played: Played) -> None:
+    sender = await played.connection.open_sender("orders")
+    receiver = await played.connection.open_receiver("orders", played.received.append)
+    why = Condition("amqp:connection:forced", "upgrade")
+    played.peer.engine.close(why)
+    played.peer.speak()
+    await turns()
+    assert played.connection.closed.result() == why
+    assert (sender.detached.result(), receiver.detached.result()) == (why, why)
+    with pytest.raises(ConnectionLost, match="amqp:connection:forced: upgrade") as lost:
+        played.connection.begin()
+    assert lost.value.condition == why
+
+
+async def test_a_receiver_names_its_own_end_of_the_link(played: Played) -> None:
+    receiver = await played.connection.open_receiver("orders", played.received.append)
+    attach = played.peer.links["from orders"].remote_attach
+    assert attach is not None
+    assert attach.target is not None
+    assert attach.target.address == attach.name == receiver.link.name
+
+
+async def test_a_refused_session_names_the_entity_and_its_token_is_put_anew(played: Played) -> None:
+    played.peer.refuses["orders"] = Condition("amqp:unauthorized-access", "no Listen")
+    for attempt in (1, 2):
+        with pytest.raises(LinkRefused, match="no link to orders: amqp:unauthorized-access"):
+            await played.connection.open_session_receiver("orders", played.received.append, session_id="s")
+        assert len(played.peer.requests) == attempt
+
+
+async def test_a_session_receiver_knows_its_entity(played: Played) -> None:
+    receiver = await played.connection.open_session_receiver("orders", played.received.append, session_id="s")
+    assert isinstance(receiver, SessionReceiver)
+    assert receiver.path == "orders"
+
+
+@pytest.mark.parametrize("is_sender", [True, False])
+async def test_an_attach_without_the_asked_for_end_announces_a_refusal(
+    played: Played, is_sender: bool
+) -> None:
+    played.peer.silent.add("orders")
+    connection = played.connection
+    opening = asyncio.ensure_future(
+        connection.open_sender("orders")
+        if is_sender
+        else connection.open_receiver("orders", played.received.append)
+    )
+    await turns()
+    (link,) = (
+        each
+        for session in played.peer.engine.sessions
+        for each in session.links.values()
+        if each.remote_attach is not None and "orders" in str(each.remote_attach) and each.local is UNOPENED
+    )
+    remote = link.remote_attach
+    assert remote is not None
+    link.attach(
+        source=remote.source if is_sender else None,
+        target=None if is_sender else remote.target,
+    )
+    played.peer.speak()
+    await turns()
+    assert not opening.done()
+    link.detach(Condition("amqp:not-found", "gone"))
+    played.peer.speak()
+    with pytest.raises(LinkRefused, match="no link to orders: amqp:not-found: gone"):
+        await opening
