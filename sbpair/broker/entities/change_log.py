@@ -87,12 +87,18 @@ class ChangeLog:
 
     def message_added(self, queue: MessageStore, message: StoredMessage) -> None:
         """Record a message stored under a new sequence number."""
+        self.messages_added(queue, (message.sequence_number,), (message,))
+
+    def messages_added(
+        self, queue: MessageStore, numbers: Sequence[int], messages: Sequence[StoredMessage]
+    ) -> None:
+        """Record messages stored under new sequence numbers."""
         self.is_empty = False
         changes = self._changes
         if (added := changes.added.get(queue)) is None:
             added = changes.added[queue] = {}
             changes.numbered[queue] = None
-        added[message.sequence_number] = message
+        added.update(zip(numbers, messages, strict=True))
 
     def message_removed(self, queue: MessageStore, message: StoredMessage) -> None:
         """Record that a message was removed, or is about to be stored under another number."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
@@ -112,6 +112,15 @@ class NumberedItems(Generic[Item]):
         self._numbers.append(number)
         return number
 
+    def add_all(self, items: Sequence[Item]) -> list[int]:
+        """Add the items under the next numbers; return the numbers."""
+        first = self._last + 1
+        self._last += len(items)
+        numbers = list(range(first, self._last + 1))
+        self._items.update(zip(numbers, items, strict=True))
+        self._numbers += numbers
+        return numbers
+
     def get(self, number: int) -> Item | None:
         """Return the item with that number, or None."""
         return self._items.get(number)
@@ -155,6 +164,10 @@ class WaitingLine:
     def add(self, message: StoredMessage) -> None:
         """Add a message whose number is higher than those of all messages added before."""
         self._new.append(message)
+
+    def add_all(self, messages: Iterable[StoredMessage]) -> None:
+        """Add messages in order, as :meth:`add` does."""
+        self._new.extend(messages)
 
     def put_back(self, message: StoredMessage) -> None:
         """Put back a message that was popped."""

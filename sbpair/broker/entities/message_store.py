@@ -119,6 +119,17 @@ class MessageStore:
             self._change_log.message_added(self, message)
         return number
 
+    def _store_run(self, messages: Sequence[StoredMessage]) -> list[int]:
+        """As :meth:`_store` for each, on a queue without sessions; none has a reserved number."""
+        numbers = self._messages.add_all(messages)
+        partition_id = None if self.partition is None else self.partition.index
+        for number, message in zip(numbers, messages, strict=True):
+            message.sequence_number = number
+            message.partition_id = partition_id
+        if self._change_log is not None:
+            self._change_log.messages_added(self, numbers, messages)
+        return numbers
+
     def _unstore(self, message: StoredMessage) -> None:
         self._messages.remove(message.sequence_number)
         if self.sessions is not None and not message.is_ping:
@@ -138,6 +149,11 @@ class MessageStore:
         else:
             self._waiting.add(message)
             self.notify()
+
+    def _offer_run(self, messages: Sequence[StoredMessage]) -> None:
+        """As :meth:`_offer_new` for each; new messages without a time to live, on a queue without sessions."""
+        self._waiting.add_all(messages)
+        self.notify()
 
     def restore_all(self, messages: Iterable[StoredMessage]) -> None:
         """Restore messages from a store, in ascending order of their sequence numbers."""

@@ -100,7 +100,24 @@ class Queue(LockedStore):
         """
         self.check_acceptable(messages)
         self.accessed_at = now
+        if len(messages) > 1 and self._duplicates is None and self.sessions is None and _are_plain(messages):
+            return self._accept_run(messages, now)
         return [self._accept_message(message, now) for message in messages]
+
+    def _accept_run(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
+        """As :meth:`_accept_message` for each of some plain messages, at a fraction of the cost."""
+        self._operations.sends += len(messages)
+        numbers, added = self._store_run(messages), 0
+        for message in messages:
+            message.enqueued_sequence_number = message.sequence_number
+            message.enqueued_at = now
+            added += len(message.bare) + message.overhead  # its size, without a call
+        self.size += added
+        if self._audit is not None:
+            for message in messages:
+                self._audit.stored(self.path, message, Arrival.SENT)
+        self._offer_run(messages)
+        return numbers
 
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
         """Raise the error that :meth:`enqueue_all` would raise now, if any.
@@ -546,3 +563,17 @@ class Queue(LockedStore):
     def timers_moved(self) -> None:
         """Report that the next timer may have changed."""
         self._rescheduled[self] = None
+
+
+def _are_plain(messages: Sequence[StoredMessage]) -> bool:
+    """Whether all are sent for now, by a client, without a time to live of their own, and none is a ping."""
+    for message in messages:
+        if (
+            message.time_to_live is not None
+            or message.scheduled_for is not None
+            or message.is_ping
+            or message.hops
+            or message.reserved_number is not None
+        ):
+            return False
+    return True

@@ -142,6 +142,10 @@ class Topic(Queue):
                 subscription.publish(message, properties)
         self._remove(message, Removal.PUBLISHED)
 
+    def _offer_run(self, messages: Sequence[StoredMessage]) -> None:
+        for message in messages:
+            self._offer_new(message)
+
     def subscription(
         self,
         name: str,

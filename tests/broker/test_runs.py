@@ -1,4 +1,4 @@
-"""Deliveries that are locked, delivered and settled together behave as if each were alone."""
+"""Messages that are stored, delivered and settled together behave as if each were alone."""
 
 from __future__ import annotations
 
@@ -158,3 +158,31 @@ def test_locks_that_ended_leave_nothing_behind():
 
     assert len(locks._line) < 1300
     assert locks.next() == locks.get(first).locked_until == 1
+
+
+KINDS = [
+    {},
+    {"time_to_live": 5_000},
+    {"scheduled_for": NOON + 1_000},
+    {"scheduled_for": NOON - 1},
+    {"is_ping": True},
+    {"annotations": b"abc", "overhead": 67},
+]
+
+
+@given(st.lists(st.sampled_from(KINDS), min_size=2, max_size=6))
+def test_messages_stored_together_are_as_if_stored_one_by_one(kinds):
+    queues = []
+    for is_together in (True, False):
+        queue = Namespace("contoso").create_queue("orders", QueueDescription(), 0)
+        messages = [StoredMessage(b"body", **fields) for fields in kinds]
+        runs = [messages] if is_together else [[message] for message in messages]
+        numbers = [number for run in runs for number in queue.enqueue_all(run, NOON)]
+        assert numbers == [message.sequence_number for message in messages] == list(range(1, len(kinds) + 1))
+        fields = [
+            (each.enqueued_at, each.enqueued_sequence_number, each.expires_at, each.state)
+            for each in messages
+        ]
+        queues.append((fields, queue.counts(NOON), queue.next_timer(), len(queue.receive_batch(9, NOON))))
+
+    assert queues[0] == queues[1]
