@@ -241,7 +241,7 @@ class BaseRuntime:
         if headroom is None:
             return
         headroom.linked(limit, is_backlog=step.backlog is not None)
-        if step.backlog is not None:
+        if step.backlog is not None or request.is_smaller(headroom.roomy):
             return
         for message, deadline in request.unparked_until():
             if sdk.is_smaller(copies.raw(message), headroom.roomy):

@@ -46,6 +46,10 @@ class PairedMessageBatch(ServiceBusMessageBatch):
                 super().add_message(original)
         self.originals.append(original)
 
+    def frozen(self) -> SendRequest:
+        """The request of the messages that the batch has now."""
+        return SendRequest(self, list(self.originals))
+
     def _from_list(self, messages: Iterable[ServiceBusMessage]) -> None:
         """Override of the SDK's internal fill, which would bypass :meth:`add_message`."""
         for message in messages:
@@ -151,6 +155,10 @@ class SendRequest:
     def parked(self) -> int:
         """Number of leading messages that backlog queues have accepted."""
         return self._parked
+
+    def is_smaller(self, limit: int) -> bool:
+        """Whether every message is known to have fewer than ``limit`` bytes; False where that takes a closer look."""
+        return False
 
     def unparked_until(self) -> list[tuple[Message, int | None]]:
         """The messages not known to be accepted by a broker, each with its deadline."""
@@ -271,6 +279,8 @@ def freeze(given: object, path: str = "") -> SendRequest:
 
     Raises TypeError for anything but messages, batches and iterables of messages, and ReservedPropertyError.
     """
+    if isinstance(given, PairedMessageBatch):
+        return given.frozen()
     if isinstance(given, ServiceBusMessageBatch):
         return SendRequest(given, _contents(given))
     if isinstance(given, Iterable) and not isinstance(given, (Mapping, str, bytes)):
@@ -281,8 +291,6 @@ def freeze(given: object, path: str = "") -> SendRequest:
 
 
 def _contents(batch: ServiceBusMessageBatch) -> Sequence[Message]:
-    if isinstance(batch, PairedMessageBatch):
-        return list(batch.originals)
     kept = sdk.messages_of(batch)
     if kept is None:
         raise TypeError(

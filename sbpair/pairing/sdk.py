@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 from azure.core.settings import settings
 from azure.core.tracing import SpanKind
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
-from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusConnectionError, ServiceBusError
 
 from sbpair.envelope.copies import ABSENT, private
 
@@ -394,6 +394,28 @@ def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage] | None
     """The messages in a batch of the SDK; None if this SDK does not keep them."""
     kept = private(batch, "_messages", "batches not made by a paired sender cannot be parked")
     return list(cast("list[ServiceBusMessage]", kept)) if isinstance(kept, list) else None
+
+
+_BODY = 5  # the place of the data sections in the SDK's batch
+_NO_APPEND = "encoded messages are encoded again for their batch"
+
+
+def append_encoded(batch: ServiceBusMessageBatch, encoded: bytes) -> bool:
+    """Add an encoded message to a batch; False, without doing so, if this SDK keeps its batches in another form.
+
+    Raises MessageSizeExceededError when the batch has no room for it.
+    """
+    inner, size = private(batch, "_message", _NO_APPEND), private(batch, "_size", _NO_APPEND)
+    count = private(batch, "_count", _NO_APPEND)
+    data = inner[_BODY] if isinstance(inner, list) and len(inner) > _BODY else None
+    if not (isinstance(data, list) and isinstance(size, int) and isinstance(count, int)):
+        return False
+    after = size + len(encoded) + (5 if len(encoded) < 256 else 8)  # the head of a data section
+    if after > batch.max_size_in_bytes:
+        raise MessageSizeExceededError(message=f"The batch has at most {batch.max_size_in_bytes} bytes.")
+    data.append(encoded)
+    batch._size, batch._count = after, count + 1
+    return True
 
 
 def creation_context(message: ServiceBusMessage) -> dict[str | bytes, Any]:

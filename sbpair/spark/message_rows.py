@@ -122,7 +122,7 @@ def seconds(milliseconds: int | None) -> float | None:
 def state_of(message: Glimpse) -> str:
     """The state of a message as text, a number if it is unknown."""
     state = message.state
-    return STATES[state] if state < len(STATES) else str(state)
+    return STATES[state] if 0 <= state < len(STATES) else str(state)
 
 
 def partition_key_of(message: Glimpse) -> str | None:

@@ -12,6 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from sbpair.envelope.aliases import RESERVED
+
+from .encoded_rows import encoded_row
 from .typed_values import SPARK_TYPES, in_utc, sendable
 
 if TYPE_CHECKING:
@@ -238,3 +241,33 @@ def to_message(
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+@dataclass(slots=True)
+class OutgoingMessage:
+    """The message of one row."""
+
+    row: OutgoingRow
+    message_id: str
+    types: PropertyTypes
+    encoded: bytes | None
+    """None if only the SDK can encode it."""
+
+    _made: ServiceBusMessage | None = None
+
+    def original(self) -> ServiceBusMessage:
+        """The message for the SDK."""
+        return self._made or to_message(self.row, self.message_id, self.types)
+
+
+def outgoing_message(row: OutgoingRow, message_id: str, types: PropertyTypes) -> OutgoingMessage:
+    """The message of a row, with its application properties of ``types``.
+
+    Raises ValueError, and the SDK's exceptions for invalid values.
+    """
+    properties = properties_of(row, types) or {}
+    for name in RESERVED.intersection(properties):
+        raise ValueError(f"sbpair: the application property {name!r} is reserved for parked messages")
+    encoded = encoded_row(row.body, row.values, message_id, properties)
+    made = None if encoded is not None else to_message(row, message_id, types)
+    return OutgoingMessage(row, message_id, types, encoded, made)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from time import sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from sbpair.observation import Journal, SendAccepted
@@ -25,16 +25,14 @@ from sbpair.observation import Journal, SendAccepted
 from . import worker
 from .bad_records import BadRecords
 from .outage import BUSY, OutageState
-from .outgoing import IdOf, OutgoingRow, PropertyTypes, to_message
+from .outgoing import IdOf, OutgoingMessage, OutgoingRow, PropertyTypes, outgoing_message
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusMessage
-
     from sbpair import SendReceipt
-    from sbpair.pairing.request import PairedMessageBatch
+    from sbpair.pairing.encoded_batch import EncodedBatch
     from sbpair.pairing.sender import PairedServiceBusSender
 
-    Sendable = ServiceBusMessage | PairedMessageBatch
+    Sendable = OutgoingMessage | EncodedBatch[OutgoingMessage]
 
 MIXED, BY_KEY, SINGLE = range(3)
 """The content allowed in a batch: any messages, those of one session or partition key, or one message."""
@@ -106,7 +104,7 @@ class Sending:
         Raises ValueError for a row that cannot be sent unless there is a record of bad ones, and the exceptions of
         the paired sender.
         """
-        lanes: dict[tuple[str, int], list[_Message]] = {}
+        lanes: dict[tuple[str, int], list[OutgoingMessage]] = {}
         count = 0
         for count, row in enumerate(rows, 1):
             place = self._rows + count - 1
@@ -115,7 +113,7 @@ class Sending:
             except (ValueError, TypeError) as error:
                 self._reject(row, error)
                 continue
-            lanes.setdefault((entity, self._lane(row, place)), []).append(_Message(message, row))
+            lanes.setdefault((entity, self._lane(row, place)), []).append(message)
         self._rows += count
         tasks = [partial(self._send_lane, entity, messages) for (entity, _), messages in lanes.items()]
         if self._threads is None or len(tasks) == 1:
@@ -127,11 +125,11 @@ class Sending:
         for future in futures:
             future.result()
 
-    def _message(self, row: OutgoingRow, place: int) -> tuple[str, ServiceBusMessage]:
+    def _message(self, row: OutgoingRow, place: int) -> tuple[str, OutgoingMessage]:
         entity = row.values.get("entity_path") or self.to.entity_path
         if entity is None:
             raise ValueError("sbpair: a row has no entity_path; set it, or give the option entityPath")
-        return str(entity), to_message(row, self.id_of(row, place), self.property_types)
+        return str(entity), outgoing_message(row, self.id_of(row, place), self.property_types)
 
     def _lane(self, row: OutgoingRow, place: int) -> int:
         """A session always has the same lane; rows without one fill batches in turn."""
@@ -140,34 +138,30 @@ class Sending:
             return place // self.to.batch_size % self.to.in_flight
         return crc32(key.encode()) % self.to.in_flight
 
-    def _send_lane(self, entity: str, messages: list[_Message]) -> None:
+    def _send_lane(self, entity: str, messages: list[OutgoingMessage]) -> None:
         sender, grouping = self.to.sender_to(entity), _grouping(self.to.key, entity)
-        rows = {id(each.message): each.row for each in messages}
         for group in grouping.groups(messages):
-            for batch in batches([each.message for each in group], self.to.batch_size):
-                self._send_batch(entity, sender, batch, rows)
+            for batch in batches(group, self.to.batch_size):
+                self._send_batch(entity, sender, batch)
 
-    def _send_batch(
-        self, entity: str, sender: PairedServiceBusSender, batch: Sendable, rows: Mapping[int, OutgoingRow]
-    ) -> None:
+    def _send_batch(self, entity: str, sender: PairedServiceBusSender, batch: Sendable) -> None:
         from azure.servicebus.exceptions import MessageSizeExceededError
 
-        grouping = _grouping(self.to.key, entity)
+        single = batch if isinstance(batch, OutgoingMessage) else None
+        message = batch.original() if isinstance(batch, OutgoingMessage) else batch
         try:
-            receipt = send_with_retries(partial(sender.send_messages, batch), self.to.patience)
+            receipt = send_with_retries(partial(sender.send_messages, message), self.to.patience)
         except MessageSizeExceededError as error:
-            row = rows.get(id(batch))
-            if row is None:
+            if single is None:
                 raise
-            self._reject(row, error)
+            self._reject(single.row, error)
             return
         except Exception as error:
-            originals: list[Any] = getattr(batch, "originals", [])
-            if REFUSED_MIX not in str(error) or len(originals) < 2:
+            if isinstance(batch, OutgoingMessage) or REFUSED_MIX not in str(error) or len(batch) < 2:
                 raise
-            for part in grouping.refused(originals):
+            for part in _grouping(self.to.key, entity).refused(batch.messages):
                 for smaller in batches(part, self.to.batch_size):
-                    self._send_batch(entity, sender, smaller, rows)
+                    self._send_batch(entity, sender, smaller)
             return
         self._record(entity, receipt)
 
@@ -192,40 +186,30 @@ class Sending:
             self.sent.bad += 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
-    message: ServiceBusMessage
-    row: OutgoingRow
-
-
 class _Grouping:
     """The content allowed in a batch to one entity, as far as this process knows."""
 
     def __init__(self) -> None:
         self.level = MIXED
 
-    def groups(self, messages: list[_Message]) -> Iterable[list[_Message]]:
+    def groups(self, messages: list[OutgoingMessage]) -> Iterable[list[OutgoingMessage]]:
         if self.level == MIXED:
             return (messages,)
-        found: dict[object, list[_Message]] = {}
-        for place, each in enumerate(messages):
-            row = each.row
-            key = place if self.level == SINGLE else row.session or row.values.get("partition_key")
-            found.setdefault(key, []).append(each)
-        return found.values()
+        return [[each] for each in messages] if self.level == SINGLE else _by_key(messages)
 
-    def refused(self, messages: list[Any]) -> Iterable[list[Any]]:
+    def refused(self, messages: list[OutgoingMessage]) -> Iterable[list[OutgoingMessage]]:
         """The messages of a refused batch in groups that may be accepted."""
-        by_key: dict[object, list[Any]] = {}
-        for each in messages:
-            properties, annotations = each.properties, each.annotations or {}
-            session = None if properties is None else properties.group_id
-            by_key.setdefault(session or annotations.get(b"x-opt-partition-key"), []).append(each)
-        if len(by_key) > 1:
-            self.level = max(self.level, BY_KEY)
-            return by_key.values()
-        self.level = SINGLE
-        return [[each] for each in messages]
+        groups = _by_key(messages)
+        self.level = max(self.level, BY_KEY) if len(groups) > 1 else SINGLE
+        return self.groups(messages)
+
+
+def _by_key(messages: list[OutgoingMessage]) -> list[list[OutgoingMessage]]:
+    """The messages in groups of one session or partition key."""
+    found: dict[object, list[OutgoingMessage]] = {}
+    for each in messages:
+        found.setdefault(each.row.session or each.row.values.get("partition_key"), []).append(each)
+    return [*found.values()]
 
 
 def _grouping(client: Hashable, entity: str) -> _Grouping:
@@ -266,7 +250,7 @@ def retry_of(error: Exception) -> tuple[bool, float]:
     return is_out or bool(busy), 0.0 if is_out else max(busy, default=0.0)
 
 
-def batches(messages: list[ServiceBusMessage], most: int) -> Iterator[ServiceBusMessage | PairedMessageBatch]:
+def batches(messages: list[OutgoingMessage], most: int) -> Iterator[Sendable]:
     """Group messages into batches of at most ``most``, small enough for the Standard tier.
 
     A message too large for a batch is yielded on its own.
@@ -274,25 +258,26 @@ def batches(messages: list[ServiceBusMessage], most: int) -> Iterator[ServiceBus
     from azure.servicebus.exceptions import MessageSizeExceededError
 
     from sbpair.pairing.base_sender import STANDARD_BATCH
-    from sbpair.pairing.request import ENVELOPE_ROOM, PairedMessageBatch
+    from sbpair.pairing.encoded_batch import EncodedBatch
+    from sbpair.pairing.request import ENVELOPE_ROOM
 
-    def empty() -> PairedMessageBatch:
-        return PairedMessageBatch(STANDARD_BATCH - ENVELOPE_ROOM)
+    def empty() -> EncodedBatch[OutgoingMessage]:
+        return EncodedBatch(STANDARD_BATCH - ENVELOPE_ROOM)
 
     batch = empty()
     for message in messages:
-        if len(batch.originals) >= most:
+        if len(batch) >= most:
             yield batch
             batch = empty()
         try:
-            batch.add_message(message)
+            batch.add(message)
         except MessageSizeExceededError:
-            if batch.originals:
+            if len(batch):
                 yield batch
                 batch = empty()
             try:
-                batch.add_message(message)
+                batch.add(message)
             except MessageSizeExceededError:
                 yield message
-    if batch.originals:
+    if len(batch):
         yield batch

@@ -111,6 +111,13 @@ def test_a_malformed_message_is_a_row_with_the_reason_beside_whole_ones(name: st
     assert found[1]["sequence_number"] == (7 if name == "a property of no type" else 0)
 
 
+@pytest.mark.parametrize("state", [-1, -128, 7])
+def test_an_unknown_state_is_a_number(state: int) -> None:
+    sent = Message(message_annotations={**POSITION, Symbol("x-opt-message-state"): Int(state)})
+
+    assert row(sent, "state") == {"state": str(state)}
+
+
 def test_an_alias_of_another_type_is_told_and_leaves_the_other_columns() -> None:
     sent = Message(
         message_annotations=POSITION, application_properties={"x-ms-timetolive": "soon", "x-ms-path": "q"}
@@ -177,7 +184,7 @@ MESSAGES = st.builds(
         },
         st.integers(1, 2**62),
         st.integers(-(2**62), 2**62),
-        st.integers(0, 4),
+        st.integers(-2, 4),
         IDS,
     ),
     properties=st.none()

@@ -6,10 +6,23 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sbpair.amqp.message import Message
+from sbpair.pairing.encoded_batch import EncodedBatch
+from sbpair.pairing.request import PairedMessageBatch
+from sbpair.spark.encoded_rows import PLACES
 from sbpair.spark.message_sink import SinkOptions
-from sbpair.spark.outgoing import digest, id_maker, id_strategy, outgoing, to_message
+from sbpair.spark.outgoing import (
+    OutgoingMessage,
+    digest,
+    id_maker,
+    id_strategy,
+    outgoing,
+    outgoing_message,
+    to_message,
+)
 from sbpair.spark.sending import batches
 from sbpair.spark.syphon_source import DrainOptions
 
@@ -116,7 +129,7 @@ def test_rows_that_cannot_be_messages_are_refused_by_column(name: str) -> None:
 
 def test_a_row_becomes_the_message_it_describes() -> None:
     due = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    given = row(
+    sent = row(
         bytearray(b"x"),
         session_id="s",
         time_to_live=90,
@@ -125,7 +138,7 @@ def test_a_row_becomes_the_message_it_describes() -> None:
         reply_to=None,
     )
 
-    message = to_message(given, "m")
+    message = to_message(sent, "m")
 
     assert (message.message_id, message.session_id, message.time_to_live) == ("m", "s", timedelta(seconds=90))
     assert message.scheduled_enqueue_time_utc == due
@@ -133,19 +146,61 @@ def test_a_row_becomes_the_message_it_describes() -> None:
     assert message.reply_to is None
 
 
+def message(message_id: str, body: object = "x") -> OutgoingMessage:
+    return outgoing_message(row(body), message_id, {})
+
+
 def test_batches_keep_order_and_number_and_size_and_a_large_message_goes_alone() -> None:
-    messages = [ServiceBusMessage(b"x" * 100_000, message_id=str(number)) for number in range(5)]
-    large = ServiceBusMessage(b"x" * 400_000, message_id="large")
+    messages = [message(str(number), b"x" * 100_000) for number in range(5)]
+    large = message("large", b"x" * 400_000)
 
     made = list(batches([*messages[:3], large, *messages[3:]], 100))
 
-    ids = [
-        [m.properties.message_id for m in b.originals] if hasattr(b, "originals") else b.message_id
-        for b in made
-    ]
-    assert ids == [["0", "1"], ["2"], "large", ["3", "4"]]
-    small = [ServiceBusMessage("x", message_id=str(number)) for number in range(5)]
-    assert [len(batch.originals) for batch in batches(small, 2)] == [2, 2, 1]
+    ids = [each.message_id if isinstance(each, OutgoingMessage) else each.message_ids() for each in made]
+    assert ids == [("0", "1"), ("2",), "large", ("3", "4")]
+    small = [message(str(number)) for number in range(5)]
+    assert [len(each.messages) for each in batches(small, 2) if isinstance(each, EncodedBatch)] == [2, 2, 1]
+
+
+TEXT = st.text(max_size=300)
+VALUES = st.fixed_dictionaries(
+    {},
+    optional={
+        "session_id": st.text(max_size=128),
+        "content_type": TEXT,
+        "subject": TEXT,
+        "correlation_id": TEXT,
+        "to": TEXT,
+        "reply_to": TEXT,
+        "time_to_live": st.integers(1, 1000),
+        "application_properties": st.dictionaries(TEXT, st.none() | TEXT, max_size=40),
+    },
+)
+
+
+@given(st.binary(max_size=300), st.text(min_size=1, max_size=128), VALUES)
+def test_an_encoded_row_is_the_message_that_the_sdk_sends(
+    body: bytes, message_id: str, values: dict[str, object]
+) -> None:
+    made = outgoing_message(row(body, **values), message_id, {})
+    batch = PairedMessageBatch()
+    batch.add_message(made.original())
+    (by_sdk,) = Message.decode(_encoded(batch)).body.sections  # type: ignore[union-attr]
+    unusual = [name for name, value in values.items() if name in PLACES and not value]
+
+    assert (made.encoded is None) == ("time_to_live" in values or bool(unusual) or not _is_ascii(values))
+    if made.encoded is not None:
+        assert Message.decode(made.encoded) == Message.decode(by_sdk)
+
+
+def _is_ascii(values: dict[str, object]) -> bool:
+    return str(values.get("content_type", "")).isascii()
+
+
+def _encoded(batch: PairedMessageBatch) -> bytes:
+    from azure.servicebus._pyamqp._encode import encode_payload
+
+    return bytes(encode_payload(bytearray(), batch._message))
 
 
 SINK = {
