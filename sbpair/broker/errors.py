@@ -475,7 +475,7 @@ class StoreDamaged(StoreError):
 
 
 class StoreFailed(StoreError):
-    """A commit failed: its changes were acknowledged to nobody, and the broker stops."""
+    """A commit failed: none of its changes were acknowledged, and the broker stops."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(

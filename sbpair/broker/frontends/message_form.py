@@ -315,7 +315,7 @@ def _delivered(message: StoredMessage, queue: Entity, is_copy: bool) -> bytes:
 
 
 def _usual_annotations(token: LockToken, enqueued_at: int, number: int, locked_until: int) -> bytes:
-    """Return the annotations of a locked message of which nothing else is to be told."""
+    """Return the annotations of a locked message that needs no others."""
     return _USUAL(
         _TOKEN,
         *_GUID(token),

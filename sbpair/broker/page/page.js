@@ -246,7 +246,7 @@ async function entity(namespace, path) {
         page.messages.length > 0 && h("button", { type: "button", onclick: () => turn(end + 1) }, "Next page"),
         it.partitions.length > 0 && h("span", { class: "quiet small" }, "Listed one partition at a time, as peek does."))),
     h("section", { class: "card", "aria-label": "Settings" }, h("div", { class: "head" }, h("h2", {}, "Settings"),
-      h("span", { class: "quiet small push" }, "made ", time(it.created_at), it.accessed_at ? [" · used ", time(it.accessed_at)] : " · never used")),
+      h("span", { class: "quiet small push" }, "created ", time(it.created_at), it.accessed_at ? [" · last used ", time(it.accessed_at)] : " · never used")),
       h("div", { class: "body" }, h("dl", { class: "settings" }, Object.entries(it.description).map(([name, value]) => setting(name, value))))),
   ]];
 }

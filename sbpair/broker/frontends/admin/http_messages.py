@@ -17,7 +17,7 @@ from . import atom
 class Request:
     """An HTTP request: ``raw_path`` still percent-encoded, ``query`` without its question mark.
 
-    ``headers`` have lower-case names, ``header_names`` says how they came; ``body`` is whole,
+    ``headers`` have lower-case names, ``header_names`` has their original spelling; ``body`` is whole,
     ``scheme`` http or https.
     """
 

@@ -64,7 +64,7 @@ class Confinement:
         return self._claim_by if self.is_on else inf
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the connection must be closed for want of a claim; True once."""
+        """Whether the connection must be closed because it lacks a claim; True once."""
         if now < self.next_timer():
             return False
         self._claim_by = inf

@@ -1,4 +1,4 @@
-"""What the dashboard does to an entity: send a message, purge what waits, resubmit dead letters. Pure.
+"""What the dashboard does to an entity: send a message, purge waiting messages, resubmit dead letters. Pure.
 
 Each action applies at once, as an administrator's: faults and outages of the namespace do not stop it, while the
 entity's own rules (status, size, sessions, quota) do. Each is bounded: a caller with more to do calls again.

@@ -295,7 +295,7 @@ def _text_of(raw: str) -> str:
 
 
 def response_parts(message: StoredMessage, queue: Entity) -> tuple[dict[str, str], bytes]:
-    """Headers and body of a received message; a body that is not AMQP inside is passed on as bytes."""
+    """Headers and body of a received message; a body that is not valid AMQP is passed on as bytes."""
     try:
         sent = Message.decode(delivered(message, queue))
     except DecodeError:  # only its section heads were parsed when it was stored
