@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
+from contextlib import suppress
 from queue import SimpleQueue
 
 import click
@@ -37,6 +39,18 @@ class StopRequest:
     def wait(self) -> None:
         """Return once :meth:`set` was called, before or meanwhile."""
         self._requests.get()
+
+
+def stop_with_stdin(stop: StopRequest) -> None:
+    """Set ``stop`` once standard input ends, as it does when the process that holds its other end is killed."""
+    threading.Thread(target=_read_to_end, args=(stop,), name="sbpair-stdin", daemon=True).start()
+
+
+def _read_to_end(stop: StopRequest) -> None:
+    with suppress(OSError):  # it was closed from the start
+        while os.read(0, 65536):  # not sys.stdin, whose lock an exiting interpreter waits for
+            pass
+    stop.set()
 
 
 def stop_on_signal() -> asyncio.Event:

@@ -25,8 +25,9 @@ from sbpair.observation import (
 )
 from sbpair.observation.metrics import show_processors, show_syphon
 from sbpair.observation.record import WriterRole
-from sbpair.observation.sinks import EventSource, Sink
+from sbpair.observation.sinks import EventSource, ObservedState, Sink
 from sbpair.observation.status import PROBE_TIMEOUT
+from sbpair.pairing.pair_state import Role, SideState
 from sbpair.tracing import current
 
 from .processors import Processors
@@ -152,10 +153,16 @@ class Observer:
         if self._journal is not None:
             self._journal.write(send_accepted(path, receipt))
 
+    def _is_ready(self) -> bool:
+        """Whether sends can succeed: a primary that refuses the client raises at each, unless they are redirected."""
+        is_refused = self._core.pair_state.state_of(Role.PRIMARY) is SideState.REFUSED
+        redirects = ObservedState.FAILED_OVER.value in self._states.snapshot().values()
+        return not self._core.is_closed and (redirects or not is_refused)
+
     def _pages(self) -> Status:
         return Status(
             probe=self._probe,
-            is_ready=lambda: not self._core.is_closed,
+            is_ready=self._is_ready,
             state=self._state,
             metrics=self._metrics.exposition,
             pulse=self._pulse,

@@ -3,8 +3,8 @@
     with BrokerProcess("--queue", "test/orders") as broker:
         client = ServiceBusClient.from_connection_string(broker.connection_string)
 
-In the tests' own process the fixtures of ``sbpair.testing.plugin`` are faster. A process of its own can be shared by
-the workers of a run, and killed.
+The broker ends with the process that started it, however that ends. In the tests' own process the fixtures of
+``sbpair.testing.plugin`` are faster. A process of its own can be shared by the workers of a run, and killed.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class BrokerProcess:
             "--page",
             "off",
             *arguments,
+            "--stop-with-stdin",
             "--json",
         )
         self._within = within
@@ -63,7 +64,7 @@ class BrokerProcess:
     def _start(self) -> None:
         command = [sys.executable, "-m", "sbpair.cli", "broker", *self._arguments]
         self._process = subprocess.Popen(  # noqa: S603 - our own command
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
         )
         try:
             printed = json.loads(self._first_line())

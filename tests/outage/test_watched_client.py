@@ -15,9 +15,16 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
-from sbpair import BacklogsCreated, EntityFailedOver, ObservationOptions, PairFaulted, SideFaulted
+from sbpair import (
+    BacklogsCreated,
+    EntityFailedOver,
+    ObservationOptions,
+    PairFaulted,
+    SideFaulted,
+    StoredIn,
+)
 from sbpair.observation import Journal, JournalError, StatusError, verify
 from sbpair.observation.journal_reading import journal_files, read
 from sbpair.syphon import SyphonState
@@ -92,6 +99,24 @@ def test_the_pages_tell_how_the_client_is(pairing: Pairing) -> None:
 
 
 @pytest.mark.spec("P-50")
+@pytest.mark.spec("R-61")
+def test_a_client_is_not_ready_while_the_primary_refuses_its_key_unless_sends_are_redirected(
+    pairing: Pairing,
+) -> None:
+    watched = options_of(observation=ObservationOptions(status=PAGES))
+    with (
+        pairing.client_of(*strings(pairing, wrong="primary"), options=watched) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        with pytest.raises(ServiceBusAuthenticationError):
+            sender.send_messages(ServiceBusMessage("refused"))
+        assert pairing.wait_for(SideFaulted).side == "primary"
+        until(lambda: page(client, "ready")[0] == 503)
+        client.fail_over("orders")
+        until(lambda: page(client, "ready")[0] == 200)
+        assert sender.send_messages(ServiceBusMessage("parked")).stored_in is StoredIn.BACKLOG
+
+
 def test_the_pages_tell_of_a_faulted_pair_until_the_client_is_closed(
     pairing: Pairing,
     soon: None,  # noqa: F811

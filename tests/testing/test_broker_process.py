@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +60,34 @@ def test_a_killed_broker_is_gone_at_once() -> None:
         broker.kill()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("localhost", port_of(broker.connection_string)))
+
+
+def test_a_suite_that_is_killed_leaves_no_broker_behind() -> None:
+    program = (
+        "from sbpair.testing import BrokerProcess\n"
+        "with BrokerProcess() as broker:\n"
+        "    print(broker.connection_string, flush=True)\n"
+        "    input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as suite:
+        assert suite.stdout is not None
+        try:
+            text = suite.stdout.readline()
+            suite.send_signal(signal.SIGKILL)
+            suite.wait()
+            wait_refused(port_of(text))
+        except BaseException:
+            suite.kill()
+            raise
+
+
+def wait_refused(port: int) -> None:
+    """Return once nothing listens on the port; a broker that stays is found by the time limit of the test."""
+    while True:
+        try:
+            with socket.create_connection(("localhost", port)) as connection:
+                connection.recv(1)  # until the broker closes it, or has closed it
+        except OSError:
+            return

@@ -29,7 +29,7 @@ from sbpair.cli.broker.endpoints import read_faults, serving_control, serving_pa
 from sbpair.cli.broker.long_lived import short_collections
 from sbpair.cli.errors import ConfigurationError, ExitCode
 from sbpair.cli.parameters import ExistingPath
-from sbpair.cli.signals import SIGNALS, StopRequest
+from sbpair.cli.signals import SIGNALS, StopRequest, stop_with_stdin
 
 if TYPE_CHECKING:
     from sbpair.broker import Broker, NamespaceControl
@@ -149,6 +149,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     metavar="DIR",
     help="Show on the page what the journals in this directory report about the pairing.",
 )
+@click.option(
+    "--stop-with-stdin",
+    "ends_with_stdin",
+    is_flag=True,
+    help="Stop when standard input ends: a test suite that is killed leaves no broker behind.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the namespaces as one line of JSON.")
 @click.option(
     "--print-env",
@@ -176,6 +182,7 @@ def command(
     plan: Path | None,
     page: tuple[str, int] | None,
     story: Path | None,
+    ends_with_stdin: bool,
     as_json: bool,
     print_env: bool,
 ) -> int:
@@ -210,6 +217,8 @@ def command(
     stop = StopRequest()
     for number in SIGNALS:
         signal.signal(number, stop.set)
+    if ends_with_stdin:
+        stop_with_stdin(stop)
 
     from sbpair.broker import Broker, ShiftedClock  # late: loads what --help does not need
 

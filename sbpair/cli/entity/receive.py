@@ -76,9 +76,11 @@ def command(
     """Receive messages, print them, and remove them from the entity.
 
     Prints the body of each message, or with --json everything, and completes the message
-    once it is printed: a message that a closed pipe did not take stays in the entity. ENTITY is
-    a queue or TOPIC/Subscriptions/NAME. With --follow, --next-session goes from session to session.
-    Needs the Listen right. Exit code 1 if there was no message.
+    once it is printed: a message that a closed pipe did not take stays in the entity. What a
+    pipe did take is lost if the command that reads it fails: to move messages, write them to a
+    file and send that. ENTITY is a queue or TOPIC/Subscriptions/NAME. With --follow,
+    --next-session goes from session to session. Needs the Listen
+    right. Exit code 1 if there was no message.
 
     \b
     Examples:
