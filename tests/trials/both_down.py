@@ -1,13 +1,13 @@
-"""Both namespaces refuse while a program goes on sending: what it was told is kept must arrive, in order.
+"""Both namespaces refuse while a program keeps sending: every message that it was told is stored must arrive, in order.
 
     python -m tests.trials.both_down [--seconds 30] [--rate 200] [--kill] [--back primary|both]
 
-The program is a process of its own, with an interval of 0 and a spool; --kill ends it with kill -9 in the
-middle of the outage, and again in the middle of the replay, and starts it anew each time. Prints one line of
-JSON; exit code 1 when a message is lost, comes from nowhere, is out of order, or comes twice without a kill.
+The program is a separate process, with an interval of 0 and a spool; --kill ends it with kill -9 in the
+middle of the outage, and again in the middle of the replay, and restarts it each time. Prints one line of
+JSON; exit code 1 when a message is lost, unexpected, out of order, or delivered twice without a kill.
 
-With --back primary (the default) the secondary returns only when the spool is empty, so everything goes home
-by one way and the order of each sender is that of the queue. With --back both some of it may go home by a
+With --back primary (the default) the secondary returns only when the spool is empty, so every message takes the same
+route and the order of each sender is that of the queue. With --back both some may pass through a
 backlog queue: the order is then that of each queue.
 """
 

@@ -1,6 +1,6 @@
-"""Trials: whole programs, killed processes, Sparks of their own, hours of driven time.
+"""Trials: whole programs, killed processes, Spark runs, hours of virtual time.
 
-`pytest -m trial` runs a short cut of each; `python -m tests.trials.NAME` runs one at length.
+`pytest -m trial` runs each in short; `python -m tests.trials.NAME` runs one at full length.
 """
 
 from __future__ import annotations

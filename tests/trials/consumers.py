@@ -1,15 +1,15 @@
-"""An outage with consumers that go on: what is accepted is handled, although syphon and processor are killed at random.
+"""An outage with consumers: every accepted message is handled, although syphon and processor are killed at random.
 
     python -m tests.trials.consumers [--outage 60] [--rate 50] [--kills 5] [--seed N]
 
-A broker with two namespaces, a paired sender, `sbpair syphon --land either` and a processor, the latter two as
-processes that are ended by kill -9 at random moments, and started anew at once. The primary goes down for ``--outage``
-seconds. Prints one line of JSON; exit code 1 when a message is lost, comes from nowhere, comes more often than
-ambiguous steps explain, or when the consumers paused longer than LAND_AFTER and 10 seconds; a syphon that is killed
-begins to count anew.
+A broker with two namespaces, a paired sender, `sbpair syphon --land either` and a processor; the latter two are
+processes that are killed (-9) at random moments and restarted at once. The primary goes down for ``--outage``
+seconds. Prints one line of JSON; exit code 1 when a message is lost or unexpected, is handled more often than
+ambiguous steps explain, or when the consumers paused for longer than LAND_AFTER and 10 seconds; a syphon that is
+restarted counts LAND_AFTER from its start.
 
 A second copy is explained by a send that raised or was ambiguous, by a killed processor or a broken link between the
-two (its completion may not have arrived), or by a syphon that was killed before the second (it may have forwarded, and
+two (its completion may not have arrived), or by a syphon that was killed before the second (it may have forwarded, but
 not completed).
 """
 

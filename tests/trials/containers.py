@@ -1,9 +1,9 @@
-"""The container files without a builder: each instruction is carried out below a directory, and the containers are run.
+"""The container files without a builder: each instruction is executed below a directory, and the containers are run.
 
     python -m tests.trials.containers
 
-COPY and RUN happen as written, with `/` replaced by the directory. Then the commands of broker and syphon run as the
-user of their file, who may write nowhere but in the volume, and the health checks are run until they pass. Free ports
+COPY and RUN are executed as written, with `/` replaced by the directory. Then the commands of broker and syphon run as
+the user of their file, who may write only to the volume, and the health checks run until they pass. Free ports
 replace those of the files. Needs a package index. Without root, or with an interpreter that only its owner may run, the
 commands run as the current user, and the report says so. Exit code 1 when a step fails.
 """

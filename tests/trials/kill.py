@@ -1,12 +1,12 @@
-"""Kill -9 a broker that keeps its queue on disk, again and again: what was acknowledged, and is not there?
+"""A broker on disk is killed (-9) again and again: no acknowledged message may be missing.
 
     python -m tests.trials.kill [--points N] [--seed N] [--data DIR]
 
-Each point is a real process on the same directory, under a raw client that sends and completes without a
+Each point is a real process on the same directory, with a raw client that sends and completes without
 pause, killed at a step of a commit (see killed_broker), inside one (strace: at the nth write or sync of the
-disk), or by the clock. The next process must give back what was acknowledged, and nothing whose completion it
-confirmed. Progress on standard error; one line of JSON; exit code 1 when something is lost, comes from
-nowhere, or comes back.
+disk), or by the clock. The next process must return every acknowledged message, and none whose completion it
+confirmed. Progress on standard error; one line of JSON; exit code 1 when a message is lost, unexpected, or returns
+after its completion.
 """
 
 from __future__ import annotations

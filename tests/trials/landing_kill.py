@@ -3,9 +3,9 @@
     python -m tests.trials.landing_kill [--messages 4000] [--kills 12] [--seed N]
 
 The primary is down. `sbpair syphon --land either` lands messages in two small entities of the secondary, and is killed
-after a random number of them; what the twins hold is received now and then, so that transactions meet full ones. In
-the end the primary is back, what could not be transferred is redriven, and the rest goes home. Prints one line of JSON;
-exit code 1 unless each message came exactly once: a landing and its completion are one transaction.
+after a random number of them; the twins are emptied now and then, so that some transactions meet full ones. At
+the end the primary returns, the untransferred messages are redriven, and the rest is forwarded. Prints one line of
+JSON; exit code 1 unless each message arrived exactly once: a landing and its completion are one transaction.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Ordered sessions on real processes: both sides flap, sender and syphon are killed, and the order must hold.
 
     sender (a process, blocking, with a spool) ---> primary <--- syphon (a process) <--- ordered backlogs
-       killed and started again: goes on where its own log ends        killed and started again
+       killed and restarted: continues where its own log ends          killed and restarted
 
-``python -m tests.trials.order --seconds 60`` plays it at length. The file is the sender's program too: it appends each
-number to its log after the send returned, and after a start sends the number under way again.
+``python -m tests.trials.order --seconds 60`` runs it at length. The file is the sender's program too: it appends each
+number to its log after the send returned, and after a restart repeats the number that was in flight.
 """
 
 from __future__ import annotations

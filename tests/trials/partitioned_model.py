@@ -1,9 +1,9 @@
-"""A queue, a partitioned queue, and a small model of both, told the same whatever the order.
+"""A queue, a partitioned queue, and a small model of both, given the same operations in random order.
 
-    python -m tests.trials.partitioned_model [STEPS]        10000 by default; the suite takes a short cut
+    python -m tests.trials.partitioned_model [STEPS]        10000 by default; the suite runs fewer
 
-No difference is allowed but the documented ones: of what waits, a partitioned queue hands over the first of
-*some* partition (Q-8), its numbers carry the partition (Q-10), and a peek is of one partition (Q-9).
+Only the documented differences are allowed: a partitioned queue delivers the first message of *some* partition (Q-8),
+its numbers carry the partition (Q-10), and a peek returns messages of one partition (Q-9).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Processors that are killed (-9) again and again: `python -m tests.trials.processor_kill [--sessions 12]`.
 
-Every message is handled at least once: what a killed processor had in hand comes again when its lock ends. A message is
-handled again at most once for each kill that met it in hand.
+Every message is handled at least once: the messages in flight in a killed processor are delivered again when their
+locks end. A message is handled again at most once for each kill during which it was in flight.
 
-With sessions two processors run at a time, and the one that handled the latest message is killed: its sessions go on
-with the other. In each session the messages are handled in order, but for those that are repeated.
+With sessions two processors run at a time, and the one that handled the latest message is killed: its sessions continue
+with the other. In each session the messages are handled in order, except for repeated ones.
 """
 
 from __future__ import annotations

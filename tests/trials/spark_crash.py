@@ -1,9 +1,9 @@
-"""Kill Spark at a named point, start it again, and count: is every message still there?
+"""Spark is killed at a named point and restarted: every message must still be there.
 
     python -m tests.trials.spark_crash            every point
     python -m tests.trials.spark_crash mid-read   one of them
 
-Prints a line for each: what was killed, what came through, what came twice. Exit code 1 when one is lost.
+Prints a line for each: what was killed, what arrived, what arrived twice. Exit code 1 when a message is lost.
 """
 
 from __future__ import annotations

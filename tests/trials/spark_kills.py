@@ -1,13 +1,13 @@
-"""Kill Spark at random, start it again with other cores and partitions, and count: is every row still there?
+"""Spark is killed at random and restarted with other cores and partitions: every row must still be there.
 
     python -m tests.trials.spark_kills                     six seeds of each pipeline
     python -m tests.trials.spark_kills --seeds 20 --first 7 --pipeline publish
 
-Two pipelines: ``stream``, a queue that is consumed into Parquet, and ``publish``, Parquet files that are sent to a
-queue. Each is killed twice with SIGKILL, some time after its next batch began: the driver with all that belongs to it,
-an executor, or a Python worker. The last run is left alone. Who counts is not of this project: DuckDB reads the Parquet
-files that Spark's own log of the sink names, the SDK receives from the queue. Prints a line for each seed; exit code 1
-when a row is lost, or a copy cannot be recognised by its id.
+Two pipelines: ``stream`` consumes a queue into Parquet, and ``publish`` sends Parquet files to a
+queue. Each is killed twice with SIGKILL, some time after its next batch began: the driver with all its processes,
+an executor, or a Python worker. The last run is left alone. The counting is independent of this project: DuckDB reads
+the Parquet files that Spark's own sink log names, and the SDK receives from the queue. Prints a line for each seed;
+exit code 1 when a row is lost, or a copy cannot be recognised by its id.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A stream over an outage, with the connection string switched to the other namespace in the middle. Is anything lost?
+"""A stream during an outage, with the connection string switched to the other namespace half-way: nothing may be lost.
 
-    python -m tests.trials.spark_outage                 ten minutes, as they are
+    python -m tests.trials.spark_outage                 ten minutes
     python -m tests.trials.spark_outage --seconds 60
 
 A query consumes a queue of one namespace into Parquet and reads its connection string from a file. The namespace goes
 down. Half-way the string in the file becomes that of the other namespace, which has a queue of the same name: the query
-must end with the reason, and complete nothing there. With the first string it is started again, into the rest of the
-outage. DuckDB counts the rows. Prints what happened; exit code 1 when it is not that.
+must end with the reason, and complete nothing there. With the first string it is started again, during the rest of the
+outage. DuckDB counts the rows. Prints what happened; exit code 1 when it differs from this.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Do tables, sinks and jobs work with this Spark, and are streams read or refused with the reason?
+"""A check of this Spark: tables, sinks and jobs work, and streams are read or refused with the reason.
 
     PYTHONPATH=. /path/to/another/bin/python -m tests.trials.spark_versions
 
 Run it with the Python of an environment that has another pyspark (4.0 to 4.3) and sbpair's other dependencies. Where
-the modules of :mod:`sbpair.spark.auto` are on the path under their installed names, nothing is registered by hand.
-Prints a line for each; exit code 1 when one does not hold.
+the modules of :mod:`sbpair.spark.auto` are on the path under their installed names, nothing is registered explicitly.
+Prints a line for each check; exit code 1 when one fails.
 """
 
 from __future__ import annotations

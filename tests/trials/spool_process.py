@@ -1,8 +1,8 @@
-"""A program that sends with a spool, as a process that can be killed, and the ledger of what it said.
+"""A program that sends with a spool, as a process that can be killed, and the ledger of its output.
 
-This file is the program too: `python -m tests.trials.spool_process` writes "? id" before and "+ id ms rests"
-after each send, one write a line, so that a kill cuts between lines. When its standard input ends it sends no
-more, waits until its spool is empty, and leaves.
+This file is the program too: `python -m tests.trials.spool_process` writes "? id" before and "+ id ms stored_in"
+after each send, one write per line, so that a kill falls between lines. When its standard input ends it stops
+sending, waits until its spool is empty, and exits.
 """
 
 from __future__ import annotations

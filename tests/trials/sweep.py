@@ -1,10 +1,10 @@
-"""Cut the connection behind every byte of a send, a redirected send, and a hop of the syphon (G-7, F-24).
+"""Cuts the connection after every byte of a send, a redirected send, and a hop of the syphon (G-7, F-24).
 
     python -m tests.trials.sweep [--hop send] [--step 7] [--jobs 6]
 
-First each hop is made uncut, which tells how many bytes it has either way; then once for each offset. What
-must hold at every one: acknowledged, and there once or twice; or raised, and there at most once. A run waits
-more than it computes, so several processes share the offsets, each with brokers of its own. Prints one line
+First each hop is run uncut, to count its bytes in each direction; then once for each offset. At every
+offset the message must be acknowledged and stored once or twice, or raised and stored at most once. A run waits
+more than it computes, so several processes share the offsets, each with its own brokers. Prints one line
 of JSON for each hop; exit code 1 when any offset broke the promise.
 """
 

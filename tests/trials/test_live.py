@@ -1,4 +1,4 @@
-"""Is what the SDK's own tests gave classified and kept as it was?"""
+"""The results of the SDK's own tests are classified and stored correctly."""
 
 from __future__ import annotations
 

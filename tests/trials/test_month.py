@@ -1,4 +1,4 @@
-"""A month of a syphon, in driven time: what is opened again and again is closed again and again.
+"""A month of a syphon, in virtual time: everything that is opened repeatedly is closed again.
 
 The broker detaches a link that was idle for ten minutes and closes a connection that has had no link for
 five. Both ends run on a virtual clock, the broker's own protocol included, so a month takes seconds.

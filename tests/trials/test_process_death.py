@@ -1,6 +1,6 @@
-"""Kill -9 a sender or a syphon between two frames: what is stored, what is parked, what comes twice?
+"""A sender or a syphon is killed (-9) between two frames: where its messages are stored, and which arrive twice.
 
-A rule of a tap sees the frame that ends the step in question, and kills instead of passing it on.
+A rule of a tap sees the frame that ends the step in question, and kills instead of forwarding it.
 """
 
 from __future__ import annotations

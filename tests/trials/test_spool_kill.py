@@ -1,4 +1,4 @@
-"""Kill -9 a client that spools and replays, again and again: what is lost, repeated or out of order?"""
+"""A client that spools and replays is killed (-9) again and again: nothing is lost or out of order."""
 
 from __future__ import annotations
 

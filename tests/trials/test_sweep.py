@@ -1,4 +1,4 @@
-"""A short cut of the sweep: `python -m tests.trials.sweep` has every byte."""
+"""A shortened sweep; `python -m tests.trials.sweep` covers every byte."""
 
 from __future__ import annotations
 

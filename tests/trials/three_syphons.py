@@ -1,10 +1,10 @@
-"""Several syphons on the same backlogs, nothing else wrong: is anything lost, or delivered twice?
+"""Several syphons on the same backlogs, without faults: no message may be lost or delivered twice.
 
     python -m tests.trials.three_syphons [--syphons 3] [--backlogs 10] [--messages 50000]
 
 Each syphon is a process, `sbpair syphon`. Half of the messages are parked before they start, the others once
 all of them wait at every backlog, so that they share the work however fast the first one is. Prints one line of
-JSON; exit code 1 when a message is missing or comes twice, or when a syphon fails or has forwarded nothing.
+JSON; exit code 1 when a message is missing or delivered twice, or when a syphon fails or has forwarded nothing.
 """
 
 from __future__ import annotations

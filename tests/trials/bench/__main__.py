@@ -1,11 +1,11 @@
-"""Run every benchmark, one after the other, and tell each aim with its figure beside it.
+"""Runs every benchmark, one after the other, and prints each aim with its figure.
 
     python -m tests.trials.bench [--rounds N] [--quick] [--only NAME ...] [--out FILE | --again FILE]
-    python -m tests.trials.bench --docs [FILE]    write docs/performance.md and its plots from what was stored
+    python -m tests.trials.bench --docs [FILE]    write docs/performance.md and its plots from a stored run
 
-``--out`` stores the run as JSON, and ``--again`` another beside the one in the file: are its ratios the same?
-``--docs`` reads both, from docs/performance.json unless told otherwise.
-A peer that is not installed is skipped with a word. Exit code 1 when a benchmark fails, never for an aim.
+``--out`` stores the run as JSON; ``--again`` stores a second one in the same file, to compare the ratios of both.
+``--docs`` reads docs/performance.json by default.
+A peer that is not installed is skipped with a notice. Exit code 1 when a benchmark fails, never for a missed aim.
 """
 
 from __future__ import annotations

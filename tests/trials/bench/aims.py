@@ -1,8 +1,7 @@
 """Performance targets, each with the figure that decides whether it is met.
 
-An aim names a figure and a bound; the evidence is other figures, which tell the reason where it does not
-hold.
-No figure stands here: they come from a run.
+An aim names a figure and a bound; its evidence is other figures, which explain why it is not met. This module contains
+no measured figures: they come from a run.
 """
 
 from __future__ import annotations

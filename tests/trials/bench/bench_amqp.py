@@ -1,9 +1,9 @@
-"""How many messages a second go through a client and a server in memory: send, receive, accept, settle?
+"""Throughput of the AMQP engine: messages per second through a client and a server in memory.
 
     python -m tests.trials.bench.bench_amqp [--rounds N]
 
-One process does both ends' work, so the engine of one end costs about half of what is shown.
-Prints its settings, then one JSON line a figure (name, unit, n, median, p95).
+One process does the work of both ends, so the engine of one end costs about half of what is shown.
+Prints its settings, then one JSON line per figure (name, unit, n, median, p95).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How long does the audit of many journal events take, next to DuckDB, and with two executors?
+"""Duration of an audit of many journal events, compared with DuckDB, and with two executors.
 
     python -m tests.trials.bench.bench_audit [--events N] [--rounds N] [--engine E ...] [--quick]
 
-Journals of 8 senders, 2 syphons and 4 receivers are made up, three in ten messages by way of a backlog
-and one in a thousand lost. The engines take turns, each round in a process of its own: DuckDB counts the verdicts
-and writes nothing; the audit, on threads of this process and on Spark, writes all tables and the report. The counts
-must be the truth. The start of the JVM is a figure of its own. Prints its settings, then one JSON line a figure
+Generated journals of 8 senders, 2 syphons and 4 receivers: three in ten messages pass through a backlog, and one
+in a thousand is lost. The engines take turns, each round in its own process: DuckDB counts the verdicts and writes
+nothing; the audit, on threads of this process and on Spark, writes all tables and the report. The counts must match
+the generated data. The start of the JVM is a separate figure. Prints its settings, then one JSON line per figure
 (name, unit, n, median, p95).
 """
 

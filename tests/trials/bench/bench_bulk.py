@@ -1,10 +1,10 @@
-"""How long does another client wait while the broker does bulk work?
+"""How long another client waits while the broker does bulk work.
 
     python -m tests.trials.bench.bench_bulk [--rounds N] [--quick]
 
-A process of its own sends to a queue through the SDK, one message after the other, while in the same namespace
-many others fall due at once, are forwarded, or lose their locks. One JSON line a figure: the slowest of those
-sends and the 99th percentile, in milliseconds, beside the same with nothing else to do.
+A separate process sends to a queue through the SDK, one message after the other, while in the same namespace
+many others fall due at once, are forwarded, or lose their locks. One JSON line per figure: the slowest of these
+sends and their 99th percentile, in milliseconds, beside the same without bulk work.
 """
 
 from __future__ import annotations

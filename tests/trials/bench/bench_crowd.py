@@ -1,8 +1,8 @@
-"""What becomes of many sends at once, in asyncio, over a long line? (R-5) And at the moment of a failover?
+"""Many concurrent sends in asyncio over a slow line (R-5), and at the moment of a failover.
 
-The SDK's sender and the paired one send the same number of messages at the same time, each over a link that
-is open. The SDK cannot open one under a crowd; the paired sender can, and that is measured beside it. Then
-as many tasks send while the primary refuses connections: the time until all of them are parked.
+The SDK's sender and the paired one send the same number of messages at the same time, each over an open link.
+The SDK cannot open a link under many concurrent sends; the paired sender can, which is measured too. Then
+as many tasks send while the primary refuses connections: the figure is the time until all messages are parked.
 
     python -m tests.trials.bench.bench_crowd [--rounds N]
 """

@@ -1,11 +1,11 @@
-"""What does it cost that many deadlines pass, and that many more do not?
+"""The cost of many expired deadlines, and of many more that have not expired.
 
     python -m tests.trials.bench.bench_expiry [--rounds N]
 
-A queue holds a million messages, a thousand of which have expired: the receives that meet them, a slice each,
-are timed, and beside them the same where ten thousand wait. The two figures are the same if expiry costs what
-expires.
-Prints its settings, then one JSON line a figure (name, unit, n, median, p95).
+A queue holds a million messages, a thousand of which have expired. The receives that meet these, a slice each,
+are timed, and beside them the same with ten thousand messages. The two figures are equal if the cost depends on the
+expired messages alone.
+Prints its settings, then one JSON line per figure (name, unit, n, median, p95).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How long does a message wait when an entity fails over, and when it comes home? (P-4, P-33)
+"""How long a message waits when an entity fails over and when it returns (P-4, P-33).
 
-Over: from the end of the failover interval to the first message that a backlog queue has accepted, with the
-link to it opened while the entity was suspect. Back: from the event that a ping was accepted to the first
-message that the primary has accepted. Milliseconds.
+Failover: from the end of the failover interval to the first message that a backlog queue accepted, with the
+link to it opened while the entity was suspect. Return: from the event of an accepted ping to the first
+message that the primary accepted. Milliseconds.
 
     python -m tests.trials.bench.bench_failover [--rounds N]
 """

@@ -1,12 +1,12 @@
-"""How fast do parked messages land on the secondary, beside their way home?
+"""Rate at which parked messages land on the secondary, compared with forwarding to the primary.
 
     python -m tests.trials.bench.bench_landing [--rounds N] [--quick]
 
-Two namespaces in one broker process, a syphon in this one, four backlogs; on loopback, and at 20 ms of round trip
-(``delay_line``). Each round fills the backlogs and drains them home, then again while nobody answers for the primary:
-with ``land="either"`` they land, each hundred in a transaction. Every round checks that all arrived, each once. Ratios
-are taken within a round. The syphon's processor time for one message is told too.
-Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
+Two namespaces in one broker process, a syphon in this one, four backlogs; on loopback, and with a round trip of 20 ms
+(``delay_line``). Each round fills the backlogs and drains them to the primary, then again while the primary does not
+answer: with ``land="either"`` the messages land, a hundred in each transaction. Every round checks that all arrived,
+each once. Ratios are taken within a round. The syphon's processor time per message is printed too.
+Prints its settings, then one JSON line per figure (name, unit, n, median, p95, range).
 """
 
 from __future__ import annotations

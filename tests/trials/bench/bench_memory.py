@@ -1,10 +1,10 @@
-"""How much memory does a broker hold when it is idle, and for each message that waits?
+"""Memory of an idle broker, and of each waiting message.
 
     python -m tests.trials.bench.bench_memory [--rounds N] [--quick]
 
-Resident memory, as Linux counts it, of the broker's process and all it started: once it answers, and with so
-many messages of 1 KiB in one queue. RabbitMQ is skipped with a word where it is not installed.
-Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
+Resident memory, as Linux counts it, of the broker's process and its children: once it answers, and with a number of
+messages of 1 KiB in one queue. RabbitMQ is skipped with a notice where it is not installed.
+Prints its settings, then one JSON line per figure (name, unit, n, median, p95, range).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What does the order of sessions cost: a healthy send beside ``ordering="none"``, and the drain of many sessions?
+"""The cost of ordered sessions: a healthy send compared with ``ordering="none"``, and the drain of many sessions.
 
     python -m tests.trials.bench.bench_order [--rounds N] [--quick]
 
 The two senders are measured in turn, ten milliseconds each, in one process: CPU time of a send, and the difference of
-neighbouring measurements. The drain brings 1 000 sessions of 100 messages of 1 KiB home over loopback, and checks that
-all arrived; the broker runs in a process of its own. Prints its settings, then one JSON line a figure.
+neighbouring measurements. The drain forwards 1 000 sessions of 100 messages of 1 KiB over loopback, and checks that
+all arrived; the broker runs in its own process. Prints its settings, then one JSON line per figure.
 """
 
 from __future__ import annotations

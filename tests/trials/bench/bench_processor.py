@@ -1,13 +1,13 @@
-"""How fast does a processor handle messages, beside the SDK's receive and complete?
+"""Rate at which a processor handles messages, compared with the SDK's receive and complete.
 
     python -m tests.trials.bench.bench_processor [--rounds N] [--quick]
 
-Both consume a queue of one broker process, 1 KiB a message, with a handler that does nothing: on loopback, and at
-20 ms of round trip (``delay_line``); and a queue that requires sessions. Each round fills the queue and times each
-consumer in turn, until the broker has confirmed the last completion. Ratios are taken within a round. The clock of
-the processor includes its opening; the SDK's links are open before it starts. The consumer's and the broker's
-processor time for one message are printed too: on two cores the greater of them is the limit.
-Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
+Both consume a queue of one broker process, 1 KiB per message, with a handler that does nothing: on loopback, with a
+round trip of 20 ms (``delay_line``), and from a queue that requires sessions. Each round fills the queue and times each
+consumer in turn, until the broker has confirmed the last completion. Ratios are taken within a round. The time of
+the processor includes its opening; the SDK's links are open before its time starts. The consumer's and the broker's
+processor time per message are printed too: on two cores the greater of them is the limit.
+Prints its settings, then one JSON line per figure (name, unit, n, median, p95, range).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How long does a broker on disk take to start with a million messages, and how much memory does it hold then?
+"""Start-up time and memory of a broker on disk with a million messages.
 
     python -m tests.trials.bench.bench_restart [--rounds N] [--messages N] [--quick]
 
-A broker takes the messages, a kibibyte each, over AMQP and stops. Then ``sbpair broker --data`` is started on the
+A broker accepts the messages, a kibibyte each, over AMQP and stops. Then ``sbpair broker --data`` is started on the
 directory, round by round: ``restart`` is the time from the start of its process to its first accepted message,
-``restart ready`` the part until it has printed that it answers, ``restart cpu`` and ``restart memory`` what its
-process has used and holds then. ``read alone`` is the peer of the same round: the seconds that reading the
-directory's files takes.
-Prints its settings with the machine's load, then one JSON line a figure.
+``restart ready`` the part until it has printed that it answers, ``restart cpu`` and ``restart memory`` the processor
+time and the memory of the process at that point. ``read alone`` is the peer of the same round: the seconds needed to
+read the files of the directory.
+Prints its settings with the machine's load, then one JSON line per figure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What does the paired sender cost on the healthy path, over the bare SDK? (P-2)
+"""CPU cost of the paired sender on the healthy path, compared with the bare SDK (P-2).
 
-Both are measured in turn, ten milliseconds each, in one process; the yardstick is the ratio of its CPU time
-in two neighbouring measurements, and of all these ratios the median, which a busy machine moves little.
-The broker runs in a process of its own, so that its work is not counted.
+Both are measured in turn, ten milliseconds each, in one process. The figure is the median of the ratios of CPU time in
+two neighbouring measurements, which a busy machine affects little.
+The broker runs in its own process, so its work is not counted.
 
     python -m tests.trials.bench.bench_send [--rounds N]
 """

@@ -1,12 +1,12 @@
-"""How long until a broker that was just started has taken its first message?
+"""Time until a broker that was just started has accepted its first message.
 
     python -m tests.trials.bench.bench_start [--rounds N] [--quick]
 
-``command``: from the start of ``sbpair broker`` as a process to the first send that was accepted, by a raw
+``command``: from the start of ``sbpair broker`` as a process to the first accepted send, by a raw
 AMQP client that is loaded already (the Python SDK takes 0.4 s of its own to connect and send); ``ready`` is
-the part until the command has printed that it answers, ``command cpu`` what its process spent, end included.
-``process``: the same with a Broker in this process, and ``ready in process`` until its ports answer.
-Prints one JSON line a figure.
+the part until the command has printed that it answers, ``command cpu`` the processor time of its process, shutdown
+included. ``process``: the same with a Broker in this process, and ``ready in process`` until its ports answer.
+Prints one JSON line per figure.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What does it cost to keep a message on disk, and what would it cost the disk alone?
+"""The cost of keeping messages on disk, compared with the disk alone.
 
     python -m tests.trials.bench.bench_store [--rounds N] [--quick]
 
-Messages of 1 KiB come in groups, as in a turn of the loop of the broker; each group is a commit. Counted
-is processor time, a message: ``turn`` in the thread of the loop, ``sync`` in the thread that has SQLite write
-its log and sync it. Timed is each commit; and beside it, in the same round, the floor: as many bytes added to
-a file, with one fdatasync a group. ``settle`` is the commit of a group that was received and completed.
-Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
+Messages of 1 KiB come in groups, as in one turn of the broker's event loop; each group is a commit. Counted
+is processor time per message: ``turn`` in the thread of the loop, ``sync`` in the thread in which SQLite writes
+and syncs its log. Each commit is timed; the floor, in the same round, is the time to append as many bytes to
+a file, with one fdatasync per group. ``settle`` is the commit of a group that was received and completed.
+Prints its settings, then one JSON line per figure (name, unit, n, median, p95, range).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How fast do messages flow past destinations that take nothing?
+"""Throughput past destinations that accept nothing.
 
     python -m tests.trials.bench.bench_stuck [--rounds N] [--quick]
 
 Two namespaces in one broker process, a syphon in this one, four backlogs. Among 100,000 messages for an entity
-that takes all there are some for k others: entities that give no credit, and entities that are full. Each
-round times how long the 100,000 take, with no stuck one and with 1, 3 and 10; ratios are taken within a round.
-Prints its settings, then one JSON line a figure: the rate past the stuck ones as a share of the free one; the
-same by the syphon's processor time, which a busy machine does not blur; and the deliveries of each message
-that was stuck, 1 where none came twice.
+that accepts all of them are some for k others: entities that give no credit, and entities that are full. Each
+round times the 100,000 messages, with no stuck destination and with 1, 3 and 10; ratios are taken within a round.
+Prints its settings, then one JSON line per figure: the rate past stuck destinations as a share of the rate without;
+the same by the syphon's processor time, which a busy machine does not blur; and the number of deliveries of each
+message for a stuck destination, 1 if none was delivered twice.
 """
 
 from __future__ import annotations

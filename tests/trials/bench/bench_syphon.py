@@ -1,12 +1,12 @@
-"""How fast does the syphon move parked messages, beside the relays one writes with the SDK?
+"""Rate at which the syphon moves parked messages, compared with relays written with the SDK.
 
     python -m tests.trials.bench.bench_syphon [--rounds N] [--quick]
 
-All relay between two namespaces of one broker process: on loopback, and at 5 and 20 ms of round trip to both
-(``delay_line``: raw bytes, later). Each round fills the backlogs, times every relay in turn, and checks that
-everything arrived. Ratios are taken within a round. The syphon's and the broker's processor time for one
-message are told too: on two cores the greater of them is the limit.
-Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
+All relay between two namespaces of one broker process: on loopback, and with round trips of 5 and 20 ms to both
+(``delay_line`` delays raw bytes). Each round fills the backlogs, times every relay in turn, and checks that
+everything arrived. Ratios are taken within a round. The syphon's and the broker's processor time per
+message are printed too: on two cores the greater of them is the limit.
+Prints its settings, then one JSON line per figure (name, unit, n, median, p95, range).
 """
 
 from __future__ import annotations

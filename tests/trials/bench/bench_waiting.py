@@ -1,19 +1,19 @@
-"""Does a message cost the same whatever waits behind it?
+"""The cost of a message as a function of the number of waiting messages.
 
     python -m tests.trials.bench.bench_waiting [--rounds N] [--quick]
 
-Entities alone, in one process and in virtual time: no wire. CPU time, so that a busy machine shows less.
-So many messages wait, then a batch is put through the queue and the waiting ones stay as many:
+Entities alone, in one process and in virtual time, without a wire. CPU time, which a busy machine affects little.
+A number of messages wait; then a batch is put through the queue, and the number of waiting messages stays the same:
 
     plain, partitioned    sent, received, completed
-    session               sent to sessions of ten, of which each is accepted, received, completed, released
-    scheduled             the waiting are due later; sent for later, cancelled
+    session               sent to sessions of ten, each of which is accepted, received, completed, released
+    scheduled             the waiting ones are due later; sent for later, cancelled
     with a time to live   sent with one, received, completed
-    deferred              received by number, as those that wait are; deferred again
+    deferred              received by number, as the waiting ones are; deferred again
 
-Of a million deadlines a few pass at a time: what passes is what is paid for. One JSON line a figure, in
-microseconds a message; ``over_1000`` is how many times what it is with a thousand waiting, as is the figure
-``growth``, the worst of a kind.
+Of a million deadlines a few expire at a time: the cost should depend on these alone. One JSON line per figure, in
+microseconds per message; ``over_1000`` is the ratio to the cost with a thousand waiting messages, and
+``growth`` the worst ratio of a kind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A line of a certain length: bytes come out as they went in, so many seconds later.
+"""A line with a delay: bytes come out as they went in, a number of seconds later.
 
-The proxy for tests (``sbpair.testing.ChaosProxy``) knows frames and costs more than what is measured here;
-this one knows bytes, runs in a process of its own, and takes some microseconds a chunk.
+The proxy for tests (``sbpair.testing.ChaosProxy``) parses frames and costs more than what is measured here;
+this one handles bytes, runs in its own process, and takes a few microseconds per chunk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The floor under every answer: how soon does a server answer that does nothing else, on this machine?
+"""The lower bound for every answer: the response time of a server that does nothing else, on this machine.
 
-A process on the broker's event loop says a few bytes back for each chunk it gets; the client is a blocking
-socket. Nothing of AMQP is in it, so no broker of ours can be quicker than this.
+A process on the broker's event loop answers each chunk with a few bytes; the client is a blocking
+socket. No AMQP is involved, so no broker on this event loop can be faster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run was measured on: a figure says little without it."""
+"""The machine of a run: a figure says little without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process has used so far, as Linux tells it."""
+"""The resources that a process has used so far, as reported by Linux."""
 
 from __future__ import annotations
 

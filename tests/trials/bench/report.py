@@ -1,4 +1,4 @@
-"""What every benchmark shares: its rounds from the command line, and one JSON line a figure."""
+"""The parts that all benchmarks share: rounds from the command line, and one JSON line per figure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The relays that one writes with the SDK: each drains backlog queues into ``orders``, and is timed.
+"""Relays as users write them with the SDK: each drains backlog queues into ``orders``, and is timed.
 
-Links are opened before the clock starts. All restore what ours restores of these messages, as far as the SDK
-lets them.
+Links are opened before the time starts. All restore the same properties of these messages as the syphon, as far as the
+SDK allows.
 """
 
 from __future__ import annotations

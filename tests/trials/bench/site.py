@@ -1,4 +1,4 @@
-"""Two namespaces in a broker process of their own, reached on loopback or over lines with a round trip."""
+"""Two namespaces in one broker process, reached on loopback or over lines with a round trip."""
 
 from __future__ import annotations
 

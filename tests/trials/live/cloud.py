@@ -1,4 +1,4 @@
-"""What stands where the tests expect Azure: a broker in this process, and what they ask of it beforehand.
+"""The substitute for Azure in the SDK's tests: a broker in this process, and the entities that each test needs.
 
 tests -> servicebus_preparer (theirs) -> azure.mgmt.servicebus (stand_ins) -> Cloud -> the broker
 """

@@ -1,8 +1,8 @@
-"""The same tests with the paired client's senders: who asks the SDK's client for a sender gets one of ours.
+"""The same tests with the paired client's senders: the SDK's client returns one of them for each requested sender.
 
-Client and receivers stay the SDK's, as they do for a user of the pairing. A sender is still of the SDK's
-class, so that a test that looks at its settings finds them; whatever sends, schedules, cancels, or makes a
-batch is done by the PairedServiceBusSender that it holds, and so is entering and closing.
+Client and receivers remain the SDK's, as for a user of the pairing. A sender is still an instance of the SDK's
+class, so that tests that read its settings find them; its PairedServiceBusSender does the sending, scheduling,
+cancelling, creation of batches, entering and closing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Keep what a whole run gave, for the docs: `python -m tests.trials.live.record plain RUN [AGAIN ...]`.
+"""Stores the results of a whole run for the docs: `python -m tests.trials.live.record plain RUN [AGAIN ...]`.
 
-RUN and AGAIN are files that `--keep` wrote. A test that did not pass and ran again, alone, counts as it went
-then, and how many did is told. A run that is not as it should be is not kept.
+RUN and AGAIN are files that `--keep` wrote. For a test that failed and was repeated alone, the repetition counts;
+the number of such tests is stored too. A run with unexpected results is not stored.
 """
 
 from __future__ import annotations

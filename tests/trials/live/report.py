@@ -1,4 +1,4 @@
-"""What became of the SDK's tests: a table, and what is not as it should be."""
+"""The report on the SDK's tests: a table, and the unexpected results."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which port is `name.servicebus.windows.net`? The tests ask the machine's resolver, and this is it.
+"""The name resolution of the tests: the port of `name.servicebus.windows.net` on this machine.
 
-Only the broker's namespaces have an address, and this machine: what the tests expect not to exist does not,
-and nothing leaves the machine.
+Only the broker's namespaces and this machine have addresses: names that the tests expect not to exist do not
+resolve, and nothing leaves the machine.
 """
 
 from __future__ import annotations

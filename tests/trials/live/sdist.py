@@ -1,4 +1,4 @@
-"""Where are the SDK's own tests? In its source distribution, which is fetched and never committed."""
+"""The SDK's own tests, from its source distribution, which is downloaded and never committed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Play many seeds: ``python -m tests.trials.simulation --seeds 5000``; one again: ``--seed 17``.
+"""Runs many seeds: ``python -m tests.trials.simulation --seeds 5000``; one again: ``--seed 17``.
 
-Ends with 1 when a run broke a promise, or when something that must be reached in so many runs was not.
-Prints one line of JSON; what is wrong, with its seed, plan and history, before it.
+Exits with 1 when a run broke a promise, or when the runs did not reach a required situation. Prints each violation with
+its seed, plan and history, then one line of JSON.
 """
 
 from __future__ import annotations

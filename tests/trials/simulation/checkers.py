@@ -1,4 +1,4 @@
-"""What must hold at the end of a run, read from its history, not from counters of ours."""
+"""The invariants at the end of a run, checked on its history rather than on counters of the code under test."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A process that sends: the pair and its flows as they are, over an SDK that is played by the simulation.
+"""A sending process: the unmodified pair and its flows, over a simulated SDK.
 
-The pair decides; this drives its generator as both skins do: attempt, pause, create, and pings beside it.
-What an attempt meets on its way is drawn from the seed and the plan, and ends in the SDK's own exceptions,
-which the project's own table judges.
+The pair decides; this module drives its generator as both runtimes do: attempt, pause, create, and pings beside it.
+The fate of an attempt is drawn from the seed and the plan, and ends in the SDK's own exceptions,
+which the table of classify.py classifies.
 """
 
 from __future__ import annotations

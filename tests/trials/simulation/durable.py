@@ -1,11 +1,11 @@
-"""A broker that keeps its namespace on disk, and dies: what was not committed is gone, what was said is not.
+"""A broker that keeps its namespace on disk and dies: uncommitted changes are lost, acknowledged ones are not.
 
     change in memory --- commit -----------------------> answers
                      ^         ^                    ^
                      BEFORE    IN (all but COMMIT)  AFTER       here its process can end
 
-What comes next starts from the bytes that the file and its write-ahead log had at that moment. A commit is
-not synced here, which only the machine's own end would show: a process that ends loses nothing it wrote.
+The next broker starts from the bytes of the file and its write-ahead log at that moment. Commits are
+not synced here, which only a crash of the machine would show: a process that ends loses nothing it wrote.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What happened in one run, written down by the drivers and the brokers' entities, not by what is under test.
+"""The events of one run, recorded by the drivers and the brokers' entities, not by the code under test.
 
 attempt  ack  refused          an application and its message
 stored                         a broker took a copy: from whom, where
-unanswered                     ... and who sent it was not told: one ambiguity event (G-4)
-delivered                      a consumer had it, in these bytes
-dead-lettered                  a backlog set it aside, for this reason
+unanswered                     ... and its sender got no answer: one ambiguity event (G-4)
+delivered                      a consumer received it, in these bytes
+dead-lettered                  a backlog dead-lettered it, for this reason
 handling  handled              a processor called its handler, and it returned
 """
 

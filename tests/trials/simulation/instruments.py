@@ -1,4 +1,4 @@
-"""See what the brokers' entities do, from outside: copies stored, locked, completed, set aside."""
+"""Instruments that record the actions of the brokers' entities: copies stored, locked, completed, dead-lettered."""
 
 from __future__ import annotations
 

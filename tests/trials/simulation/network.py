@@ -1,9 +1,9 @@
-"""Connections in memory, with latency drawn from the seed, that can be cut, stalled and refused.
+"""In-memory connections with latency drawn from the seed, which can be cut, stalled and refused.
 
     syphon --- bytes ---> | latency, order kept | ---> the broker's own protocol (AmqpWire)
            <-------------'                       '----
 
-What a reset loses is what is under way. A stalled connection delivers late, in order, and loses nothing.
+A reset loses the bytes in transit. A stalled connection delivers late, in order, and loses nothing.
 """
 
 from __future__ import annotations

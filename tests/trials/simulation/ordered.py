@@ -1,7 +1,7 @@
-"""Ordered sessions in a run: sequences of messages, each sent after the one before was stored or given up.
+"""Ordered sessions in a run: sequences of messages, each sent after the previous one was stored or given up.
 
-A sequence belongs to one client name: when its process dies, the next of that name goes on with the message that
-was under way, as an application with a journal of its own would.
+A sequence belongs to one client name: when its process dies, the next one of that name continues with the message in
+flight, as an application with its own journal would.
 """
 
 from __future__ import annotations

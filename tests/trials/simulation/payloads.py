@@ -1,4 +1,4 @@
-"""The bytes of messages: as the SDK writes them, as a broker stores them, and what must come through."""
+"""The bytes of messages: as the SDK writes them, as a broker stores them, and as they must be delivered."""
 
 from __future__ import annotations
 

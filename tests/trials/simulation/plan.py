@@ -1,6 +1,6 @@
-"""What goes wrong in one run, and when: drawn from the seed before anything starts.
+"""The faults of one run and their times, drawn from the seed before anything starts.
 
-A plan is a list, so it can be printed, replayed and shrunk: a run with fewer of its faults is a run as well.
+A plan is a list, so it can be printed, replayed and shrunk: a run with fewer of its faults is a run too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The consumers of a run that are processors: the unmodified ones, over connections in memory.
+"""The processors of a run: the unmodified ones, over in-memory connections.
 
 A process reads each of its entities with one processor, on both sides. Its handlers take time and sometimes fail. It is
 killed between any two steps: its connections are gone, and its handlers end where they are.

@@ -1,4 +1,4 @@
-"""What many runs together must have met: a simulation that never fails over proves nothing about failover."""
+"""Situations that many runs together must reach: a simulation that never fails over proves nothing about failover."""
 
 from __future__ import annotations
 

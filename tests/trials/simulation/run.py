@@ -1,4 +1,4 @@
-"""One run: a seed becomes a shape, a plan, a workload; everything happens in virtual time; then it is classified.
+"""One run: a seed determines a shape, a plan and a workload; everything happens in virtual time, then it is checked.
 
 0 s ............ 120 s ............ 240 s ..................... + 400 s
 messages and faults begin | faults end |  liveness: all must come home |  checkers

@@ -1,10 +1,10 @@
-"""A sending process's spool, over a disk that keeps what was synced and nothing else.
+"""The spool of a sending process, over a disk that keeps what was synced and nothing else.
 
-    write    encoded as it lies in the real one; the process may die before it is synced, and after
-    replay   when the project's own schedule says so: the oldest by the pair's own flow, then deleted;
-             who dies in between sends it again, which is one ambiguity event (G-4)
+    write    encoded as in the real spool; the process may die before the sync, and after it
+    replay   by the project's own schedule: the oldest by the pair's own flow, then deleted;
+             a process that dies in between sends it again, which is one ambiguity event (G-4)
 
-Left out: batches, and the moment for which senders are held back at the end of a replay.
+Not simulated: batches, and the short hold of senders at the end of a replay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A short cut of the simulation; a seed replays exactly; the checkers see what is broken on purpose."""
+"""A shortened simulation: a seed replays exactly, and the checkers detect deliberate defects."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An event loop whose clock is a number: it jumps to the next timer as soon as nothing is left to do.
+"""An event loop with a virtual clock: it jumps to the next timer as soon as nothing is left to do.
 
-Whatever runs on it, the syphon's own tasks among them, sees one time: the loop's, and by :func:`one_time`
+Everything that runs on it, including the syphon's own tasks, sees one time: the loop's, and by :func:`one_time`
 that of the ``time`` module too. No socket is opened: ``create_connection`` asks
 the network of the simulation.
 """

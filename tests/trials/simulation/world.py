@@ -1,4 +1,4 @@
-"""The two namespaces of one run, whole: entities, protocol, connections; and what the plan does to them."""
+"""The two complete namespaces of one run: entities, protocol, connections, and the faults of the plan."""
 
 from __future__ import annotations
 

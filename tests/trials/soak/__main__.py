@@ -1,12 +1,12 @@
-"""Twenty minutes of outages, as real processes: is anything lost, and does anything grow without end?
+"""Twenty minutes of outages on real processes: nothing may be lost, and nothing may grow without bound.
 
     python -m tests.trials.soak [--minutes 20] [--period 30] [--down 10] [--rate 80] [--picture soak.svg]
 
-Two brokers that keep everything on disk, a blocking and an asyncio sender, a syphon and a consumer. The
-primary is down at the end of each period, in turn refusing, resetting and silent. Once a second it is noted
-what each process holds: memory, descriptors, threads; see flatness for what counts as flat. Progress goes to
-standard error; prints one line of JSON; exit code 1 when a message is lost or comes from nowhere, when copies
-are more than the ambiguities explain, when something grows, or when a process does not end well.
+Two brokers on disk, a blocking and an asyncio sender, a syphon and a consumer. The
+primary is down at the end of each period, in turn refusing, resetting and silent. Once a second the memory,
+descriptors and threads of each process are recorded; see flatness for the criterion. Progress goes to
+standard error; prints one line of JSON; exit code 1 when a message is lost or unexpected, when there are more copies
+than ambiguities explain, when something grows, or when a process does not end cleanly.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Does what a process holds keep growing? Told samples in the order they were taken, it compares medians.
+"""The criterion for growth: medians of samples, in the order in which they were taken.
 
     |  first third  |   middle third   |    last third    |
-       warm-up        median: before     median: after        flat: after - before <= what is allowed
+       warm-up        median: before     median: after        flat: after - before <= allowance
 
-The first third is not classified: caches fill, links open. A median over a third that spans whole rounds of the
-outage does not see the outage; growth that goes on, however slow, moves the last median above the middle one.
-What is given back may shrink as it likes.
+The first third is ignored: caches fill, links open. A median over a third that spans whole rounds of the
+outage is not affected by the outage; continuous growth, however slow, raises the last median above the middle one.
+Figures may fall by any amount.
 """
 
 from __future__ import annotations

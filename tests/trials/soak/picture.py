@@ -1,4 +1,4 @@
-"""The soak as a picture: what each process held over time, and when the primary was down."""
+"""The picture of a soak: resources of each process over time, and the outages of the primary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of the soak: two brokers, two senders, a syphon and a consumer, each on its own."""
+"""The processes of the soak: two brokers, two senders, a syphon and a consumer."""
 
 from __future__ import annotations
 

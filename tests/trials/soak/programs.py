@@ -3,7 +3,7 @@
     python -m tests.trials.soak.programs sender|aio-sender|consumer RATE
 
 Each message is a line on standard output: "? id" before a send, "! id" when it raised (it is sent again with
-the same id), "+ id rests ambiguous" when it was accepted, "= id number" when the consumer has it. They leave
+the same id), "+ id stored_in ambiguous" when it was accepted, "= id number" when the consumer has it. They exit
 when their standard input ends.
 """
 

@@ -1,4 +1,4 @@
-"""A short cut of the soak; and what counts as flat, on numbers made up for it."""
+"""A shortened soak, and the criterion for growth on generated numbers."""
 
 from __future__ import annotations
 

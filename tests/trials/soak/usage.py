@@ -1,4 +1,4 @@
-"""What does a process hold now? Memory, descriptors and threads, read from /proc (Linux)."""
+"""The memory, descriptors and threads of a process, read from /proc (Linux)."""
 
 from __future__ import annotations
 
