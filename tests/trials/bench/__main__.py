@@ -1,11 +1,12 @@
 """Runs every benchmark, one after the other, and prints each aim with its figure.
 
-    python -m tests.trials.bench [--rounds N] [--quick] [--only NAME ...] [--out FILE | --again FILE]
+    python -m tests.trials.bench [--rounds N] [--quick] [--only NAME ...] [--peers DIR] [--out FILE | --again FILE]
     python -m tests.trials.bench --docs [FILE]    write docs/performance.md and its plots from a stored run
 
 ``--out`` stores the run as JSON; ``--again`` stores a second one in the same file, to compare the ratios of both.
 ``--docs`` reads docs/performance.json by default.
-A peer that is not installed is skipped with a notice. Exit code 1 when a benchmark fails, never for a missed aim.
+A peer that is not installed (``python -m tests.trials.bench.install_peers``) is skipped with a notice.
+Exit code 1 when a benchmark fails, never for a missed aim.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from tests.trials.bench.aims import AIMS, Figure
 from tests.trials.bench.machine import machine
+from tests.trials.bench.peers import PEERS, directory
 
 HERE = Path(__file__).parent
 STORED = HERE.parents[2] / "docs" / "performance.json"
@@ -41,11 +43,16 @@ def main() -> int:
         "--quick", action="store_true", help="one small round, two benchmarks at once: to see that all run"
     )
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these only, such as syphon or broker")
+    parser.add_argument(
+        "--peers", type=Path, metavar="DIR", help="where install_peers put the other brokers; default %(default)s",
+        default=directory(),
+    )  # fmt: skip
     to = parser.add_mutually_exclusive_group()
     to.add_argument("--out", type=Path, metavar="FILE", help="store the figures as JSON")
     to.add_argument("--again", type=Path, metavar="FILE", help="store them beside the run in this file")
     parser.add_argument("--docs", nargs="?", type=Path, const=STORED, metavar="FILE", help="write the page")
     asked = parser.parse_args()
+    os.environ[PEERS] = str(asked.peers)
     if asked.docs is not None:
         from tests.trials.bench.page import write  # late: it draws
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tests.trials.bench.peers import BEST_OF
+
 Figure = Mapping[str, object]
 AT_LEAST, AT_MOST = "≥", "≤"
 
@@ -44,7 +46,6 @@ class Aim:
     figure: Of
     sign: str
     bound: float
-    beyond: float | None = None
     reason: str = ""
     evidence: tuple[Of, ...] = ()
 
@@ -62,17 +63,17 @@ class Aim:
         return self.reason.format(*(f"{median:g}" for median in medians), **rates)
 
 
-def _cpu(what: str) -> tuple[Of, ...]:
-    return of(f"broker.{what}_cpu", peer="sbpair"), of(f"broker.{what}", peer="rabbitmq")
+def _at_most(what: str) -> tuple[Of, ...]:
+    return of(f"broker.{what}_cpu", **_HOME), *(of(f"broker.{what}", peer=peer) for peer in BEST_OF)
 
 
+_HOME = {"peer": "sbpair"}
+_OVER = {"brokers": len(BEST_OF)}
 _ONE_CORE = (
     "the broker is one Python thread: it spends {0} µs per message, so one core processes at most {rate0} per "
-    "second; RabbitMQ used all cores for {1} per second"
+    "second; RabbitMQ 4, Artemis and Broker-J used all cores for {1}, {2} and {3} per second"
 )
-_HOME, _OVER = {"peer": "sbpair"}, {"over": "rabbitmq"}
-_FAR = of("syphon.relay", relay="syphon", network="20 ms")
-_NEAR = of("syphon.relay", relay="syphon", network="loopback")
+_LATENCY = "{0} µs against {1}, {2} and {3} µs; a server that only echoes takes {4} µs: two process wake-ups"
 _RELAY_COST = (
     "the syphon's process spends {0} µs per message and the broker's {1} µs, each on one core: at most {rate0} "
     "and {rate1} per second with a core each"
@@ -81,7 +82,6 @@ _RELAY_CPU = (
     of("syphon.relay_cpu", relay="syphon", network="loopback"),
     of("syphon.broker_cpu", relay="syphon", network="loopback"),
 )
-
 _QUEUE, _CARTS = {"entity": "queue"}, {"entity": "session queue"}
 _HANDLING_COST = (
     "the processor's process spends {0} µs per message and the broker's {1} µs, each on one core: at most {rate0} "
@@ -91,41 +91,39 @@ _HANDLING_CPU = tuple(
     of(f"processor.{process}_cpu", consumer="processor", network="loopback", **_QUEUE)
     for process in ("consumer", "broker")
 )
+_BEST = "the best of RabbitMQ 4, Artemis and Broker-J"
 
-AIMS: tuple[Aim, ...] = (
+_ENGINE = (
     Aim(
-        "enqueue, over RabbitMQ transient",
-        of("broker.enqueue.ratio", **_OVER),
+        "engine, both ends in one process, messages a second",
+        of("amqp.send_accept.both_ends"),
+        AT_LEAST,
+        450_000,
+        "the client's end alone reaches {0} per second; one process does the work of both",
+        (of("amqp.send_accept.client_alone"),),
+    ),
+)
+_BROKER_RATES = tuple(
+    Aim(
+        f"{what}, over {_BEST}",
+        of(f"broker.{name}.over_best", **_OVER),
+        AT_LEAST,
+        bound,
+        _ONE_CORE,
+        _at_most(name),
+    )
+    for what, name, bound in (
+        ("enqueue", "enqueue", 5),
+        ("receive and settle each", "receive_each", 3),
+        ("receive and settle in ranges", "receive_ranged", 4),
+    )
+)
+_BROKER_ON_DISK = (
+    Aim(
+        f"durable enqueue, over {_BEST}",
+        of("broker.durable_enqueue.over_best", **_OVER),
         AT_LEAST,
         4,
-        6,
-        _ONE_CORE,
-        _cpu("enqueue"),
-    ),
-    Aim(
-        "receive and settle each, over RabbitMQ transient",
-        of("broker.receive_each.ratio", **_OVER),
-        AT_LEAST,
-        2,
-        3,
-        _ONE_CORE,
-        _cpu("receive_each"),
-    ),
-    Aim(
-        "receive and settle in ranges, over RabbitMQ transient",
-        of("broker.receive_ranged.ratio", **_OVER),
-        AT_LEAST,
-        2,
-        3,
-        _ONE_CORE,
-        _cpu("receive_ranged"),
-    ),
-    Aim(
-        "durable enqueue, over RabbitMQ durable",
-        of("broker.durable_enqueue.ratio", **_OVER),
-        AT_LEAST,
-        4,
-        6,
         "{0} per second: a message costs {1} µs as in memory, {2} µs more in the event loop for its row, and {3} µs "
         "in the syncing thread; the disk alone accepts {4} such messages per second, with a sync per 256",
         (
@@ -136,45 +134,84 @@ AIMS: tuple[Aim, ...] = (
             of("store.floor", group=256),
         ),
     ),
+)
+_BROKER_LATENCY = tuple(
     Aim(
-        "time to acknowledge, median, of RabbitMQ's",
-        of("broker.ack_p50.ratio", **_OVER),
+        f"time to acknowledge, {what}, of {_BEST}",
+        of(f"broker.{name}.over_best", **_OVER),
         AT_MOST,
-        0.7,
-        None,
-        "{0} µs against {1} µs; a server that only echoes takes {2} µs: two process wake-ups",
-        (of("broker.ack_p50", **_HOME), of("broker.ack_p50", peer="rabbitmq"), of("broker.echo_p50")),
-    ),
-    Aim(
-        "time to acknowledge, 99th percentile, of RabbitMQ's",
-        of("broker.ack_p99.ratio", **_OVER),
-        AT_MOST,
-        0.5,
-        None,
-        "{0} µs against {1} µs; a server that only echoes takes {2} µs",
-        (of("broker.ack_p99", **_HOME), of("broker.ack_p99", peer="rabbitmq"), of("broker.echo_p99")),
-    ),
+        bound,
+        _LATENCY,
+        (
+            of(f"broker.{name}", **_HOME),
+            *(of(f"broker.{name}", peer=peer) for peer in BEST_OF),
+            of(name.replace("ack", "broker.echo")),
+        ),
+    )
+    for what, name, bound in (("median", "ack_p50", 0.5), ("99th percentile", "ack_p99", 0.3))
+)
+_BROKER = (
     Aim("start of the command to the first accepted message, ms", of("command"), AT_MOST, 350),
+    Aim("start with a million messages on disk, s", of("restart", messages=1_000_000), AT_MOST, 10),
     Aim("memory when idle, MB", of("memory.idle", **_HOME), AT_MOST, 60),
     Aim("memory of a waiting message of 1 KiB, KiB", of("memory.message", **_HOME), AT_MOST, 1.6),
     *(
         Aim(
-            f"cost of a message, from 1 000 to the most waiting: {kind}",
-            of("waiting.growth", kind=kind),
+            f"cost of a message, from 1 000 to a million waiting: {kind}",
+            of("waiting.growth", kind=kind, up_to=1_000_000),
             AT_MOST,
             1.2,
-            None,
             "the processor's caches hold a thousand messages, but not a million",
         )
         for kind in ("plain", "partitioned", "session", "scheduled", "with a time to live", "deferred")
     ),
+    *(
+        Aim(
+            f"another client's slowest send while a million messages are {kind}, ms",
+            of("bulk.slowest", kind=kind, messages=1_000_000),
+            AT_MOST,
+            50,
+            "with nothing else to do its slowest send takes {0} ms",
+            (of("bulk.slowest", kind="nothing", messages=1_000_000),),
+        )
+        for kind in ("due at once", "forwarded")
+    ),
+)
+_SENDER = (
     Aim(
         "CPU of the paired sender while healthy, over the bare SDK",
         of("send.healthy_path_cpu"),
         AT_MOST,
-        1.05,
         1.02,
     ),
+    *(
+        aim
+        for network in ("50 ms", "100 ms")
+        for aim in (
+            Aim(
+                f"asyncio sends at {network}, 1 to 1,000 tasks: the least rate, of the SDK's",
+                of("crowd.least_rate_over_sdk", network=network, up_to=1000),
+                AT_LEAST,
+                1,
+            ),
+            Aim(
+                f"asyncio sends at {network}, 1 to 1,000 tasks: the greatest 99th percentile, of the SDK's",
+                of("crowd.greatest_p99_over_sdk", network=network, up_to=1000),
+                AT_MOST,
+                1,
+            ),
+        )
+    ),
+    *(
+        Aim(
+            f"first send of a new client at 100 ms, {interface}, of the SDK's",
+            of("first_send.over_sdk", interface=interface, network="100 ms"),
+            AT_MOST,
+            1,
+        )
+        for interface in ("blocking", "asyncio")
+    ),
+    Aim("200 tasks at a failover: all parked, s", of("crowd.parked", tasks=200), AT_MOST, 0.5),
     Aim(
         "failing over: end of the interval to the first message parked, ms",
         of("failover.first_parked"),
@@ -184,50 +221,62 @@ AIMS: tuple[Aim, ...] = (
     Aim(
         "failing back: the ping's accept to the first message home, ms", of("failover.first_home"), AT_MOST, 5
     ),
-    Aim("syphon on loopback, messages a second", _NEAR, AT_LEAST, 30_000, 40_000, _RELAY_COST, _RELAY_CPU),
+)
+_SYPHON = (
+    *(
+        Aim(what, of(name, **labels), AT_LEAST, bound, _RELAY_COST, _RELAY_CPU)
+        for what, name, labels, bound in (
+            (
+                "syphon on loopback, messages a second",
+                "syphon.relay",
+                {"relay": "syphon", "network": "loopback"},
+                60_000,
+            ),
+            (
+                "syphon at 20 ms of round trip, messages a second",
+                "syphon.relay",
+                {"relay": "syphon", "network": "20 ms"},
+                20_000,
+            ),
+            (
+                "syphon on loopback, over the SDK's plain loop",
+                "syphon.over_naive",
+                {"network": "loopback"},
+                40,
+            ),
+            (
+                "syphon on loopback, over the best relay with the SDK",
+                "syphon.over_best_sdk",
+                {"network": "loopback"},
+                10,
+            ),
+            ("syphon at 20 ms, over the SDK's plain loop", "syphon.over_naive", {"network": "20 ms"}, 500),
+        )
+    ),
+    *(
+        Aim(
+            f"syphon past {stuck} {how} destination{'s' if stuck > 1 else ''}, of its rate without",
+            of("stuck.past", how=how, stuck=stuck),
+            AT_LEAST,
+            0.8,
+        )
+        for how in ("creditless", "full")
+        for stuck in (1, 3, 10)
+    ),
     Aim(
-        "syphon at 20 ms of round trip, messages a second",
-        _FAR,
+        "syphon of 1,000 ordered sessions, messages a second",
+        of("order.drain", sessions=1000),
         AT_LEAST,
         10_000,
-        None,
-        _RELAY_COST,
-        _RELAY_CPU,
     ),
-    Aim(
-        "syphon on loopback, over the SDK's plain loop",
-        of("syphon.over_naive", network="loopback"),
-        AT_LEAST,
-        20,
-        40,
-        _RELAY_COST,
-        _RELAY_CPU,
-    ),
-    Aim(
-        "syphon on loopback, over the best relay with the SDK",
-        of("syphon.over_best_sdk", network="loopback"),
-        AT_LEAST,
-        10,
-        None,
-        _RELAY_COST,
-        _RELAY_CPU,
-    ),
-    Aim(
-        "syphon at 20 ms, over the SDK's plain loop",
-        of("syphon.over_naive", network="20 ms"),
-        AT_LEAST,
-        500,
-        None,
-        _RELAY_COST,
-        _RELAY_CPU,
-    ),
+)
+_PROCESSOR = (
     *(
         Aim(
             f"processor {where}, over the SDK's receive and complete{of_sessions}",
             of("processor.over_sdk", network=network, **entity),
             AT_LEAST,
             bound,
-            None,
             _HANDLING_COST,
             _HANDLING_CPU,
         )
@@ -243,4 +292,14 @@ AIMS: tuple[Aim, ...] = (
         )
         for entity, of_sessions in ((_QUEUE, ""), (_CARTS, ", in sessions"))
     ),
+)
+AIMS: tuple[Aim, ...] = (
+    *_ENGINE,
+    *_BROKER_RATES,
+    *_BROKER_ON_DISK,
+    *_BROKER_LATENCY,
+    *_BROKER,
+    *_SENDER,
+    *_SYPHON,
+    *_PROCESSOR,
 )

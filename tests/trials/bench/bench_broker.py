@@ -1,13 +1,13 @@
-"""How many messages a second does the broker take and give, how soon does it answer, and how does RabbitMQ?
+"""Throughput and latency of the broker, compared with other brokers.
 
     python -m tests.trials.bench.bench_broker [--rounds N] [--quick]
 
 Messages of 1 KiB, up to 1000 without an outcome, one connection, the same client for all (``raw_client``).
-Each round asks each broker in turn, so that all have the same weather; a ratio is taken within a round.
-``each`` settles message by message, ``ranged`` a chunk at a time. On disk: durable messages in a durable
-queue. Latency: one message at a time; beside it a server that only answers (``echo``). RabbitMQ is skipped
-with a word where it is not installed.
-Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
+Each round measures each broker in turn, and ratios are taken within a round; ``over_best`` is the ratio to the best of
+``BEST_OF`` in that round. ``each`` settles message by message, ``ranged`` a chunk at a time. On disk: durable messages
+in a durable queue. Latency: one message at a time, compared with a server that only answers (``echo``). A peer that is
+not installed is skipped with a notice.
+Prints its settings, then one JSON line per figure (name, unit, n, median, p95, range).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import platform
 from collections import defaultdict
 
 from tests.trials.bench.echo import EchoServer
-from tests.trials.bench.peers import DURABLE_QUEUE, QUEUE, OurBroker, Peer, rabbitmq
+from tests.trials.bench.peers import BEST_OF, DURABLE_QUEUE, QUEUE, OurBroker, Peer, others
 from tests.trials.bench.raw_client import WINDOW, RawClient, payload
 from tests.trials.bench.report import figure, percentile, ratio, settings
 
@@ -79,7 +79,9 @@ def one_round(in_memory: list[Peer], on_disk: list[Peer], part: int, figures: di
             latency(client, SINGLES // part, figures[peer.name])
     for peer in on_disk:
         with RawClient(peer.endpoint) as client:
-            durable(client, DURABLE_MESSAGES // part, figures[peer.name.removesuffix(" on disk")])
+            durable(
+                client, DURABLE_MESSAGES // part // peer.part, figures[peer.name.removesuffix(" on disk")]
+            )
 
 
 def tell(figures: dict[str, Figures], versions: dict[str, str]) -> None:
@@ -91,6 +93,12 @@ def tell(figures: dict[str, Figures], versions: dict[str, str]) -> None:
         if name != "sbpair":
             for what, values in found.items():
                 ratio(f"broker.{what[0]}.ratio", ours[what], values, over=name)
+    best_of = [name for name in BEST_OF if name in figures]
+    for what, values in ours.items():
+        if best_of and not what[0].endswith("_cpu"):
+            pick = max if what[1] == "1/s" else min
+            best = [pick(each) for each in zip(*(figures[name][what] for name in best_of), strict=True)]
+            ratio(f"broker.{what[0]}.over_best", values, best, brokers=len(best_of))
 
 
 def main() -> None:
@@ -103,10 +111,9 @@ def main() -> None:
     figures: dict[str, Figures] = defaultdict(lambda: defaultdict(list))
     gc.freeze()
     floor: Figures = defaultdict(list)
-    with OurBroker() as ours, OurBroker(on_disk=True) as kept, rabbitmq() as rabbit, EchoServer() as echo:
-        theirs = [] if rabbit is None else [rabbit]
+    with OurBroker() as ours, OurBroker(on_disk=True) as kept, others() as theirs, EchoServer() as echo:
         warm: dict[str, Figures] = defaultdict(lambda: defaultdict(list))
-        one_round([ours, *theirs], [kept, *theirs], QUICK, warm)
+        one_round([ours, *theirs], [kept, *theirs], QUICK if asked.quick else 1, warm)
         for number in range(asked.rounds):
             turn = -1 if number % 2 else 1
             one_round([ours, *theirs][::turn], [kept, *theirs][::turn], part, figures)

@@ -3,7 +3,7 @@
     python -m tests.trials.bench.bench_memory [--rounds N] [--quick]
 
 Resident memory, as Linux counts it, of the broker's process and its children: once it answers, and with a number of
-messages of 1 KiB in one queue. RabbitMQ is skipped with a notice where it is not installed.
+messages of 1 KiB in one queue. Each peer is measured once, or skipped with a notice.
 Prints its settings, then one JSON line per figure (name, unit, n, median, p95, range).
 """
 
@@ -11,19 +11,13 @@ from __future__ import annotations
 
 import platform
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
-from tests.trials.bench.peers import QUEUE, OurBroker, Peer, rabbitmq
+from tests.trials.bench.peers import OTHERS, QUEUE, OurBroker, Peer, started
 from tests.trials.bench.raw_client import RawClient, payload
 from tests.trials.bench.report import figure, settings
 
 MESSAGES, QUICK_MESSAGES = 100_000, 10_000
 MEGA, KIBI = 1_000_000, 1024
-BROKERS: dict[str, Callable[[], AbstractContextManager[Peer | None]]] = {
-    "sbpair": OurBroker,
-    "rabbitmq": rabbitmq,
-}
 
 
 def hold(peer: Peer, count: int) -> tuple[float, float]:
@@ -40,10 +34,12 @@ def main() -> None:
     print(f"# python {platform.python_version()}, {asked.rounds} rounds, {count} messages of 1 KiB")
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for _ in range(asked.rounds):
-        for name, start in BROKERS.items():
-            with start() as peer:
-                if peer is not None:
-                    found[name].append(hold(peer, count))
+        with OurBroker() as ours:
+            found[ours.name].append(hold(ours, count))
+    for name in OTHERS:
+        with started(name) as peer:
+            if peer is not None:
+                found[name].append(hold(peer, count))
     for name, held in found.items():
         idle, each = zip(*held, strict=True)
         figure("memory.idle", "MB", idle, 1, peer=name)

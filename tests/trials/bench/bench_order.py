@@ -166,7 +166,7 @@ def main() -> None:
     finally:
         pipe.send(None)
         server.join(10)
-    figure("order.drain", "1/s", rates, 0)
+    figure("order.drain", "1/s", rates, 0, sessions=sessions)
     figure("order.drain_cpu", "us a message, syphon", cpu)
     figure("order.drain_cpu", "us a message, broker", broker_cpu)
 

@@ -13,7 +13,8 @@ PLOTS = DOCS / "performance"
 PLAIN = {"name", "unit", "n", "median", "p95", "least", "most", "by"}
 SECTIONS = {
     "bench_amqp": "The AMQP engine",
-    "bench_broker": "The broker, and RabbitMQ",
+    "bench_broker": "The broker, and others",
+    "bench_bulk": "Another client's bulk work",
     "bench_start": "Start",
     "bench_restart": "Start with a million messages on disk",
     "bench_store": "The store on disk, and the disk alone",
@@ -22,8 +23,11 @@ SECTIONS = {
     "bench_expiry": "Expiry",
     "bench_send": "The paired sender while healthy",
     "bench_order": "The order of sessions",
+    "bench_crowd": "Many asyncio sends at once",
+    "bench_first_send": "The first send of a new client",
     "bench_failover": "Failing over and back",
     "bench_syphon": "The syphon, and relays with the SDK",
+    "bench_stuck": "The syphon past stuck destinations",
     "bench_landing": "Landing on the secondary, and the way home",
     "bench_processor": "The processor, and receiving with the SDK",
     "bench_audit": "The audit in Spark",
@@ -64,7 +68,7 @@ def text(stored: Mapping[str, Any]) -> str:
         parts += [
             f"\n## {title}\n\n",
             f"```bash\npython -m tests.trials.bench.{module}\n```\n\n",
-            *_figures(mine),
+            *TABLES.get(module, _figures)(mine),
         ]
         if module in DRAWN:
             parts.append(f"\n![{title}](performance/{DRAWN[module][0]})\n")
@@ -99,7 +103,7 @@ def _aims(figures: Sequence[Figure], again: Sequence[Figure]) -> Iterable[str]:
     rows = []
     for aim in AIMS:
         found, once_more = aim.figure.find(figures), aim.figure.find(again)
-        bound = f"{aim.sign} {aim.bound:,g}" + (f" (then {aim.beyond:,g})" if aim.beyond else "")
+        bound = f"{aim.sign} {aim.bound:,g}"
         second = [] if not again else ["" if once_more is None else _number(once_more["median"])]
         if found is None:
             rows.append((aim.what, bound, "not measured", *second, "", ""))
@@ -130,6 +134,44 @@ def _figures(figures: Sequence[Figure]) -> Iterable[str]:
             )
         )
     yield from _table(("figure", "of", "median", "range", "rounds", "unit"), rows)
+
+
+def _crowds(figures: Sequence[Figure]) -> Iterable[str]:
+    """Sends of both clients side by side, by distance and number of tasks; then what else was measured."""
+    cells = {(str(f["network"]), int(str(f["tasks"]))): None for f in figures if f["name"] == "crowd.rate"}
+    rows = [
+        (
+            network,
+            f"{tasks:,}",
+            *(
+                "" if found is None else _number(found["median"])
+                for name, labels in (
+                    ("crowd.rate", {"client": "sdk"}),
+                    ("crowd.rate", {"client": "paired"}),
+                    ("crowd.rate_over_sdk", {}),
+                    ("crowd.p99", {"client": "sdk"}),
+                    ("crowd.p99", {"client": "paired"}),
+                    ("crowd.p99_over_sdk", {}),
+                    ("crowd.failed", {"client": "sdk"}),
+                    ("crowd.failed", {"client": "paired"}),
+                )
+                for found in [of(name, network=network, tasks=tasks, **labels).find(figures)]
+            ),
+        )
+        for network, tasks in cells
+    ]
+    head = (
+        "round trip",
+        "sends at once",
+        "SDK, 1/s",
+        "paired, 1/s",
+        "ratio",
+        "SDK, p99 ms",
+        "paired, p99 ms",
+    )
+    yield from _table((*head, "ratio", "SDK, raised", "paired, raised"), rows)
+    yield "\n"
+    yield from _figures([figure for figure in figures if "network" not in figure])
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
@@ -172,9 +214,9 @@ def _brokers(axes: Any, figures: Sequence[Figure]) -> None:
     for index, peer in enumerate(peers):
         found = [of(what, peer=peer).find(figures) for what in whats]
         heights = [0.0 if figure is None else _median(figure) for figure in found]
-        axes.bar([at + index * 0.35 for at in range(len(whats))], heights, 0.35, label=peer)
+        axes.bar([at + index * 0.16 for at in range(len(whats))], heights, 0.16, label=peer)
     names = [what.removeprefix("broker.").replace("_", " ") for what in whats]
-    axes.set_xticks([at + 0.175 for at in range(len(whats))], names, fontsize=8)
+    axes.set_xticks([at + 0.08 * (len(peers) - 1) for at in range(len(whats))], names, fontsize=8)
     axes.set_ylabel("messages a second")
     axes.legend(fontsize=8)
 
@@ -209,6 +251,7 @@ def _relays(axes: Any, figures: Sequence[Figure]) -> None:
     axes.legend(fontsize=7)
 
 
+TABLES: Mapping[str, Callable[[Sequence[Figure]], Iterable[str]]] = {"bench_crowd": _crowds}
 DRAWN = {
     "bench_broker": ("broker.svg", _brokers),
     "bench_waiting": ("growth.svg", _growth),

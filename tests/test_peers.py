@@ -1,0 +1,97 @@
+"""The brokers that the benchmarks compare with: found, skipped, installed, and compared."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.trials.bench import install_peers
+from tests.trials.bench.aims import AIMS, AT_LEAST, Aim, of
+from tests.trials.bench.peers import OTHERS, PEERS, others
+from tests.trials.bench.peers.peer import ServerProcess, free_ports
+
+
+@pytest.fixture(autouse=True)
+def no_peers(tmp_path, monkeypatch):
+    monkeypatch.setenv(PEERS, str(tmp_path / "peers"))
+
+
+def test_a_peer_that_is_not_installed_is_skipped_with_the_command_that_installs_it(capsys):
+    with others() as peers:
+        assert peers == []
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == [
+        f"# without {name}: python -m tests.trials.bench.install_peers {name}" for name in OTHERS
+    ]
+
+
+def test_a_peer_that_does_not_start_is_skipped_with_the_reason(tmp_path, capsys):
+    (tmp_path / "peers" / "artemis" / "bin").mkdir(parents=True)
+    with others() as peers:
+        assert peers == []
+    assert "# without artemis: [Errno 2] No such file or directory" in capsys.readouterr().out
+
+
+def test_a_server_that_ends_before_it_listens_is_an_error_with_what_it_printed(tmp_path):
+    server = ServerProcess([sys.executable, "-c", "print('no disk')"], tmp_path)
+    try:
+        with pytest.raises(OSError, match="it does not start: no disk"):
+            server.wait_for_port(free_ports(1)[0])
+    finally:
+        server.close()
+
+
+def test_a_closed_server_leaves_no_process_of_its_group(tmp_path):
+    program = "import subprocess; subprocess.Popen(['sleep', '600']); print('up', flush=True); input()"
+    server = ServerProcess(["sh", "-c", f'"{sys.executable}" -c "{program}"; sleep 600'], tmp_path)
+    try:
+        server.wait_for_line("up")
+        assert is_running(server.pid)
+    finally:
+        server.close()
+    deadline = time.monotonic() + 30
+    while is_running(server.pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_running(server.pid)
+
+
+def is_running(group: int) -> bool:
+    """Whether a process of the group runs: a zombie does not."""
+    found = subprocess.run(
+        ["pgrep", "-g", str(group), "-r", "D,R,S"], capture_output=True, text=True, check=False
+    )
+    return bool(found.stdout)
+
+
+def test_an_installation_that_fails_is_told_with_its_remedy_and_leaves_nothing_behind(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("PATH", "")
+    assert install_peers.install("broker-j", tmp_path, install_peers.MIRROR) is False
+    assert "mvn is not installed: apt-get install maven default-jdk-headless" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_peer_that_is_installed_is_left_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    (tmp_path / "artemis").mkdir()
+    assert install_peers.install("artemis", tmp_path, install_peers.MIRROR) is True
+
+
+def test_an_aim_without_a_figure_of_all_three_brokers_is_not_measured():
+    aim = next(aim for aim in AIMS if aim.figure.name == "broker.enqueue.over_best")
+    assert aim.figure.find([{"name": "broker.enqueue.over_best", "brokers": 1, "median": 9.0}]) is None
+
+
+def test_no_two_aims_have_the_same_words_or_the_same_figure():
+    assert len({aim.what for aim in AIMS}) == len({aim.figure for aim in AIMS}) == len(AIMS)
+
+
+def test_the_reason_of_an_aim_that_does_not_hold_has_the_figures():
+    aim = Aim("enqueue", of("ratio"), AT_LEAST, 5, "{0} µs: at most {rate0}", (of("cpu", peer="sbpair"),))
+    figures = [{"name": "ratio", "median": 4}, {"name": "cpu", "peer": "sbpair", "median": 8.0}]
+    assert not aim.holds(4)
+    assert aim.because(figures) == "8 µs: at most 125,000"

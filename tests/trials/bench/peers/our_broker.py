@@ -1,0 +1,45 @@
+"""``sbpair broker``, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+
+from sbpair import __version__
+from tests.trials.bench.peers.peer import DURABLE_QUEUE, QUEUE, Peer
+from tests.trials.bench.raw_client import Endpoint
+
+STOPS_WITHIN = 30.0  # seconds
+
+
+class OurBroker(Peer):
+    """A process of the command; ``on_disk`` gives it a directory to keep everything in."""
+
+    def __init__(self, *, on_disk: bool = False) -> None:
+        self.name = "sbpair on disk" if on_disk else "sbpair"
+        self.version = __version__
+        self._directory = tempfile.TemporaryDirectory(prefix="sbpair-bench-")
+        command = [sys.executable, "-m", "sbpair.cli", "broker", "--json", "--namespace", "bench:0"]
+        for queue in (QUEUE, DURABLE_QUEUE):
+            command += ["--queue", f"bench/{queue}"]
+        if on_disk:
+            command += ["--data", self._directory.name]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
+        try:
+            assert self._process.stdout is not None
+            printed = json.loads(self._process.stdout.readline())
+        except BaseException:
+            self.close()
+            raise
+        parts = dict(part.split("=", 1) for part in printed["namespaces"][0]["connection_string"].split(";"))
+        port = int(parts["Endpoint"].rpartition(":")[2])
+        self.endpoint = Endpoint(port, parts["SharedAccessKeyName"], parts["SharedAccessKey"], "localhost")
+
+    def close(self) -> None:
+        """End it, and remove what it wrote."""
+        self._process.terminate()
+        self._process.communicate(timeout=STOPS_WITHIN)
+        self._directory.cleanup()
