@@ -108,8 +108,13 @@ class Reader:
         """Decode the disposition at ``at``, which fills the frame: role, first, last and tail. Raises DecodeError."""
         tail_at = 0
         if data[at + 3] == 0xC0 and at + 5 + data[at + 4] == end and data[at + 6] in (0x41, 0x42):
-            first, p = _uint(data, at + 7)
-            last, p = _uint(data, p) if p else (None, 0)
+            first: int | None
+            last: int | None
+            if at + 17 <= end and data[at + 7] == data[at + 12] == 0x70:
+                first, last, p = _U32(data, at + 8)[0], _U32(data, at + 13)[0], at + 17
+            else:
+                first, p = _uint(data, at + 7)
+                last, p = _uint(data, p) if p else (None, 0)
             if 0 < p <= end and first is not None:
                 tail = self._disposition_tails.get(data[at + 5 : at + 6] + data[p:end])
                 if tail is not None:

@@ -361,8 +361,7 @@ class ReceiverLink(Link):
                 raise LinkFault(TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
             self.delivery_count = (self.delivery_count + 1) & MASK
             if not tail.is_piece:
-                fields = (self, delivery_id, tag, payload, tail.settled, tail.message_format, tail.state)
-                self._deliver(_make(MessageReceived, fields))
+                self._deliver(delivery_id, tag, payload, tail.settled, tail.message_format, tail.state)
                 return
             partial = self._partial = _Partial(delivery_id, tag, tail.message_format)
         elif delivery_id is not None and delivery_id != partial.delivery_id:
@@ -394,18 +393,23 @@ class ReceiverLink(Link):
             self._reject(number, settled, partial.size)
         else:
             whole, message_format = b"".join(partial.pieces), partial.message_format
-            self._deliver(
-                MessageReceived(self, number, partial.tag, whole, settled, message_format, partial.state)
-            )
+            self._deliver(number, partial.tag, whole, settled, message_format, partial.state)
 
     def _drop_partial(self) -> None:
         if self._partial is not None:
             self.charge(-self._partial.held_bytes)
             self._partial = None
 
-    def _deliver(self, event: MessageReceived) -> None:
+    def _deliver(
+        self,
+        delivery_id: int,
+        tag: bytes,
+        payload: bytes,
+        settled: bool,
+        message_format: int,
+        state: DeliveryState | None,
+    ) -> None:
         """Report a complete delivery. Raises LinkFault."""
-        _, delivery_id, tag, payload, settled, _, _ = event
         if len(payload) > self._largest:
             self._reject(delivery_id, settled, len(payload))
             return
@@ -418,7 +422,9 @@ class ReceiverLink(Link):
                 raise LinkFault(RESOURCE_LIMIT_EXCEEDED, f"{len(incoming)} deliveries are unsettled")
             incoming[delivery_id] = self
             self.unsettled[delivery_id] = tag
-        session.report(event)
+        session.report(
+            _make(MessageReceived, (self, delivery_id, tag, payload, settled, message_format, state))
+        )
 
     def _reject(self, delivery_id: int, settled: bool, size: int) -> None:
         """Reject a message above the limit of our attach.

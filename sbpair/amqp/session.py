@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
+_make = tuple.__new__  # bypasses the constructor of the named tuple, which doubles the cost
 LINK_WEIGHT = 2048  # bytes of memory, name and terminus not counted
 
 
@@ -291,9 +292,14 @@ class Session(Endpoint):
         table: dict[int, SenderLink] | dict[int, ReceiverLink]
         table = self.outgoing if role is RECEIVER else self.incoming
         if first == last:
-            numbers = [first] if first in table else []
-        else:
-            numbers = self._known_in_range(table, first, last, tail.settled)
+            link = table.get(first)
+            if link is not None:
+                if tail.settled:
+                    del table[first]
+                    link.unsettled.pop(first, None)
+                self.report(_make(DispositionReceived, (link, first, last, tail.state, tail.settled)))
+            return
+        numbers = self._known_in_range(table, first, last, tail.settled)
         begin = 0
         for index, number in enumerate(numbers):
             if index and (

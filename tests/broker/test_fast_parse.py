@@ -85,9 +85,11 @@ def test_what_is_plain_is_seen(properties):
         0,
         0,
         "m",
-        properties.group_id,
-        (properties.content_type or "").encode(),
-        properties.creation_time is not None,
+        (
+            properties.group_id,
+            (properties.content_type or "").encode(),
+            properties.creation_time is not None,
+        ),
     )
 
 
@@ -113,7 +115,7 @@ def test_properties_without_an_id_are_not_plain(section):
 
 
 def test_an_id_of_129_characters_is_not_plain():
-    assert plain_message(encoded(Properties(message_id="x" * 128))) == (0, 0, "x" * 128, None, b"", False)
+    assert plain_message(encoded(Properties(message_id="x" * 128))) == (0, 0, "x" * 128, (None, b"", False))
     assert plain_message(encoded(Properties(message_id="x" * 129))) is None
 
 

@@ -14,16 +14,22 @@ import struct
 from functools import lru_cache
 from typing import TypeAlias
 
-PlainMessage: TypeAlias = tuple[int, int, str, str | None, bytes, bool]
-"""End of the header, start of the bare message, message-id, group-id, content-type (or b""), and whether the
-properties contain a creation or expiry time."""
+Fields: TypeAlias = tuple[str | None, bytes, bool]
+"""Group-id, content-type (or b""), and whether the properties contain a creation or expiry time."""
+PlainMessage: TypeAlias = tuple[int, int, str, Fields]
+"""End of the header, start of the bare message, message-id, and the fields after it."""
 
-_HEAD = struct.Struct(">IB").unpack_from  # descriptor and form of a section, then its size: a byte, or four
-_SIZE = struct.Struct(">I").unpack_from
+_LONG_HEAD = struct.Struct(
+    ">II"
+).unpack_from  # descriptor and form of a section, then its size: the first byte or all
+_ID_HEAD = struct.Struct(
+    ">IBBBB"
+).unpack_from  # of the properties: size, count, form of the message-id, and its size
 _HEADER, _ANNOTATIONS, _LONG_ANNOTATIONS = 0x005370C0, 0x005372C1, 0x005372D1
 _PROPERTIES = 0x005373C0  # as a list with sizes of one byte
 _APPLICATION_PROPERTIES, _LONG_APPLICATION_PROPERTIES = 0x005374C1, 0x005374D1
-_DATA, _LONG_DATA = 0x005375A0, 0x005375B0
+_LONG_DATA = 0x005375B0
+_DATA = frozenset((0x005375A0, _LONG_DATA))
 
 _NULL, _STRING, _SYMBOL, _TIMESTAMP = 0x40, 0xA1, 0xA3, 0x83
 _TEXTS = frozenset((2, 3, 4, 5, 10, 12))  # to, subject, reply-to, correlation-id, both group-ids
@@ -32,48 +38,52 @@ _INSTANTS = frozenset((8, 9))  # absolute-expiry-time, creation-time
 _CONTENT_TYPE, _GROUP_ID = 6, 10
 _FIELDS = 13
 _MAX_ID_LENGTH = 128
-_Fields: TypeAlias = tuple[str | None, bytes, bool]
 
 
 def plain_message(payload: bytes) -> PlainMessage | None:
     """Return the parsed facts of a message in the common form; None for any other, which the decoder must read."""
     try:
-        word, size = _HEAD(payload)
         header_end = bare_at = 0
-        if word == _HEADER:
-            header_end = bare_at = 5 + size
-            word, size = _HEAD(payload, bare_at)
-        if word in (_ANNOTATIONS, _LONG_ANNOTATIONS):
-            bare_at += 5 + size if word == _ANNOTATIONS else 8 + _SIZE(payload, bare_at + 4)[0]
-            word, size = _HEAD(payload, bare_at)
+        word, size, count, code, length = _ID_HEAD(payload)
         if word != _PROPERTIES:
+            header_end, bare_at = _before_properties(payload)
+            word, size, count, code, length = _ID_HEAD(payload, bare_at)
+        body_at, id_at = bare_at + 5 + size, bare_at + 8
+        id_end = id_at + length
+        if word != _PROPERTIES or code != _STRING or length > _MAX_ID_LENGTH or id_end > body_at:
             return None
-        fields_end = body_at = bare_at + 5 + size
-        length = payload[bare_at + 7]
-        id_end = bare_at + 8 + length
-        if payload[bare_at + 6] != _STRING or length > _MAX_ID_LENGTH or id_end > fields_end:
+        fields = _fields_behind_id(count, payload[id_end:body_at])
+        word, size = _LONG_HEAD(payload, body_at)
+        if word == _APPLICATION_PROPERTIES:
+            body_at += 5 + (size >> 24)
+            word, size = _LONG_HEAD(payload, body_at)
+        elif word == _LONG_APPLICATION_PROPERTIES:
+            body_at += 8 + size
+            word, size = _LONG_HEAD(payload, body_at)
+        end = body_at + (8 + size if word == _LONG_DATA else 5 + (size >> 24))
+        if fields is None or end != len(payload) or word not in _DATA:
             return None
-        word, size = _HEAD(payload, body_at)
-        if word in (_APPLICATION_PROPERTIES, _LONG_APPLICATION_PROPERTIES):
-            body_at += 5 + size if word == _APPLICATION_PROPERTIES else 8 + _SIZE(payload, body_at + 4)[0]
-            word, size = _HEAD(payload, body_at)
-        if word == _LONG_DATA:
-            end = body_at + 8 + _SIZE(payload, body_at + 4)[0]
-        elif word == _DATA:
-            end = body_at + 5 + size
-        else:
-            return None
-    except (struct.error, IndexError):
-        return None  # truncated: the decoder reports the error
-    message_id = payload[bare_at + 8 : id_end]
-    if end != len(payload) or not message_id.isascii():
-        return None
-    fields = _fields_behind_id(payload[bare_at + 5], payload[id_end:fields_end])
-    return None if fields is None else (header_end, bare_at, message_id.decode(), *fields)
+        return header_end, bare_at, payload[id_at:id_end].decode("ascii"), fields
+    except (struct.error, UnicodeDecodeError):
+        return None  # truncated, for which the decoder reports the error, or an id that is not ASCII
+
+
+def _before_properties(payload: bytes) -> tuple[int, int]:
+    """Return the end of the header and that of the annotations; 0 without a header. Raises struct.error."""
+    header_end = at = 0
+    word, size = _LONG_HEAD(payload)
+    if word == _HEADER:
+        header_end = at = 5 + (size >> 24)
+        word, size = _LONG_HEAD(payload, at)
+    if word == _ANNOTATIONS:
+        at += 5 + (size >> 24)
+    elif word == _LONG_ANNOTATIONS:
+        at += 8 + size
+    return header_end, at
 
 
 @lru_cache(maxsize=512)
-def _fields_behind_id(count: int, fields: bytes) -> _Fields | None:
+def _fields_behind_id(count: int, fields: bytes) -> Fields | None:
     """Group-id, content-type, and whether the properties after the first contain an instant.
 
     None for properties outside the common form.

@@ -103,7 +103,7 @@ def stored_message(payload: bytes) -> StoredMessage:
     )  # otherwise the sizes are checked
     if plain is None:
         return decoded_message(payload)
-    header_end, bare_at, message_id, session_id, content_type, has_instant = plain
+    header_end, bare_at, message_id, (session_id, content_type, has_instant) = plain
     header = _header_of(payload[:header_end]) if header_end else _NO_HEADER
     if has_instant and (header.ttl is None or header.ttl >= UINT_MAX):
         return decoded_message(payload)  # two instants may carry a long time to live

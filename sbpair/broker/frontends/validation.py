@@ -76,12 +76,14 @@ def messages_of_run(
     """
     if frontend.needs_single_messages or type(queue) is not Queue:
         return None
-    limit = queue.description.max_message_size
-    for event in events:
-        if event.message_format or event.state is not None or len(event.payload) > limit + TOLERANCE:
-            return None
+    limit = queue.description.max_message_size + TOLERANCE
+    messages: list[StoredMessage] = []
     try:
         frontend.check_room()
-        return [stored_message(event.payload) for event in events]
+        for _link, _number, _tag, payload, _settled, message_format, state in events:
+            if message_format or state is not None or len(payload) > limit:
+                return None
+            messages.append(stored_message(payload))
     except (BrokerError, DecodeError):
         return None
+    return messages

@@ -9,6 +9,7 @@ No socket and no clock: the server passes in bytes and clock readings, and takes
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from math import ceil
 
 from ....amqp.connection import Connection, ConnectionRole
@@ -275,10 +276,11 @@ class ClientConnection:
 def _messages_of_one_link(events: list[Event], at: int) -> list[MessageReceived]:
     """Return the consecutive messages of one link, from index ``at`` on."""
     run: list[MessageReceived] = []
-    for index in range(at, len(events)):
-        event = events[index]
-        if type(event) is not MessageReceived or (run and event.link is not run[0].link):
+    link = None
+    for event in islice(events, at, None):
+        if type(event) is not MessageReceived or (event[0] is not link and link is not None):
             break
+        link = event[0]
         run.append(event)
     return run
 
@@ -291,14 +293,16 @@ def _joined_dispositions(
     end = len(events)
     while at < end:
         event = events[at]
+        if type(event) is not DispositionReceived:
+            break
+        its_link, its_first, its_last, its_state, its_settled = event
         if (
-            type(event) is not DispositionReceived
-            or event.first != last + 1
-            or event.link is not link
-            or event.state is not state
-            or event.settled is not settled
+            its_first != last + 1
+            or its_link is not link
+            or its_state is not state
+            or its_settled is not settled
         ):
             break
-        last = event.last
+        last = its_last
         at += 1
     return first if last == first.last else DispositionReceived(link, begin, last, state, settled), at

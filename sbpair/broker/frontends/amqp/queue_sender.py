@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from ....amqp.events import MessageReceived
 from ....amqp.link import ReceiverLink
@@ -20,6 +21,7 @@ TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
 """The link property that names the destination of messages: the link's target is the entity they go via."""
 
 _BATCH_SIZE = "com.microsoft:max-message-batch-size"
+_is_settled = attrgetter("settled")
 CREDIT = 2000  # Python's client ignores it, JavaScript's and proton's honour it
 
 
@@ -94,7 +96,7 @@ class QueueSender(Node):
         except BrokerError:
             return False
         first, last = events[0].delivery_id, events[-1].delivery_id
-        if last - first == len(events) - 1 and not any(event.settled for event in events):
+        if last - first == len(events) - 1 and not any(map(_is_settled, events)):
             self._link.dispose(first, last, ACCEPTED)
         else:
             for event in events:
