@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Final
 
 from .composite import decode_composite, encode_composite
 from .decoding import DecodeBudget
@@ -50,8 +51,8 @@ from .session import Session
 
 __all__ = ["Connection", "ConnectionRole", "Limits"]
 
-NODE_WEIGHT = 64  # bytes of memory per decoded value, its text not counted
-SESSION_WEIGHT = 4096
+NODE_WEIGHT: Final = 64  # bytes of memory per decoded value, its text not counted
+SESSION_WEIGHT: Final = 4096
 
 
 class Connection(Endpoint):
@@ -335,7 +336,8 @@ class Connection(Endpoint):
                     if session is not None and data.startswith(TRANSFER, at):
                         session.receive_transfer(data, at, end)
                     elif session is not None and data.startswith(DISPOSITION, at):
-                        session.receive_disposition(*self.reader.disposition(data, at, end))
+                        role, first, last, tail = self.reader.disposition(data, at, end)
+                        session.receive_disposition(role, first, last, tail)
                     else:
                         self._receive(channel, session, data, at, end)
                         limit = self._frame_limit()

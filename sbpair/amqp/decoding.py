@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
+from typing import Final
 
 from .errors import DecodeError
 from .types import (
@@ -35,9 +36,9 @@ from .types import (
     UShort,
 )
 
-MAX_DEPTH = 64
-NODES_PER_BYTE = 8
-MAX_NODES = 250_000
+MAX_DEPTH: Final = 64
+NODES_PER_BYTE: Final = 8
+MAX_NODES: Final = 250_000
 
 
 class DecodeBudget:
@@ -123,9 +124,9 @@ def _skip(data: bytes, position: int, end: int) -> int:
     return position
 
 
-_FIXED_WIDTH = (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)  # by the high half of the format code (1.2)
-_U32 = struct.Struct(">I")
-_U32_PAIR = struct.Struct(">II")
+_FIXED_WIDTH: Final = (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)  # by the high half of the format code (1.2)
+_U32: Final = struct.Struct(">I")
+_U32_PAIR: Final = struct.Struct(">II")
 
 
 def read(data: bytes, position: int, end: int, budget: DecodeBudget, depth: int) -> tuple[object, int]:
@@ -349,4 +350,4 @@ _BY_CODE: dict[int, Reader] = {
     0xC0: _list(False), 0xC1: _map(False), 0xD0: _list(True), 0xD1: _map(True),
     0xE0: _array(False), 0xF0: _array(True),
 }  # fmt: skip
-_READERS: tuple[Reader | None, ...] = tuple(_BY_CODE.get(code) for code in range(256))
+_READERS: Final[tuple[Reader | None, ...]] = tuple(_BY_CODE.get(code) for code in range(256))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from .errors import EncodeError
 from .types import (
@@ -32,7 +32,7 @@ from .types import (
     UShort,
 )
 
-MAX_DEPTH = 64
+MAX_DEPTH: Final = 64
 Writer = Callable[[bytearray, Any, int], None]
 
 
@@ -318,7 +318,7 @@ def _element_array(layout: str, width: int) -> Writer:
     return write_nested
 
 
-_WRITERS: dict[type, Writer] = {
+_WRITERS: Final[dict[type, Writer]] = {
     type(None): _null,
     bool: write_boolean,
     UByte: write_ubyte,
@@ -347,7 +347,7 @@ _WRITERS: dict[type, Writer] = {
     TypedKey: _typed_key,
 }
 
-_ELEMENTS: dict[int, Writer] = {
+_ELEMENTS: Final[dict[int, Writer]] = {
     0x40: _constant(None), 0x41: _constant(True), 0x42: _constant(False),
     0x43: _constant(0), 0x44: _constant(0), 0x45: _constant([]),
     0x50: _fixed(">B"), 0x51: _fixed(">b"), 0x52: _fixed(">B"), 0x53: _fixed(">B"),

@@ -8,8 +8,9 @@ the state. Frames of any other form go through the general decoder, which also d
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from .composite import decode_composite, encode_composite
 from .decoding import DecodeBudget
@@ -17,16 +18,19 @@ from .encoding import write_boolean, write_uint
 from .errors import DecodeError
 from .performatives import Accepted, DeliveryState, Disposition, Modified, Released, Transfer
 
-TRANSFER = b"\x00\x53\x14"
-DISPOSITION = b"\x00\x53\x15"
-_U32 = struct.Struct(">I").unpack_from
-_MAX_TAIL = 32
-_MAX_TAILS = 256
+TRANSFER: Final = b"\x00\x53\x14"
+DISPOSITION: Final = b"\x00\x53\x15"
+_U32: Final = struct.Struct(">I").unpack_from
+_MAX_TAIL: Final = 32
+_MAX_TAILS: Final = 256
 
 
-class TransferTail(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TransferTail:
     """The fields after the delivery-tag."""
 
+    count: int
+    """The fields of the whole transfer: the same bytes after another count mean other fields."""
     message_format: int
     settled: bool
     more: bool
@@ -40,7 +44,8 @@ TransferHead: TypeAlias = tuple[int, int | None, bytes | None, TransferTail, int
 """Handle, delivery-id, tag, the fields after it, and the offset of the payload."""
 
 
-class DispositionTail(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DispositionTail:
     """The fields after ``last``."""
 
     settled: bool
@@ -79,10 +84,10 @@ class Reader:
                 return self._decode_transfer(data, at, end)
             if data[p] == 0xA0:
                 q = p + 2 + data[p + 1]
-                # the key includes the count: the same tail after another count means other fields
-                tail = self._transfer_tails.get(data[at + 5 : at + 6] + data[q:stop])
-                if tail is not None and q <= stop:
-                    return handle, delivery_id, data[p + 2 : q], tail, stop
+                if q <= stop:  # a slice that ends before it begins is an error in the compiled build
+                    tail = self._transfer_tails.get(data[q:stop])
+                    if tail is not None and tail.count == data[at + 5]:
+                        return handle, delivery_id, data[p + 2 : q], tail, stop
                 return self._decode_transfer(data, at, end, q)
         return self._decode_transfer(data, at, end)
 
@@ -91,6 +96,7 @@ class Reader:
         if not isinstance(transfer, Transfer):
             raise DecodeError("malformed transfer")
         tail = TransferTail(
+            data[at + 5],
             transfer.message_format or 0,
             bool(transfer.settled),
             transfer.more,
@@ -101,7 +107,7 @@ class Reader:
         if tail_at and tail_at <= stop <= tail_at + _MAX_TAIL and _is_shareable(transfer.state):
             if len(self._transfer_tails) >= _MAX_TAILS:
                 self._transfer_tails.clear()
-            self._transfer_tails[data[at + 5 : at + 6] + data[tail_at:stop]] = tail
+            self._transfer_tails[data[tail_at:stop]] = tail
         return transfer.handle, transfer.delivery_id, transfer.delivery_tag, tail, stop
 
     def disposition(self, data: bytes, at: int, end: int) -> tuple[bool, int, int, DispositionTail]:
@@ -151,9 +157,10 @@ def _is_shareable(state: DeliveryState | None) -> bool:
     return state is None or isinstance(state, Accepted | Released)
 
 
-_DISPOSITION = struct.Struct(">IBBHIBBBBIBIB")
-_DISPOSITION_AND_LIST8 = 0x005315C0
-_TRUE, _FALSE = 0x41, 0x42
+_pack_disposition: Final = struct.Struct(">IBBHIBBBBIBIB").pack
+_DISPOSITION_AND_LIST8: Final = 0x005315C0
+_TRUE: Final = 0x41
+_FALSE: Final = 0x42
 
 
 def write_disposition(
@@ -165,7 +172,7 @@ def write_disposition(
     outcome = _outcome(state)
     size = 13 + len(outcome)
     return (
-        _DISPOSITION.pack(
+        _pack_disposition(
             13 + size,
             2,
             0,
@@ -189,9 +196,9 @@ def _outcome(state: Accepted | Released) -> bytes:
     return encode_composite(state)
 
 
-_HEAD = struct.Struct(">IBBHIBB")
-_ID_AND_TAG = struct.Struct(">BIBB")
-_DESCRIPTOR_AND_LIST8 = 0x005314C0
+_pack_head: Final = struct.Struct(">IBBHIBB").pack
+_pack_id_and_tag: Final = struct.Struct(">BIBB").pack
+_DESCRIPTOR_AND_LIST8: Final = 0x005314C0
 
 
 @lru_cache(maxsize=64)
@@ -215,9 +222,9 @@ def write_transfer(
     if length > 255:
         raise ValueError("the transfer does not fit a list8")
     return (
-        _HEAD.pack(13 + length + size, 2, 0, channel, _DESCRIPTOR_AND_LIST8, length, 11)
+        _pack_head(13 + length + size, 2, 0, channel, _DESCRIPTOR_AND_LIST8, length, 11)
         + handle
-        + _ID_AND_TAG.pack(0x70, delivery_id, 0xA0, len(tag))
+        + _pack_id_and_tag(0x70, delivery_id, 0xA0, len(tag))
         + tag
         + tail
     )

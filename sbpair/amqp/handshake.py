@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, IntEnum
+from typing import Final
 
 from .composite import decode_composite, encode_composite
 from .decoding import DecodeBudget
@@ -162,7 +163,8 @@ class Handshake:
         self._write(frame(0, encode_composite(performative), kind=SASL_FRAME))
 
 
-OK, AUTH = 0, 1
+OK: Final = 0
+AUTH: Final = 1
 
 
 class SaslServer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from .encoding import write_uint
 from .endpoint import CLOSED, OPEN, UNOPENED, Endpoint
@@ -44,8 +44,10 @@ from .serial import MASK, distance, ids
 if TYPE_CHECKING:
     from .session import Session
 
-MAX_TAG = 32  # 2.8.7
-PIECE_WEIGHT = 64  # bytes of memory per piece of a delivery, its payload not counted
+L = TypeVar("L", bound="Link")
+
+MAX_TAG: Final = 32  # 2.8.7
+PIECE_WEIGHT: Final = 64  # bytes of memory per piece of a delivery, its payload not counted
 
 
 class Link(Endpoint):
@@ -232,10 +234,7 @@ class SenderLink(Link):
 
     def settle(self, first: int, last: int, state: DeliveryState | None) -> None:
         """Settle deliveries `first` to `last` with `state` (2.6.12)."""
-        unsettled, outgoing = self.unsettled, self.session.outgoing
-        for number in (first,) if first == last else ids(first, last):
-            unsettled.pop(number & MASK, None)
-            outgoing.pop(number & MASK, None)
+        _remove(first, last, self.unsettled, self.session.outgoing)
         if self.local is OPEN:
             self.session.dispose(SENDER, first, last, True, state)
 
@@ -251,7 +250,18 @@ class SenderLink(Link):
             self.session.flow(self, self.credit, drain=self.drain)
 
 
-_make = tuple.__new__  # bypasses the constructor of the named tuple, which doubles the cost
+def _remove(first: int, last: int, unsettled: dict[int, bytes], table: dict[int, L]) -> None:
+    """Remove deliveries `first` to `last` from the unsettled ones of a link and from the table of its session."""
+    if first == last:
+        unsettled.pop(first & MASK, None)
+        table.pop(first & MASK, None)
+        return
+    for number in ids(first, last):
+        unsettled.pop(number & MASK, None)
+        table.pop(number & MASK, None)
+
+
+_make: Final = tuple.__new__  # bypasses the constructor of the named tuple, which doubles the cost
 
 
 @dataclass(slots=True)
@@ -337,10 +347,7 @@ class ReceiverLink(Link):
     def dispose(self, first: int, last: int, state: DeliveryState | None, *, settled: bool = True) -> None:
         """Send the state of deliveries `first` to `last`, settling them if `settled` (2.6.12)."""
         if settled:
-            unsettled, incoming = self.unsettled, self.session.incoming
-            for number in (first,) if first == last else ids(first, last):
-                unsettled.pop(number & MASK, None)
-                incoming.pop(number & MASK, None)
+            _remove(first, last, self.unsettled, self.session.incoming)
         if self.local is OPEN:
             self.session.dispose(RECEIVER, first, last, settled, state)
 
@@ -392,8 +399,8 @@ class ReceiverLink(Link):
         if partial.size > self._largest:
             self._reject(number, settled, partial.size)
         else:
-            whole, message_format = b"".join(partial.pieces), partial.message_format
-            self._deliver(number, partial.tag, whole, settled, message_format, partial.state)
+            whole = b"".join(partial.pieces)
+            self._deliver(number, partial.tag, whole, settled, partial.message_format, partial.state)
 
     def _drop_partial(self) -> None:
         if self._partial is not None:
@@ -422,9 +429,8 @@ class ReceiverLink(Link):
                 raise LinkFault(RESOURCE_LIMIT_EXCEEDED, f"{len(incoming)} deliveries are unsettled")
             incoming[delivery_id] = self
             self.unsettled[delivery_id] = tag
-        session.report(
-            _make(MessageReceived, (self, delivery_id, tag, payload, settled, message_format, state))
-        )
+        fields = (self, delivery_id, tag, payload, settled, message_format, state)
+        session.report(_make(MessageReceived, fields))
 
     def _reject(self, delivery_id: int, settled: bool, size: int) -> None:
         """Reject a message above the limit of our attach.

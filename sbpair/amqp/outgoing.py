@@ -25,6 +25,8 @@ class OutgoingTransfers:
         self._channel = channel
         self._initial_id = first_id
         self.next_id = first_id
+        self._tail = transfer_tail(0, False, False)  # of the last message: most have the same
+        self._tail_format, self._tail_settled = 0, False
         self.window = 0  # frames the peer still accepts
         self.queue: deque[tuple[SenderLink, bytes, bytes]] = deque()
 
@@ -42,8 +44,10 @@ class OutgoingTransfers:
         size = len(payload)
         limit = self._connection.remote_max_frame_size
         if state is None:
-            tail = transfer_tail(message_format, settled, False)
-            head = write_transfer(self._channel, link.encoded_handle, delivery_id, tag, tail, size)
+            if message_format != self._tail_format or settled is not self._tail_settled:
+                self._tail = transfer_tail(message_format, settled, False)
+                self._tail_format, self._tail_settled = message_format, settled
+            head = write_transfer(self._channel, link.encoded_handle, delivery_id, tag, self._tail, size)
             if len(head) + size <= limit:
                 self._write(link, head, payload)
                 return

@@ -5,7 +5,7 @@ Names are those of the standard, with underscores for hyphens; its ``error`` typ
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Final
 
 from .composite import (
     ANYTHING,
@@ -27,11 +27,12 @@ from .composite import (
 )
 from .types import Described
 
-MAX_UINT = 0xFFFFFFFF
-SENDER, RECEIVER = False, True  # the values of a role (2.8.1)
-LOCAL_TRANSACTIONS = "amqp:local-transactions"  # 4.5.8
-MULTI_TRANSACTIONS = "amqp:multi-txns-per-ssn"
-MULTI_SESSIONS = "amqp:multi-ssns-per-txn"
+MAX_UINT: Final = 0xFFFFFFFF
+SENDER: Final = False  # the values of a role (2.8.1)
+RECEIVER: Final = True
+LOCAL_TRANSACTIONS: Final = "amqp:local-transactions"  # 4.5.8
+MULTI_TRANSACTIONS: Final = "amqp:multi-txns-per-ssn"
+MULTI_SESSIONS: Final = "amqp:multi-ssns-per-txn"
 
 # Errors and delivery states (2.8.14, 3.4, 4.5)
 

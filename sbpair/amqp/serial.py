@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-MASK = 0xFFFFFFFF
-HALF = 0x80000000
+from typing import Final
+
+MASK: Final = 0xFFFFFFFF
+HALF: Final = 0x80000000
 
 
 def distance(start: int, stop: int) -> int:

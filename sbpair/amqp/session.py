@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from .endpoint import CLOSED, OPEN, UNOPENED, Endpoint
 from .errors import (
@@ -53,8 +54,19 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
-_make = tuple.__new__  # bypasses the constructor of the named tuple, which doubles the cost
-LINK_WEIGHT = 2048  # bytes of memory, name and terminus not counted
+_make: Final = tuple.__new__  # bypasses the constructor of the named tuple, which doubles the cost
+LINK_WEIGHT: Final = 2048  # bytes of memory, name and terminus not counted
+
+
+@dataclass(slots=True)
+class _QueuedDisposition:
+    """A disposition that later ones may extend."""
+
+    role: bool
+    first: int
+    last: int
+    settled: bool
+    state: DeliveryState | None
 
 
 class Session(Endpoint):
@@ -78,11 +90,11 @@ class Session(Endpoint):
         self._transfers_seen = 0  # transfers of both directions at the last disposition of a range
         self._window = connection.limits.incoming_window
         self._half_window = self._window // 2
-        self._read_transfer = connection.reader.transfer
+        self._reader = connection.reader
         self._ours: dict[int, Link] = {}  # by our handle
         self._theirs: dict[int, Link] = {}  # by the peer's handle
         self._remote_handle_max = MASK
-        self._ack: tuple[bool, int, int, bool, DeliveryState | None] | None = None
+        self._ack: _QueuedDisposition | None = None
 
     @property
     def pending(self) -> int:
@@ -205,33 +217,34 @@ class Session(Endpoint):
     def dispose(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
         """Queue a disposition; one that continues the queued one extends it."""
         ack = self._ack
-        if ack is not None:
-            if (
-                ack[2] + 1 == first
-                and ack[0] is role
-                and ack[3] is settled
-                and (ack[4] is state or ack[4] == state)
-            ):
-                self._ack = (role, ack[1], last, settled, state)
-                return
-            self.flush_acks()
-        else:
+        if ack is None:
             self.connection.queue_acks(self)
-        self._ack = (role, first, last, settled, state)
+        elif (
+            ack.last + 1 == first
+            and ack.role is role
+            and ack.settled is settled
+            and (ack.state is state or ack.state == state)
+        ):
+            ack.last = last
+            return
+        else:
+            self.flush_acks()
+        self._ack = _QueuedDisposition(role, first, last, settled, state)
 
     def flush_acks(self) -> None:
-        if self._ack is not None:
-            role, first, last, settled, state = self._ack
-            self._ack = None
-            if self.local is not OPEN:
-                return
-            usual = (
-                None if state is None else write_disposition(self.channel, role, first, last, settled, state)
+        ack = self._ack
+        self._ack = None
+        if ack is None or self.local is not OPEN:
+            return
+        usual = None
+        if ack.state is not None:
+            usual = write_disposition(self.channel, ack.role, ack.first, ack.last, ack.settled, ack.state)
+        if usual is not None:
+            self.connection.write(usual)
+        else:
+            self.connection.send(
+                self.channel, Disposition(ack.role, ack.first, ack.last, ack.settled, ack.state)
             )
-            if usual is not None:
-                self.connection.write(usual)
-            else:
-                self.connection.send(self.channel, Disposition(role, first, last, settled, state))
 
     # Input
 
@@ -267,7 +280,7 @@ class Session(Endpoint):
         """Process a transfer frame with its descriptor at `at`. Raises DecodeError, SessionFault, ConnectionFault."""
         if self.local is CLOSED:
             return
-        handle, delivery_id, tag, tail, payload_at = self._read_transfer(data, at, end)
+        handle, delivery_id, tag, tail, payload_at = self._reader.transfer(data, at, end)
         self._window -= 1
         if self._window < 0:
             raise SessionFault(WINDOW_VIOLATION, "a transfer beyond our incoming-window")
@@ -300,15 +313,15 @@ class Session(Endpoint):
                 self.report(_make(DispositionReceived, (link, first, last, tail.state, tail.settled)))
             return
         numbers = self._known_in_range(table, first, last, tail.settled)
-        begin = 0
-        for index, number in enumerate(numbers):
-            if index and (
-                number != (numbers[index - 1] + 1) & MASK or table[number] is not table[numbers[begin]]
-            ):
-                self._report_run(table, numbers[begin:index], tail)
-                begin = index
-        if numbers:
-            self._report_run(table, numbers[begin:] if begin else numbers, tail)
+        if not numbers:
+            return
+        begin, link = 0, table[numbers[0]]
+        for index in range(1, len(numbers)):
+            number = numbers[index]
+            if number != (numbers[index - 1] + 1) & MASK or table[number] is not link:
+                self._report_run(table, link, numbers[begin:index], tail)
+                begin, link = index, table[number]
+        self._report_run(table, link, numbers[begin:] if begin else numbers, tail)
 
     def _known_in_range(
         self,
@@ -350,10 +363,10 @@ class Session(Endpoint):
     def _report_run(
         self,
         table: dict[int, SenderLink] | dict[int, ReceiverLink],
+        link: SenderLink | ReceiverLink,
         run: list[int],
         tail: DispositionTail,
     ) -> None:
-        link = table[run[0]]
         if tail.settled:
             unsettled = link.unsettled
             for number in run:

@@ -166,3 +166,13 @@ def test_a_transfer_is_written_as_it_is_read(
     assert encode_composite(read) == encode_composite(
         Transfer(handle, number, tag, message_format, settled, more)
     )
+
+
+@pytest.mark.spec("R-111")
+@pytest.mark.parametrize("tag_size", range(1, 256))
+def test_a_tag_that_is_longer_than_its_transfer_is_malformed(tag_size) -> None:
+    fields = b"\x43\x43\xa0" + bytes((tag_size,))
+    data = b"\x00\x53\x14\xc0" + bytes((1 + len(fields), 3)) + fields + bytes(300)
+
+    with pytest.raises(MALFORMED):
+        Reader().transfer(data, 0, len(data))
