@@ -20,6 +20,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from difflib import ndiff
 from pathlib import Path
 
@@ -42,8 +43,6 @@ SHORTCUTS = {
 _LOGGERS = frozenset({"logger", "_logger", "log", "_log", "logging"})
 _LEVELS = frozenset({"info", "warning", "error", "exception", "critical"})
 _NUMBER = re.compile(r"__mutmut_\d+$")
-_ASSERTED = re.compile(r", strict=True(?=\))")
-_UNASSERTED = re.compile(r", (strict=(False|None))?(?=\))")
 _FLAG = re.compile(r"_(\w+_)?(is|has|was)_\w+")
 _STATEMENT = re.compile(r"(select|insert|update|delete|pragma) [^']*", re.IGNORECASE)
 
@@ -61,18 +60,21 @@ def equivalents(module: Path) -> Iterator[str]:
         if (
             _meaning(function) == originals[original]
             or _is_shortcut(module, name)
-            or _is_without_assertion(module, name)
+            or _is_without_assertion(functions[original], function)
         ):
             yield name
 
 
-def _is_without_assertion(module: Path, name: str) -> bool:
-    old, new = ([line[1:] for line in difference(module, name) if line[0] == sign] for sign in "-+")
-    return (
-        len(old) == len(new) == 1
-        and _ASSERTED.sub("", old[0]) != old[0]
-        and _ASSERTED.sub("", old[0]) == _UNASSERTED.sub("", new[0])
-    )
+def _is_without_assertion(original: ast.AST, mutant: ast.AST) -> bool:
+    """Whether a ``strict=True`` of the original is all that the mutant lacks."""
+    if not any(_strict(each) for each in ast.walk(original)):
+        return False
+    unasserted = _Unasserted({True}).visit(deepcopy(original))
+    return _meaning(unasserted) == _meaning(_Unasserted({False, None}).visit(mutant))
+
+
+def _strict(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and any(each.arg == "strict" for each in node.keywords)
 
 
 def _is_shortcut(module: Path, name: str) -> bool:
@@ -153,6 +155,27 @@ class _Plain(ast.NodeTransformer):
         if node.value is None or not isinstance(node.target, ast.Name):
             return node
         return ast.Assign([node.target], node.value)
+
+
+class _Unasserted(ast.NodeTransformer):
+    """Takes ``strict`` with one of these values out of every ``zip``."""
+
+    def __init__(self, values: set[bool | None]) -> None:
+        self._values = values
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "zip":
+            node.keywords = [
+                each
+                for each in node.keywords
+                if not (
+                    each.arg == "strict"
+                    and isinstance(each.value, ast.Constant)
+                    and each.value.value in self._values
+                )
+            ]
+        return node
 
 
 class _Unworded(ast.NodeTransformer):

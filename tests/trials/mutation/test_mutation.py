@@ -104,6 +104,18 @@ def test_words_may_be_spelled_otherwise_but_not_left_out(
 
 
 @pytest.mark.spec("R-66")
+def test_every_way_to_take_out_an_assertion_is_the_same_program(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    ways = ("zip(a, b, strict=True)", "zip(a, b, strict=None)", "zip(a, b, )", "zip(b, strict=True)")
+    names = ("orig", "1", "2", "3")
+    text = "".join(
+        f"def x_f__mutmut_{name}(a, b):\n    return {way}\n" for name, way in zip(names, ways, strict=True)
+    )
+    module.write_text(text)
+    assert list(equivalents(module)) == ["x_f__mutmut_1", "x_f__mutmut_2"]
+
+
+@pytest.mark.spec("R-66")
 def test_a_shortcut_does_not_count_while_its_line_is_there(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     text = "def x_split__mutmut_orig(a):\n    usual = find(a)\ndef x_split__mutmut_1(a):\n    usual = {}\n"
