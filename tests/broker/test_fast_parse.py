@@ -125,3 +125,13 @@ def test_a_field_that_is_cut_is_not_plain():
     assert plain_message(payload) is None
     with pytest.raises(DecodeError):
         stored_message(payload)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 255, 256])
+@pytest.mark.parametrize("fields", [None, {"a": 1}])
+def test_a_body_of_any_size_is_plain(size, fields):
+    message = Message(
+        properties=Properties(message_id="m"), application_properties=fields, body=DataBody((bytes(size),))
+    )
+
+    assert plain_message(message.encode()) == (0, 0, "m", (None, b"", False))

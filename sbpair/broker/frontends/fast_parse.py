@@ -19,9 +19,8 @@ Fields: TypeAlias = tuple[str | None, bytes, bool]
 PlainMessage: TypeAlias = tuple[int, int, str, Fields]
 """End of the header, start of the bare message, message-id, and the fields after it."""
 
-_LONG_HEAD = struct.Struct(
-    ">II"
-).unpack_from  # descriptor and form of a section, then its size: the first byte or all
+_HEAD = struct.Struct(">IB").unpack_from  # descriptor and form of a section, then its size: a byte, or four
+_SIZE = struct.Struct(">I").unpack_from
 _ID_HEAD = struct.Struct(
     ">IBBBB"
 ).unpack_from  # of the properties: size, count, form of the message-id, and its size
@@ -53,14 +52,14 @@ def plain_message(payload: bytes) -> PlainMessage | None:
         if word != _PROPERTIES or code != _STRING or length > _MAX_ID_LENGTH or id_end > body_at:
             return None
         fields = _fields_behind_id(count, payload[id_end:body_at])
-        word, size = _LONG_HEAD(payload, body_at)
+        word, size = _HEAD(payload, body_at)
         if word == _APPLICATION_PROPERTIES:
-            body_at += 5 + (size >> 24)
-            word, size = _LONG_HEAD(payload, body_at)
+            body_at += 5 + size
+            word, size = _HEAD(payload, body_at)
         elif word == _LONG_APPLICATION_PROPERTIES:
-            body_at += 8 + size
-            word, size = _LONG_HEAD(payload, body_at)
-        end = body_at + (8 + size if word == _LONG_DATA else 5 + (size >> 24))
+            body_at += 8 + _SIZE(payload, body_at + 4)[0]
+            word, size = _HEAD(payload, body_at)
+        end = body_at + (8 + _SIZE(payload, body_at + 4)[0] if word == _LONG_DATA else 5 + size)
         if fields is None or end != len(payload) or word not in _DATA:
             return None
         return header_end, bare_at, payload[id_at:id_end].decode("ascii"), fields
@@ -71,14 +70,14 @@ def plain_message(payload: bytes) -> PlainMessage | None:
 def _before_properties(payload: bytes) -> tuple[int, int]:
     """Return the end of the header and that of the annotations; 0 without a header. Raises struct.error."""
     header_end = at = 0
-    word, size = _LONG_HEAD(payload)
+    word, size = _HEAD(payload)
     if word == _HEADER:
-        header_end = at = 5 + (size >> 24)
-        word, size = _LONG_HEAD(payload, at)
+        header_end = at = 5 + size
+        word, size = _HEAD(payload, at)
     if word == _ANNOTATIONS:
-        at += 5 + (size >> 24)
+        at += 5 + size
     elif word == _LONG_ANNOTATIONS:
-        at += 8 + size
+        at += 8 + _SIZE(payload, at + 4)[0]
     return header_end, at
 
 
