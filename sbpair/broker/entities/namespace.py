@@ -419,6 +419,14 @@ class Namespace:
         """Return when the next timer is due, or None."""
         return self._timers.next()
 
+    def take_moved_timer(self) -> Instant | None:
+        """Return when the next timer is due if that may have changed since the last call; None otherwise."""
+        if not (self._context.rescheduled or self._timers.have_moved):
+            return None
+        at = self._timers.next()
+        self._timers.have_moved = False
+        return at
+
     def call_at(self, at: Instant, call: Call) -> None:
         """Call ``call`` once with the current time, when ``at`` has come."""
         self._timers.call_at(at, call)

@@ -150,23 +150,18 @@ class Credits:
     Raises InvalidDescription when ``per_second`` is below 1.
     """
 
-    __slots__ = ("_per_second", "_second", "_used")
+    __slots__ = ("_second", "_used", "per_second")
 
     def __init__(self, per_second: int | None = None) -> None:
         if per_second is not None and per_second < 1:
             raise InvalidDescription(f"credits_per_second is {per_second!r}: at least 1, or None.")
-        self._per_second = per_second
+        self.per_second = per_second
         self._second: Instant = -1
         self._used = 0
 
-    @property
-    def per_second(self) -> int | None:
-        """Credits per second; None for no limit."""
-        return self._per_second
-
     def charge(self, cost: int, now: Instant) -> None:
         """Use ``cost`` credits without checking that any are left."""
-        if self._per_second is not None:
+        if self.per_second is not None:
             self._start_second(now)
             self._used += cost
 
@@ -183,12 +178,12 @@ class Credits:
 
     def charge_messages(self, queue: Entity, count: int, now: Instant) -> None:
         """Charge ``count`` messages sent to ``queue``: each one credit, and one for each filter."""
-        if self._per_second is not None:
+        if self.per_second is not None:
             self.charge(count * (MESSAGE_COST + _filter_count(queue)), now)
 
     def _has_any(self, now: Instant) -> bool:
         self._start_second(now)
-        return self._per_second is None or self._used < self._per_second
+        return self.per_second is None or self._used < self.per_second
 
     def _start_second(self, now: Instant) -> None:
         second = now // SECOND

@@ -23,7 +23,7 @@ class Timers:
     are not in ``directory`` any more do not run.
     """
 
-    __slots__ = ("_calls", "_context", "_directory", "_idle", "_queues")
+    __slots__ = ("_calls", "_context", "_directory", "_idle", "_queues", "have_moved")
 
     def __init__(self, context: QueueContext, directory: Directory) -> None:
         self._context = context
@@ -31,6 +31,8 @@ class Timers:
         self._queues = Deadlines[Entity]()
         self._calls = Deadlines[Call]()
         self._idle = Deadlines[Entity]()  # when to check again for idleness
+        self.have_moved = True
+        """Whether :meth:`next` may have changed since this was last set to False."""
 
     def next(self) -> Instant | None:
         """Return when the next timer is due, or None."""
@@ -40,10 +42,12 @@ class Timers:
 
     def call_at(self, at: Instant, call: Call) -> None:
         """Call ``call`` once with the current time, when ``at`` has come."""
+        self.have_moved = True
         self._calls.set(call, at)
 
     def described(self, entity: Entity) -> None:
         """A queue, topic or subscription has a new description, which says how long it may be idle."""
+        self.have_moved = True
         span = entity.description.auto_delete_on_idle
         if span is None:
             self._idle.drop(entity)
@@ -59,6 +63,7 @@ class Timers:
     def run(self, now: Instant) -> None:
         """Run the timers due at ``now``, except for idleness: one slice of work, the rest remains due."""
         self._update()
+        self.have_moved = True
         work = self._context.work
         until = work.steps + SLICE
         while work.steps < until and (due := self._queues.pop_due(now, 1)):
@@ -79,6 +84,8 @@ class Timers:
 
     def _update(self) -> None:
         rescheduled = self._context.rescheduled
+        if rescheduled:
+            self.have_moved = True
         for queue in rescheduled:
             at = queue.next_timer()
             if at is None or queue not in self._directory:

@@ -217,9 +217,8 @@ class FaultEngine:
 
     def __init__(self) -> None:
         self._active: list[ActiveFault] = []
-
-    def __len__(self) -> int:
-        return len(self._active)
+        self.are_any = False
+        """Whether a fault is set."""
 
     @property
     def active(self) -> list[ActiveFault]:
@@ -230,11 +229,13 @@ class FaultEngine:
         """Set a rule. When several apply to one operation, the rule set last wins."""
         active = ActiveFault(rule, now)
         self._active.append(active)
+        self.are_any = True
         return active
 
     def remove(self, active: ActiveFault) -> None:
         """Clear a fault; does nothing when it is not set."""
         self._active = [other for other in self._active if other is not active]
+        self.are_any = bool(self._active)
 
     def apply(self, operation: Operation, path: str, now: float) -> Effect | None:
         """Return the effect of the fault that applies to this operation on the entity at ``path``; None without one."""

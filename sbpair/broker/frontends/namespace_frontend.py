@@ -141,7 +141,7 @@ class NamespaceFrontend:
     @property
     def needs_single_messages(self) -> bool:
         """Whether messages need separate processing: a fault may apply, or credits may run out."""
-        return bool(self.faults) or self.namespace.credits.per_second is not None
+        return self.faults.are_any or self.namespace.credits.per_second is not None
 
     # -- faults
 
@@ -156,7 +156,7 @@ class NamespaceFrontend:
 
     def apply_fault(self, operation: Operation, path: str, now: ClockReading) -> Effect | None:
         """Return the effect of the fault that applies to this operation on this path now; None without one."""
-        effect = self.faults.apply(operation, path, now.idle) if self.faults else None
+        effect = self.faults.apply(operation, path, now.idle) if self.faults.are_any else None
         if isinstance(effect, RefusingEffect | EndingEffect):
             self.rejections.note(now.entity, path, effect.condition, effect.description)
         return effect

@@ -313,10 +313,8 @@ class NamespaceServer:
             self.handle_timer()
 
     def _arm(self) -> None:
-        if self.clock.is_driven():
-            return  # Broker.advance processes the timers
-        at = self.frontend.namespace.next_timer()
-        if at is None:
+        at = self.frontend.namespace.take_moved_timer()
+        if at is None or self.clock.is_driven():  # then Broker.advance processes the timers
             return
         self._timer.set(asyncio.get_running_loop().time() + max(0, at - self.clock.now()) / 1000)
 

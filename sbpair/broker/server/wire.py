@@ -184,7 +184,7 @@ class AmqpWire(asyncio.Protocol):
         self._write(held + self.client.data_to_send() if held else self.client.data_to_send())
         if self.client.is_closed and not self._late:
             self._close_gracefully()
-        else:
+        elif self.client.timers_moved:
             self.arm()
 
     def hold_output(self) -> None:
@@ -236,6 +236,7 @@ class AmqpWire(asyncio.Protocol):
 
     def arm(self) -> None:
         """Set the timer for the connection's next deadline, if that is earlier than the current one."""
+        self.client.timers_moved = False
         at = self.client.next_timer()
         if at is not None:
             self._timer.set(at)

@@ -65,6 +65,8 @@ class ClientConnection:
         )
         self.claims = Claims(frontend.verifier, now.wall)
         self.is_clogged = False
+        self.timers_moved = True
+        """Whether the next timer may be earlier than before; cleared by the owner of the timer."""
         self._engine = Connection(
             role=ConnectionRole.SERVER,
             container_id=frontend.namespace.name,
@@ -151,6 +153,7 @@ class ClientConnection:
 
     def close(self, symbol: str, text: str, now: ClockReading) -> None:
         """Close from the broker's side, with a reason."""
+        self.timers_moved = True
         self._engine.close(Condition(symbol, tracked(text, self.frontend.namespace.name, now.entity)))
 
     def set_clogged(self, is_clogged: bool, now: ClockReading) -> None:
@@ -161,6 +164,7 @@ class ClientConnection:
 
     def later(self, seconds: float, act: Callable[[], None], now: ClockReading) -> None:
         """Call ``act`` after ``seconds`` if the connection still exists."""
+        self.timers_moved = True
         self._later.set(act, ceil((now.connection + seconds) * 1000))
 
     @property
@@ -178,6 +182,7 @@ class ClientConnection:
     def _read_unclaimed(self, now: ClockReading) -> None:
         """Process events one at a time, with few attaches and requests, until a claim is valid."""
         confinement = self._confinement
+        self.timers_moved = True
         while confinement.is_on and (events := self._engine.events()):
             for event in events:
                 if isinstance(event, MessageReceived | LinkAttached) and not confinement.allows_another_try():
@@ -201,10 +206,11 @@ class ClientConnection:
                     run = _messages_of_one_link(events, at)
                     self.links.messages_received(run, now)
                     at += len(run)
-                elif type(event) is DispositionReceived and not self.frontend.faults:
+                elif type(event) is DispositionReceived and not self.frontend.faults.are_any:
                     joined, at = _joined_dispositions(events, event, at + 1)
                     self.links.disposition_received(joined, now)
                 else:
+                    self.timers_moved = True
                     self._on.get(type(event), self._nothing)(event, now)
                     at += 1
         self.frontend.stir(self)

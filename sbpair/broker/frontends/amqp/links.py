@@ -62,6 +62,8 @@ class Links:
         node = self._nodes.get(run[0].link)
         if node is not None:
             node.used = now
+            if node.moves_timers:
+                self._connection.timers_moved = True
             node.messages_received(run, now)
 
     def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
@@ -214,6 +216,7 @@ class Links:
 
     def _keep(self, node: Node, now: ClockReading) -> None:
         node.used = now
+        self._connection.timers_moved = True
         self._nodes[node.link] = node
         self._idleness.link_opened(now.idle)
         if node.queue is not None:
@@ -223,6 +226,7 @@ class Links:
 
     def _drop(self, link: Link, now: ClockReading) -> None:
         node = self._nodes.pop(link, None)
+        self._connection.timers_moved = True
         self._waits.drop(link)
         if node is None:
             return

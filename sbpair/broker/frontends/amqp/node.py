@@ -36,6 +36,8 @@ class ConnectionContext(Hashable, Protocol):
     def container(self) -> str:
         """The client's container id; "" before its ``open``."""
 
+    timers_moved: bool
+
     @property
     def is_clogged(self) -> bool:
         """Whether the client fails to read what was sent: deliver nothing more until it does."""
@@ -54,8 +56,11 @@ class ConnectionContext(Hashable, Protocol):
 class Node:
     """One end of a link, at ``queue`` or at the namespace (None).
 
-    Events a kind of node does not use are ignored.
+    Events a kind of node does not use are ignored. ``moves_timers``: whether a message to it may move a timer of the
+    connection.
     """
+
+    moves_timers = True
 
     def __init__(
         self, connection: ConnectionContext, link: SenderLink | ReceiverLink, queue: Entity | None

@@ -29,6 +29,7 @@ class QueueSender(Node):
     """Takes a client's messages into ``queue``, or via it to ``destination``; a batch all or none."""
 
     queue: Entity
+    moves_timers = False
 
     def __init__(
         self,

@@ -1,0 +1,82 @@
+"""Timers are looked up again when they may have moved, and only then."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbpair.broker.entities.descriptions import QueueDescription
+from sbpair.broker.entities.stored_message import StoredMessage
+from sbpair.broker.faults import Delay, FaultRule, Operation
+from tests.broker.test_links import HELLO, MINUTE, NOON
+
+
+@pytest.fixture
+def orders(namespace):
+    queue = namespace.create_queue("orders", QueueDescription(lock_duration=MINUTE), NOON)
+    namespace.take_moved_timer()
+    return queue
+
+
+def test_a_lock_moves_the_timer_once(namespace, orders):
+    orders.enqueue(StoredMessage(b""), NOON)
+    assert namespace.take_moved_timer() is None
+
+    orders.receive(NOON)
+    assert namespace.take_moved_timer() == NOON + MINUTE
+    assert namespace.take_moved_timer() is None
+
+
+def test_a_timer_that_was_read_in_between_is_still_taken(namespace, orders):
+    orders.enqueue(StoredMessage(b""), NOON)
+    orders.receive(NOON)
+
+    assert namespace.next_timer() == namespace.take_moved_timer() == NOON + MINUTE
+
+
+def test_timers_that_ran_may_have_moved(namespace, orders):
+    namespace.call_at(NOON + 1, lambda _: None)
+    namespace.call_at(NOON + 9, lambda _: None)
+    assert namespace.take_moved_timer() == NOON + 1
+
+    namespace.handle_timer(NOON + 1)
+    assert namespace.take_moved_timer() == NOON + 9
+
+
+@pytest.fixture
+def sending(lab):
+    """A client with an open sender, whose timers were looked up."""
+    lab.queue()
+    client = lab.client()
+    sender = client.sender("orders")
+    client.server.timers_moved = False
+    return client, sender
+
+
+def test_a_message_to_a_queue_moves_no_timer_of_its_connection(lab, sending):
+    client, sender = sending
+
+    client.send(sender, HELLO)
+
+    assert not client.server.timers_moved
+
+
+def test_a_delayed_answer_moves_one(lab, sending):
+    client, sender = sending
+    lab.frontend.set_fault(FaultRule(Delay(5.0), operation=Operation.SEND), 0.0)
+
+    client.send(sender, HELLO)
+
+    assert client.server.timers_moved
+    assert client.server.next_timer() == pytest.approx(lab.now.connection + 5.0)
+
+
+def test_a_link_that_opens_or_ends_moves_one(lab, sending):
+    client, sender = sending
+
+    sender.detach()
+    lab.run()
+    assert client.server.timers_moved
+
+    client.server.timers_moved = False
+    client.receiver("orders")
+    assert client.server.timers_moved
