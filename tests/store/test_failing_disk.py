@@ -21,7 +21,7 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.broker.entities import QueueDescription, StoredMessage
-from sbpair.broker.errors import StoreFailed
+from sbpair.broker.errors import BrokerError, StoreFailed
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError
 from tests.store.kept import NOON, SMALL, Kept, contents
@@ -194,3 +194,20 @@ def test_a_disk_full_of_messages_accepts_others_once_they_are_removed(
     assert kept.store.connection.execute("PRAGMA page_count").fetchone() == pages
     free[0] = 0
     assert not kept.store.has_room()  # no space for the write-ahead log
+
+
+@pytest.mark.spec("F-89")
+def test_a_callback_that_uses_a_namespace_of_the_broker_that_failed_is_refused_at_once() -> None:
+    said: list[str] = []
+
+    def counts(_: BrokerError) -> None:
+        with pytest.raises(BrokerError) as refused:
+            broker.namespace("contoso").counts("orders")
+        said.append(str(refused.value))
+
+    with Broker({"contoso": 0}, on_failure=counts) as broker:
+        contoso = broker.namespace("contoso")
+        contoso.create_queue("orders")
+        broker._in_loop(lambda: broker._failed(BrokerError("the disk is gone")))
+    assert said == ["A callback of the broker cannot use its namespaces: use them in another thread."]
+    assert contoso.counts("orders").active == 0  # after the end, any thread may

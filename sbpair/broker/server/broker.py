@@ -57,8 +57,8 @@ class Broker:
     1,000; None, the default, is no limit. ``data``: the directory in which entities, messages, keys and
     certificates are stored; by default everything stays in memory. Whatever is acknowledged is on disk first
     (G-26). When writing fails, the broker stops, ``failure`` holds the error, and ``on_failure`` is called
-    with it in the broker's thread. ``journal``: the directory to which each namespace writes the fate of its
-    messages, for an audit.
+    with it in the broker's thread, where the namespaces cannot be used. ``journal``: the directory to which each
+    namespace writes the fate of its messages, for an audit.
 
     ``one_port``: all namespaces share the port of the first; clients choose by host name
     (``contoso.servicebus.windows.net``).
@@ -381,6 +381,10 @@ class Broker:
                 closing.push_async_callback(server.close)
 
     def _in_loop(self, function: Callable[[], Result], /) -> Result:
+        if self._thread is threading.current_thread():  # it would wait for itself
+            raise BrokerError(
+                "A callback of the broker cannot use its namespaces: use them in another thread."
+            )
         done: Future[Result] = Future()
 
         def call() -> None:
