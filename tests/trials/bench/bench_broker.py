@@ -102,7 +102,7 @@ def tell(figures: dict[str, Figures], versions: dict[str, str]) -> None:
 
 
 def main() -> None:
-    asked = settings(__doc__, 7)
+    asked = settings(__doc__, 5)
     part = QUICK if asked.quick else 1
     print(
         f"# python {platform.python_version()}, {asked.rounds} rounds of {MESSAGES // part} messages "

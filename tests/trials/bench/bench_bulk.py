@@ -98,7 +98,7 @@ def slowest(kind: str, many: int) -> list[float]:
 
 
 def main() -> None:
-    asked = settings(__doc__, 3)
+    asked = settings(__doc__, 2)
     many = QUICK_MANY if asked.quick else MANY
     for kind in KINDS:
         with short_collections():  # as `sbpair broker` does

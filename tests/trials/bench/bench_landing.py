@@ -71,7 +71,7 @@ def drain(site: Site, way: str, messages: int) -> float:
 
 
 def main() -> None:
-    asked = settings(__doc__, 5)
+    asked = settings(__doc__, 3)
     each = MESSAGES // (QUICK if asked.quick else 1) // len(BACKLOGS)
     messages = each * len(BACKLOGS)
     print(f"# python {platform.python_version()}, {asked.rounds} rounds, {messages} messages, body 1 KiB")

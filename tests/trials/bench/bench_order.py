@@ -140,7 +140,7 @@ async def drain(primary: str, secondary: str, messages: int) -> float:
 
 
 def main() -> None:
-    asked = settings(__doc__, 5)
+    asked = settings(__doc__, 3)
     sessions = SESSIONS // QUICK if asked.quick else SESSIONS
     print(f"# python {platform.python_version()}, {asked.rounds} rounds, {sessions} sessions of {EACH}")
     pipe, theirs = multiprocessing.Pipe()

@@ -205,7 +205,7 @@ class Bench:
 
 
 def main() -> None:
-    asked = settings(__doc__, 5)
+    asked = settings(__doc__, 3)
     part = QUICK if asked.quick else 1
     print(f"# python {platform.python_version()}, {asked.rounds} rounds, body 1 KiB")
     with sites_of(broker_process, NETWORKS) as (broker, sites):

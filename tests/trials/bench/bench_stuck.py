@@ -105,7 +105,7 @@ async def relay(strings: tuple[str, str], pipe: Connection, messages: int) -> tu
 
 
 def main() -> None:
-    asked = settings(__doc__, 5)
+    asked = settings(__doc__, 3)
     messages, each = (20_000 // QUICK, EACH // QUICK) if asked.quick else (100_000, EACH)
     print(f"# python {platform.python_version()}, {asked.rounds} rounds, {messages} messages that can go")
     pipe, theirs = mp.Pipe()

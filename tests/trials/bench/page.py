@@ -10,6 +10,7 @@ from tests.trials.bench.aims import AIMS, Figure, of
 
 DOCS = Path(__file__).parents[3] / "docs"
 PLOTS = DOCS / "performance"
+LIMITS = Path(__file__).parent / "limits.md"
 PLAIN = {"name", "unit", "n", "median", "p95", "least", "most", "by"}
 SECTIONS = {
     "bench_amqp": "The AMQP engine",
@@ -30,8 +31,6 @@ SECTIONS = {
     "bench_stuck": "The syphon past stuck destinations",
     "bench_landing": "Landing on the secondary, and the way home",
     "bench_processor": "The processor, and receiving with the SDK",
-    "bench_audit": "The audit in Spark",
-    "bench_spark": "The Spark sources and sinks",
 }
 HEAD = """# Performance
 
@@ -40,8 +39,8 @@ stored in [performance.json](performance.json); the second run used `--again doc
 `python -m tests.trials.bench --docs` generates this page from that file. Compared systems were measured
 alternately in the same run, under the same conditions, so the ratios are more reliable than the absolute
 figures. *Range* gives the lowest and the highest round. The figures are those of the commit in the table; parts
-that are newer are *not measured* here, and the audit has been rewritten since: its figures, and those of the
-Spark sources and sinks, are in [Spark figures](explanation/spark-figures.md).
+that are newer are *not measured* here. The figures of the audit and of the Spark sources and sinks are in
+[Spark figures](explanation/spark-figures.md). [Where the time goes](#where-the-time-goes) explains the limits.
 
 """
 
@@ -62,9 +61,10 @@ def text(stored: Mapping[str, Any]) -> str:
     figures: list[Figure] = stored["figures"]
     parts = [HEAD, *_settings(stored), "## Targets\n\n"]
     parts += _aims(figures, stored.get("again", {}).get("figures", ()))
-    for module in dict.fromkeys(str(figure["by"]) for figure in figures):
-        title = SECTIONS.get(module, module)
+    for module, title in SECTIONS.items():
         mine = [figure for figure in figures if figure["by"] == module]
+        if not mine:
+            continue
         parts += [
             f"\n## {title}\n\n",
             f"```bash\npython -m tests.trials.bench.{module}\n```\n\n",
@@ -72,7 +72,7 @@ def text(stored: Mapping[str, Any]) -> str:
         ]
         if module in DRAWN:
             parts.append(f"\n![{title}](performance/{DRAWN[module][0]})\n")
-    return "".join(parts)
+    return "".join([*parts, LIMITS.read_text("utf-8")])
 
 
 def _settings(stored: Mapping[str, Any]) -> Iterable[str]:
