@@ -212,7 +212,7 @@ async def _in_thread(call: Callable[[], Result]) -> Result:
             error = raised
         try:
             loop.call_soon_threadsafe(finish, result, error)
-        except RuntimeError:  # the loop has closed; nobody waits
+        except RuntimeError:  # the loop has closed: there is no waiting caller
             return
 
     threading.Thread(target=run, name="sbpair-credential", daemon=True).start()

@@ -199,7 +199,7 @@ class HopsExceeded(BrokerError):
 
     def __init__(self, target: str, limit: int) -> None:
         super().__init__(
-            f"The message was forwarded {limit} times, the most allowed: it does not go on to '{target}'."
+            f"The message was forwarded {limit} times, the maximum: it is not forwarded to '{target}'."
         )
 
 

@@ -8,7 +8,7 @@ file or line is detectable. An event that could not be written (disk full) takes
 works again, a ``journal_gap`` record says how many are missing. :meth:`Journal.write` never raises, so a
 failing disk does not affect sender or syphon.
 
-Readers of a directory skip names with a leading underscore (Spark does so by itself), so a visible file never
+Readers of a directory skip names with a leading underscore (Spark does so by default), so a visible file never
 changes.
 """
 

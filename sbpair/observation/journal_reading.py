@@ -9,7 +9,7 @@ from pathlib import Path
 from .record import Record
 
 OPEN_PREFIX = "_open-"
-"""Marks the names of files being written. Readers such as Spark skip leading underscores by themselves."""
+"""Marks the names of files being written. Readers such as Spark skip names with a leading underscore."""
 
 INITIAL_BYTES = 4 * 1024 * 1024  # read from the end of each file that exists at the first call
 MAX_BYTES_PER_CALL = 8 * 1024 * 1024  # per file; the rest is left for the next call

@@ -2,7 +2,7 @@
 
     undo = use_json_logs()          # everything under the logger "sbpair", as JSON lines on stderr
 
-Opt-in: sbpair does not configure its host's logging by itself.
+Opt-in: sbpair never configures its host's logging on its own.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ READ = (
     Metric("sbpair_processor_messages_handled_total", ("path",), "messages whose handler ended"),
     Metric("sbpair_processor_handler_seconds_total", ("path",), "time that handlers took, in seconds"),
     Metric(
-        "sbpair_processor_in_flight", ("path",), "messages in hand: waiting for a handler, or being handled"
+        "sbpair_processor_in_flight", ("path",), "messages in flight: waiting for a handler, or being handled"
     ),
     Metric("sbpair_syphon_side_refused", ("side",), "1 while a side refuses the syphon, else 0"),
     Metric("sbpair_syphon_backlog_depth", ("backlog",), "messages that wait, counted up to 1000"),

@@ -90,7 +90,7 @@ class HostedSyphon:
             await self._syphon.run(stop)
         except SyphonFaulted as error:
             logger.error("the syphon of this process has stopped: %s", error)
-        except Exception:  # nobody awaits it, so its failure must be logged here
+        except Exception:  # it is never awaited, so its failure is logged here
             logger.exception("the syphon of this process has failed")
 
     def _made(self) -> Syphon:

@@ -46,7 +46,7 @@ class Observer:
     def __init__(
         self, core: BaseRuntime, syphon: HostedSyphon | None, processors: Processors[Any] | None = None
     ) -> None:
-        assert core.options.observation is not None  # noqa: S101  (else nobody asked for us)
+        assert core.options.observation is not None  # noqa: S101  (an observer exists only with these options)
         self._options: ObservationOptions = core.options.observation
         self._core, self._syphon = core, syphon
         self._processors = Processors[Any]() if processors is None else processors

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 GRACE = 0.05  # seconds after the deadline before a call is ended
 LOOK = 0.2  # seconds between two checks of an opening
-ABORT_GRACE = 0.1  # seconds within which a call fails by itself once its connection is gone
+ABORT_GRACE = 0.1  # seconds within which a call fails on its own once its connection is gone
 CLOSE_TIMEOUT = 2.0  # seconds for closing a link, and for a cancelled call to end
 CLOSED = "The paired client was closed during a call."
 MAX_SENDERS = 16  # per entity
@@ -127,7 +127,7 @@ class AsyncPooledSender:
     def abort(self) -> None:
         """Drop the connection, which ends the calls in progress.
 
-        A call fails by itself without its connection. That is preferable to cancelling it, because exceptions of the
+        A call fails on its own without its connection. That is preferable to cancelling it, because exceptions of the
         SDK's tasks are lost in a cancelled ``wait_for`` (Python 3.11). Calls that wait for something else are
         cancelled after ABORT_GRACE, and calls that have not started at once.
         """

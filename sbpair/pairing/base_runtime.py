@@ -446,7 +446,7 @@ class BaseRuntime:
         """The flow of one send, or of an operation only the primary offers."""
         deadline = started + budget
         if request.is_for_primary_only or self.is_disabled:
-            # Switched off, the SDK retries by itself.
+            # With pairing disabled, the SDK itself retries.
             retry = NO_RETRIES if self.is_disabled else self._primary.retry
             return primary_flow(started, deadline, first, retry)
         self._keep_order(path, request)

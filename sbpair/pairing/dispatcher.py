@@ -97,7 +97,7 @@ def _call_all(callbacks: Iterable[Callable[[PairingEvent], object]], event: Pair
     if current.active is None:
         call_all(callbacks, event, _logger)
     else:
-        with current.only(current.SdkSpans.ALL):  # what the application does is none of our housekeeping
+        with current.only(current.SdkSpans.ALL):  # the application's own calls are not housekeeping
             call_all(callbacks, event, _logger)
 
 

@@ -90,7 +90,7 @@ class _Wire(Generic[KeepAlive]):
 
     def _opened(self, handler: object) -> None:
         # When opening or closing fails, the SDK drops the connection without closing its socket. And it waits up to
-        # a second for its keep-alive thread or task, which ends by itself.
+        # a second for its keep-alive thread or task, which ends on its own.
         delattr(handler, self._OPEN)  # restore the SDK's method: each send calls it again
         self._transports.append(_transport_of(handler, self._LOSS))
         keep_alive = private(handler, "_keep_alive_thread", "closing a failed link takes up to a second")

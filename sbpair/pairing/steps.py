@@ -68,7 +68,7 @@ class CaughtUp(Exception):
 class SpoolUse(Enum):
     """How one send may use the spool."""
 
-    NEVER = "there is none, or the message comes from it"
+    NEVER = "not configured, or the message comes from it"
     LAST_RESORT = "if no backlog queue accepts the message"
     AT_ONCE = "first, to keep the order behind older messages of the entity"
 

@@ -12,7 +12,7 @@ from .status import ProcessorCounters
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The entity, the messages in hand, and where to report; durations in seconds."""
+    """The entity, the messages in flight, and where to report; durations in seconds."""
 
     path: str
     dispatcher: Dispatcher

@@ -1,6 +1,6 @@
-"""Credit of a processor: how many messages may be in hand, by the time a handler takes and the span of a lock. Pure.
+"""Credit of a processor: how many messages may be in flight, by the time a handler takes and the span of a lock. Pure.
 
-    in hand = being handled (max_concurrent_calls) + waiting for a handler
+    in flight = being handled (max_concurrent_calls) + waiting for a handler
 
 A message that waits behind ``n`` others starts after ``n * t / c`` seconds, with ``t`` seconds a handler and ``c``
 handlers at a time. As many may wait as start within a quarter of a lock; none until a handler has been timed.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 MAX_WAITING = 2000  # messages that wait for a handler: a second's worth at 20 ms of round trip
 MAX_SETTLING = 8000  # settlements without their confirmation
-MAX_BYTES = 64 * 1024 * 1024  # of messages in hand
+MAX_BYTES = 64 * 1024 * 1024  # of messages in flight
 INITIAL_SIZE = 64 * 1024  # bytes assumed of a message before the first
 MIN_CALL_SECONDS = 1e-6  # seconds
 WAIT_PART = 1 / 4  # of a lock that the last of those waiting should wait at most
@@ -19,7 +19,7 @@ MEMORY = 1 / 16  # weight of the latest call in the mean
 
 
 class ProcessorWindow:
-    """The messages a processor may have in hand, over all its links; times in seconds, sizes in bytes."""
+    """The messages a processor may have in flight, over all its links; times in seconds, sizes in bytes."""
 
     def __init__(self, calls: int) -> None:
         self._calls = calls
@@ -30,7 +30,7 @@ class ProcessorWindow:
 
     @property
     def limit(self) -> int:
-        """How many messages may be in hand."""
+        """How many messages may be in flight."""
         return self._calls + self._may_wait()
 
     def _may_wait(self) -> int:

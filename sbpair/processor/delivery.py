@@ -1,4 +1,4 @@
-"""A delivery: one message in hand, from its arrival to the confirmation of its settlement."""
+"""A delivery: one message in flight, from its arrival to the confirmation of its settlement."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SettlingLink(Protocol):
 
 
 class Delivery:
-    """A message in hand; times are monotonic seconds."""
+    """A message in flight; times are monotonic seconds."""
 
     __slots__ = (
         "answered",

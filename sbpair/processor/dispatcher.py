@@ -35,7 +35,7 @@ class Invoker(Protocol):
 
 
 class Dispatcher:
-    """The messages in hand of one processor."""
+    """The messages in flight of one processor."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Dispatcher:
                 self._start(delivery)
 
     def left(self, delivery: Delivery) -> None:
-        """Record that a message is no longer in hand: it is being settled, or is gone."""
+        """Record that a message is no longer in flight: it is being settled, or is gone."""
         self.in_hand -= 1
         if delivery.name is not None and delivery not in self._running:
             self._conclude(delivery)

@@ -29,7 +29,7 @@ CONFIRM_WITHIN = 5.0  # seconds for the last confirmations, when stopping
 
 
 class EntityLink(ABC):
-    """The messages in hand of one side or one session, and the link they came over."""
+    """The messages in flight of one side or one session, and the link they came over."""
 
     def __init__(self, context: Context, side: Role, clock: LockClock) -> None:
         self.side = side
@@ -61,7 +61,7 @@ class EntityLink(ABC):
 
     @property
     def unsettled(self) -> int:
-        """The number of messages in hand plus that of unconfirmed settlements."""
+        """The number of messages in flight plus that of unconfirmed settlements."""
         return len(self._open) + (len(self._settlements) if self._settlements else 0)
 
     # Arrivals
@@ -257,7 +257,7 @@ class EntityLink(ABC):
                 logger.info("%s on the %s did not drain its link", receiver.path, self.side)
 
     async def close(self) -> None:
-        """Give back the messages in hand, wait for the last confirmations, and detach."""
+        """Give back the messages in flight, wait for the last confirmations, and detach."""
         for delivery in list(self._open.values()):
             self.give_back(delivery)
         receiver, settlements = self._receiver, self._settlements

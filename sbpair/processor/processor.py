@@ -33,7 +33,7 @@ from .status import ProcessorCounters
 
 logger = logging.getLogger("sbpair.processor")
 
-TICK = 1.0  # seconds between checks while anything is in hand
+TICK = 1.0  # seconds between checks while anything is in flight
 MIN_TICK_SECONDS = 0.05  # seconds until the next check, whatever is due
 SIDES: dict[str, tuple[Role, ...]] = {
     "auto": (Role.PRIMARY, Role.SECONDARY),

@@ -39,7 +39,7 @@ ACTIVE = 0  # the state of a message that is neither deferred nor scheduled
 
 
 class QueueLink(EntityLink):
-    """The messages of one side in hand, and the link they came over."""
+    """The messages of one side in flight, and the link they came over."""
 
     def __init__(self, context: Context, side: Role) -> None:
         super().__init__(context, side, LockClock())
@@ -79,7 +79,7 @@ class QueueLink(EntityLink):
 
     @property
     def unsettled(self) -> int:
-        """The number of messages in hand plus that of unconfirmed settlements."""
+        """The number of messages in flight plus that of unconfirmed settlements."""
         return super().unsettled + len(self._strays)
 
     # Arrivals
@@ -107,7 +107,7 @@ class QueueLink(EntityLink):
 
     def _stray(self, delivery: Delivery, was_sent: bool) -> None:
         if delivery.verb is Verb.RELEASE:
-            delivery.end(None)  # its lock ends by itself
+            delivery.end(None)  # its lock ends on its own
         else:
             self._strays.add(Stray(delivery, was_sent))
 
@@ -227,7 +227,7 @@ class QueueLink(EntityLink):
     # The end
 
     async def close(self) -> None:
-        """Give back the messages in hand, wait for the last confirmations, and detach."""
+        """Give back the messages in flight, wait for the last confirmations, and detach."""
         await self._strays.close(CONFIRM_WITHIN)
         await super().close()
         self._strays.give_up()

@@ -32,7 +32,7 @@ REORDERING = (Verb.ABANDON, Verb.RELEASE)  # after these the message comes again
 
 
 class SessionLink(EntityLink):
-    """The messages in hand of one session."""
+    """The messages in flight of one session."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class SessionLink(EntityLink):
             self._tell_lost(delivery)
 
     def _forget(self) -> None:
-        """Record that the session is no longer held: messages in hand are delivered again."""
+        """Record that the session is no longer held: messages in flight are delivered again."""
         self._session = None
         self._detached()
         waiting, self._waiting = self._waiting, deque()

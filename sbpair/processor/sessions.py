@@ -43,7 +43,7 @@ class SideTurns:
 
 
 class Sessions:
-    """The sessions of one side in hand."""
+    """The sessions of one side in flight."""
 
     def __init__(self, context: Context, side: Role, most: int, turns: SideTurns) -> None:
         self.side = side
@@ -116,7 +116,7 @@ class Sessions:
 
     @property
     def unsettled(self) -> int:
-        """The number of messages in hand plus that of unconfirmed settlements."""
+        """The number of messages in flight plus that of unconfirmed settlements."""
         return sum(link.unsettled for link in self._links)
 
     def find(self, tag: bytes) -> Delivery | None:
@@ -149,7 +149,7 @@ class Sessions:
         await asyncio.gather(*(link.stop_receiving() for link in self._links))
 
     async def close(self) -> None:
-        """Give back the messages in hand, wait for the last confirmations, and release the sessions."""
+        """Give back the messages in flight, wait for the last confirmations, and release the sessions."""
         await asyncio.gather(*(link.close() for link in self._links))
         for task in list(self._serving):
             task.cancel()

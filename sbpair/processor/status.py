@@ -18,7 +18,7 @@ class ProcessorCounters:
     handler_seconds: float = 0.0
     """Time that handlers took, in seconds."""
     in_flight: int = 0
-    """Messages in hand: waiting for a handler, or being handled."""
+    """Messages in flight: waiting for a handler, or being handled."""
     completed: int = 0
     """Completions that the broker confirmed."""
     settled_otherwise: int = 0

@@ -5,7 +5,7 @@
                                                               '-- no such lock: done before, or lost: unknown
     no connection until the lock ends ---------------> lost, or unknown
 
-Without this, a link that is detached would cost a second delivery for each message in hand.
+Without this, a link that is detached would cost a second delivery for each message in flight.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Watchdog:
         self._attached_at = now
 
     def next_check(self) -> float:
-        """When to call :meth:`is_due`, while nothing is in hand."""
+        """When to call :meth:`is_due`, while nothing is in flight."""
         if self._suspected_at is not None:
             return self._suspected_at + PATIENCE
         return max(self.heard_at, self._asked_at) + self._interval

@@ -246,7 +246,7 @@ class Syphon:
     # Sessions
 
     async def _next_session(self, *, gives_up: bool) -> ForwardingSession:
-        """Connect to both sides; once messages may land, to the secondary alone, while the attempt goes on."""
+        """Connect to both sides; once messages may land, to the secondary alone, while the attempt continues."""
         landing = self._landing
         if landing is None:
             return self._session_over(*await self._connect(gives_up=gives_up))

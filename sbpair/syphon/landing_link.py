@@ -85,7 +85,7 @@ class LandingLink:
             self._loop.call_soon(self._push)
 
     def take_waiting(self) -> list[OutgoingMessage]:
-        """Remove and return the messages not sent yet, in order; a trial that waits for credit goes on waiting."""
+        """Remove and return the messages not sent yet, in order; a trial that waits for credit keeps waiting."""
         plain = self._plain.take_waiting()
         for each in plain:
             if not isinstance(each, InFlightMessage):

@@ -294,7 +294,7 @@ class SessionRelay:
             destination,
             len(restored.payload),
         )
-        message.stays = True  # it does not land on the secondary, behind which its session would go on here
+        message.stays = True  # it must not land on the secondary while its session continues here
         if restored.has_deadline:
             message.restore_again, message.restored_at = partial(self._restore, event.payload), now
         self._message = message

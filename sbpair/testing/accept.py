@@ -18,7 +18,7 @@ async def accept_until(
     begun, so that cancelling it reaches its ``finally``. The caller closes ``listener``.
 
     ``asyncio.Server`` does not serve here: on Python 3.11 its ``close`` forgets a connection that is being
-    accepted, and nobody closes it.
+    accepted, which then stays open.
     """
     listener.setblocking(False)
     serving: set[asyncio.Task[None]] = set()

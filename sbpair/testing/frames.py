@@ -204,7 +204,7 @@ def _numbers(raw: bytes, at: int) -> list[int | None]:
 class Action(Enum):
     """What to do with a frame."""
 
-    DROP = "drop"  # the frame is discarded; the connection goes on
+    DROP = "drop"  # the frame is discarded; the connection continues
     DELAY = "delay"  # the frame, and all that follow it, arrive `seconds` later
     HOLD = "hold"  # the frame, and all that follow it, wait until the rule is released
     CUT = "cut"  # the connection is closed in both directions before the frame

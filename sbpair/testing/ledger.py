@@ -114,7 +114,7 @@ class Ledger:
         """Record a send that returned normally. Implies an attempt.
 
         With ``session``, the message belongs to that session, behind those acknowledged earlier. One sender sends the
-        messages of a session, one after the other, and repeats a send that raised before it goes on.
+        messages of a session, one after the other, and repeats a send that raised before the next one.
         """
         with self._lock:
             self._attempted.add(message_id)

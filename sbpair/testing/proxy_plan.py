@@ -9,7 +9,7 @@
     address = "orders"
     nth = 1
 
-    [[cut]]                     # the next new connection, after so many bytes
+    [[cut]]                     # the next new connection, after this many bytes
     direction = "in"
     bytes = 400
 

@@ -312,7 +312,7 @@ def test_a_sender_that_may_not_peek_at_the_ordered_queues_is_found(doctor, broke
     assert code == 1
     (refused,) = [each for each in findings if each["severity"] == "error"]
     assert refused["what"] == "the key may not Listen there"
-    assert "goes on parking" in refused["why"]
+    assert "keeps parking" in refused["why"]
 
 
 @pytest.mark.spec("O-2", "O-6")

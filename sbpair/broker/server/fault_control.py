@@ -5,7 +5,7 @@
     DELETE /faults/ID     clear one of them, or all without ID
     POST   /time          {"advance": 90.5} and {"advance_connections": 600}: seconds of entity and connection time
 
-It has its own port, because a namespace that is down answers nobody, and runs only on request.
+It has its own port, because a namespace that is down does not answer, and it runs only on request.
 """
 
 from __future__ import annotations

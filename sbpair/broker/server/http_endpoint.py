@@ -2,7 +2,7 @@
 
     bound at once  ---- first connection ----> aiohttp is loaded, the application built, requests are served
 
-It does not use a namespace's port, because a namespace that is down answers nobody. Until the first
+It does not use a namespace's port, because a namespace that is down does not answer. Until the first
 connection it costs a sleeping thread. Each endpoint has its own token.
 """
 

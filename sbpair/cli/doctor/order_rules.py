@@ -38,7 +38,7 @@ def _ordering_unasked(facts: PairFacts) -> Iterator[Finding]:
     for name in names:
         if count := facts.stranded.get(name, 0):
             what = f"it holds {count} messages of ordered sessions"
-            why = "a syphon without ordering leaves them there, and their senders go on parking"
+            why = "a syphon without ordering leaves them there, and their senders keep parking"
             yield Finding(WARNING, name, what, why, "`sbpair syphon --ordering session`")
     if names:
         what = f"{len(names)} ordered backlog queues exist, and were not checked"

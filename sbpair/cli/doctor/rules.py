@@ -88,7 +88,7 @@ def _refused(refusal: Refusal) -> tuple[str, str, str]:
         ("secondary", "Listen"): "a syphon cannot take messages from there",
     }.get((refusal.side, refusal.right), "the ping cannot be sent")
     if refusal.right == "Listen" and is_ordered_backlog(refusal.path):  # O-4
-        why = "a sender cannot see that it is empty, and goes on parking; a syphon cannot take messages from there"
+        why = "a sender cannot see that it is empty, and keeps parking; a syphon cannot take messages from there"
     if refusal.condition == UNAUTHORIZED:
         return f"the key may not {refusal.right} there", why, f"give it {refusal.right}, or check --role"
     return f"{refusal.right} is refused: {refusal.text}", why, "see the reason"
@@ -207,7 +207,7 @@ def _backlogs(facts: PairFacts) -> Iterator[Finding]:
             yield Finding(WARNING, backlog.name, "it has dead letters", why, step)
         if backlog.has_untransferred:
             what = "landed messages were refused on the secondary after all"
-            why = "nobody receives them: they are in its transfer dead-letter queue until redriven"
+            why = "they are not received: they are in its transfer dead-letter queue until redriven"
             yield Finding(WARNING, backlog.name, what, why, "`sbpair backlog redrive --transfer`")
         age, limit = backlog.oldest_age, backlog.time_to_live
         if age is not None and limit is not None and age > limit / 2:

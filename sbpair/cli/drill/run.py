@@ -187,7 +187,7 @@ class Drill:
         try:
             await asyncio.wait_for(self._recovered.wait(), TIMEOUT)
         except TimeoutError:
-            pass  # reported through has_recovered; the search for the canaries goes on
+            pass  # reported through has_recovered; the search for the canaries continues
 
     @asynccontextmanager
     async def _syphon(self) -> AsyncIterator[None]:

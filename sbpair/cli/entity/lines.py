@@ -49,7 +49,7 @@ def _read(descriptor: int, chunks: asyncio.Queue[bytes | OSError], loop: asyncio
         putting = chunks.put(found)
         try:
             asyncio.run_coroutine_threadsafe(putting, loop).result()
-        except BaseException:  # the loop has ended, and nobody waits for the lines
+        except BaseException:  # the loop has ended, and no reader waits for the lines
             putting.close()
             return
         if not found or isinstance(found, OSError):

@@ -189,7 +189,7 @@ class QueueReceiver(Node):
         self._late -= 1
         if (
             self.link.is_open and self.link.credit > 0
-        ):  # else the client revoked the credit: the message goes to nobody
+        ):  # else the client revoked the credit: no message is delivered
             self._transfer(message)
 
     def _transfer(self, message: StoredMessage) -> None:
