@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from sbpair.envelope.names import namespace_label
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sbpair.auth.connection_string import NamespaceAccess
     from sbpair.client.route import Route
 
+T = TypeVar("T")
 FOREVER, MAX_PATIENCE_SECONDS = "forever", 10.0**9  # seconds
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})  # Spark passes these on to every sink
 INSTALL = "pip install 'sbpair[identity]', or give a connection string"
@@ -192,16 +194,19 @@ class PairReference:
     primary_namespace_name: str | None
     backlog_queue_count: int
 
-    def ends(self, form: str) -> tuple[str, str, TokenCredential | None]:
-        """The two connection strings and None, or the two names and the ambient credential.
+    def constructor(
+        self, form: str, by_strings: Callable[..., T], by_names: Callable[..., T]
+    ) -> Callable[..., T]:
+        """The function that connects this pair, with its first arguments applied.
 
-        Raises ValueError, with the format ``form``, when only one namespace is given by a connection string.
+        That is ``by_strings``, which takes two connection strings, or ``by_names``, which takes two names and a
+        credential. Raises ValueError, with the format ``form``, when only one is given by a connection string.
         """
         first, second = self.primary.connection_string(), self.secondary.connection_string()
         if first is not None and second is not None:
-            return first, second, None
+            return partial(by_strings, first, second)
         if first is None and second is None:
-            return self.primary.name, self.secondary.name, ambient()
+            return partial(by_names, self.primary.name, self.secondary.name, ambient())
         raise ValueError(f"{form}: give both namespaces by connection string, or both by name")
 
 

@@ -241,13 +241,10 @@ def paired_client(options: SinkOptions) -> PairedServiceBusClient:
         primary_namespace_name=options.pair.primary_namespace_name,
     )
     primary, secondary, wire = options.pair.primary, options.pair.secondary, options.pair.wire
-    first, second, credential = options.pair.ends(FORM)
-    make = (
-        partial(PairedServiceBusClient.from_connection_strings, first, second)
-        if credential is None
-        else partial(PairedServiceBusClient, first, second, credential)
+    connect = options.pair.constructor(
+        FORM, PairedServiceBusClient.from_connection_strings, PairedServiceBusClient
     )
-    client = make(
+    client = connect(
         options=pairing,
         connection_verify=wire.ca_file,
         transport_type=TransportType.AmqpOverWebsocket if wire.over_websocket else TransportType.Amqp,

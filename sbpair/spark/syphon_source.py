@@ -211,11 +211,8 @@ def syphon_between(options: DrainOptions, number: int) -> Syphon:
     """
     from sbpair.syphon import Syphon
 
-    first, second, credential = options.pair.ends(FORM)
-    chosen = options.of_backlog(number)
-    if credential is None:
-        return Syphon.from_connection_strings(first, second, options=chosen)
-    return Syphon(first, second, credential, options=chosen)
+    connect = options.pair.constructor(FORM, Syphon.from_connection_strings, Syphon)
+    return connect(options=options.of_backlog(number))
 
 
 @dataclass(frozen=True, slots=True)

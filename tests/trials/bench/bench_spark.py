@@ -7,7 +7,9 @@ a queue into rows, ``complete`` is a stream that consumes it, ``sink`` writes ro
 paired client, ``syphon`` brings the backlogs home. Each round checks that every message was read or is where
 it belongs. Beside them what one writes without a connector, in the same rounds: ``naive_sink`` and
 ``naive_consume`` are a ``foreachPartition`` with the SDK that sends, or receives and completes, message by message;
-``batched_sink`` sends the SDK's batches. ``ratio`` is how many times their rate the connector has. The processor time
+``naive_rows`` makes rows of ten columns of them, in Arrow, as a query needs; ``batched_sink`` sends the SDK's batches.
+``complete_two`` is the stream with the two columns that ``naive_consume`` reads. ``ratio`` is how many times their rate
+the connector has. The processor time
 is that of the JVM, of Spark's Python processes and of the driver; ``per_core`` is how many messages a second of it
 makes, the broker's own time aside. A round nobody counts goes first. Then the same over a line of 20 ms there and back,
 where one message at a time is what costs.
@@ -35,6 +37,7 @@ from tests.trials.bench.report import figure, settings
 from tests.trials.bench.site import BrokerProcess, at_distance
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
 
 MESSAGES, QUICK_MESSAGES = 40_000, 400
@@ -97,14 +100,13 @@ class Bench:
         for (what, work, rtt, messages), values in self.found.items():
             unit = "us/message" if what == "broker_cpu" else "1/s"
             figure(f"spark.{what}", unit, values, 1, work=work, messages=messages, rtt=rtt)
-        for what, peer, rtt, messages in [*self.found]:
-            if what != "broker_cpu" and peer in PEERS:
-                ours, theirs = (
-                    self.found[what, PEERS[peer], rtt, messages],
-                    self.found[what, peer, rtt, messages],
-                )
+        for what, measured, rtt, messages in [*self.found]:
+            for work, peer in PEERS:
+                if what == "broker_cpu" or work != measured:
+                    continue
+                ours, theirs = (self.found[what, each, rtt, messages] for each in (work, peer))
                 ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
-                more = {"work": PEERS[peer], "over": peer, "messages": messages, "rtt": rtt}
+                more = {"work": work, "over": peer, "messages": messages, "rtt": rtt}
                 figure(f"spark.{what}_ratio", "ratio", ratios, 2, **more)
 
     def browse(self) -> int:
@@ -116,8 +118,15 @@ class Bench:
         return int(seen.get["rows"])
 
     def complete(self) -> int:
+        return self._stream(None)
+
+    def complete_two(self) -> int:
+        return self._stream("message_id string, body binary")
+
+    def _stream(self, columns: str | None) -> int:
         more = {"settlement": "complete", "maxMessagesPerTrigger": str(self._messages // BATCHES)}
-        rows = self._spark.readStream.format("sbpair").options(**self._source(), **more).load()
+        source = self._spark.readStream.format("sbpair").options(**self._source(), **more)
+        rows = (source if columns is None else source.schema(columns)).load()
         with tempfile.TemporaryDirectory() as state:
             query = (
                 rows.writeStream.format("noop").option("checkpointLocation", state)
@@ -128,6 +137,11 @@ class Bench:
 
     def naive_consume(self) -> int:
         self._spark.range(0, 1, 1, 1).foreachPartition(partial(consume_with_sdk, self._site.primary))
+        return self._messages - self._ask("arrived")
+
+    def naive_rows(self) -> int:
+        rows = self._spark.range(0, 1, 1, 1).mapInArrow(partial(rows_with_sdk, self._site.primary), BY_HAND)
+        rows.write.format("noop").mode("overwrite").save()
         return self._messages - self._ask("arrived")
 
     def naive_sink(self) -> int:
@@ -201,21 +215,76 @@ def consume_with_sdk(connection: str, rows: Iterator[Row]) -> None:
                 receiver.complete_message(message)
 
 
+BY_HAND = (
+    "message_id string, session_id string, sequence_number bigint, enqueued_time timestamp, delivery_count bigint, "
+    "content_type string, subject string, correlation_id string, body binary, application_properties map<string,string>"
+)
+
+
+def rows_with_sdk(connection: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Receive, make rows, and complete, as one would by hand."""
+    import pyarrow as pa
+    from azure.servicebus import ServiceBusClient
+
+    kinds = [pa.string(), pa.string(), pa.int64(), pa.timestamp("us", tz="UTC"), pa.int64()]
+    kinds += [pa.string(), pa.string(), pa.string(), pa.binary(), pa.map_(pa.string(), pa.string())]
+    names = [each.split()[0] for each in BY_HAND.split(", ")]
+    schema = pa.schema(list(zip(names, kinds, strict=True)))
+    list(batches)
+    with (
+        ServiceBusClient.from_connection_string(connection) as client,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        while received := receiver.receive_messages(SDK_BATCH, max_wait_time=2):
+            rows = [
+                (
+                    each.message_id,
+                    each.session_id,
+                    each.sequence_number,
+                    each.enqueued_time_utc,
+                    each.delivery_count,
+                    each.content_type,
+                    each.subject,
+                    each.correlation_id,
+                    b"".join(each.body),
+                    [(str(name), str(value)) for name, value in (each.application_properties or {}).items()],
+                )
+                for each in received
+            ]
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            for message in received:
+                receiver.complete_message(message)
+
+
 WORK: dict[str, Callable[[Bench], int]] = {
     "browse": Bench.browse,
     "complete": Bench.complete,
+    "complete_two": Bench.complete_two,
     "naive_consume": Bench.naive_consume,
+    "naive_rows": Bench.naive_rows,
     "sink": Bench.sink,
     "naive_sink": Bench.naive_sink,
     "batched_sink": Bench.batched_sink,
     "syphon": Bench.syphon,
 }
-PEERS = {"naive_consume": "complete", "naive_sink": "sink", "batched_sink": "sink"}
+PEERS = (
+    ("complete", "naive_consume"),
+    ("complete", "naive_rows"),
+    ("complete_two", "naive_consume"),
+    ("sink", "naive_sink"),
+    ("sink", "batched_sink"),
+)
+"""What is compared: the connector's work, and that by hand."""
+
 # Where messages wait before the work begins: a side of the pair, and its queues.
 FILLS: dict[str, tuple[str, list[str]] | None] = {
     "browse": ("primary", ["orders"]),
     "complete": ("primary", ["orders"]),
+    "complete_two": ("primary", ["orders"]),
     "naive_consume": ("primary", ["orders"]),
+    "naive_rows": ("primary", ["orders"]),
     "sink": None,
     "naive_sink": None,
     "batched_sink": None,
@@ -237,7 +306,7 @@ def main() -> None:
                 bench.measure(work, counts=number >= 0)
         with bench.far(QUICK_MESSAGES if asked.quick else FAR_MESSAGES):
             for _ in range(asked.rounds):
-                for work in (*PEERS, *dict.fromkeys(PEERS.values())):
+                for work in dict.fromkeys(each for pair in PEERS for each in pair):
                     bench.measure(work, counts=True)
     finally:
         bench.close()
