@@ -1,4 +1,4 @@
-"""Both namespaces refuse while a program keeps sending: every message that it was told is stored must arrive, in order.
+"""Both namespaces refuse while a program keeps sending: every message reported as stored must arrive, in order.
 
     python -m tests.trials.both_down [--seconds 30] [--rate 200] [--kill] [--back primary|both]
 

@@ -59,7 +59,7 @@ class Report:
     parked: int
     handled_from: dict[str, int]
     longest_pause: float
-    """Since the last message or the start of the latest syphon, which waits for LAND_AFTER anew."""
+    """Since the last message or the start of the latest syphon, which counts LAND_AFTER from its start."""
     longest_without: float
     """Since the last message."""
 
@@ -193,7 +193,7 @@ class Sender(threading.Thread):
 
 @contextmanager
 def killing(victims: list[Mortal], span: float, kills: int, rng: random.Random) -> Iterator[None]:
-    """Kill each victim so many times, at random moments of the span."""
+    """Kill each victim ``kills`` times, at random moments of the span."""
     is_over = threading.Event()
     plan = sorted((rng.uniform(0, span), rng.randrange(len(victims))) for _ in range(kills * len(victims)))
 

@@ -84,7 +84,7 @@ class Trial:
         return report
 
     async def _killed(self) -> None:
-        """Run one syphon until it has landed so many, or has met a full twin for a while."""
+        """Run one syphon until it has landed the given number, or has met a full twin for a while."""
         pair, chance = self._pair, self._chance
         aim = max(0, pair.waiting() - chance.randrange(1, LANDED_AT_ONCE))
         process = await start_syphon(pair, *FLAGS)

@@ -85,7 +85,7 @@ class Consumers:
         self._processes[index] = self._started()
 
     def have_handled(self, count: int) -> bool:
-        """Whether so many have been handled, the latest of them by a process that is alive."""
+        """Whether that many have been handled, the latest of them by a process that is alive."""
         handled = self.handled()
         return len(handled) >= count and handled[-1].process in {process.pid for process in self._processes}
 
@@ -107,7 +107,7 @@ class Consumers:
 
 @contextmanager
 def consuming(sides: Iterable[NamespaceControl], count: int, sessions: int) -> Iterator[Consumers]:
-    """Consumers in so many processes; all of them are dead afterwards."""
+    """Consumers in several processes; all of them are dead afterwards."""
     with tempfile.TemporaryDirectory() as directory:
         consumers = Consumers(sides, Path(directory, "handled"), count, sessions)
         try:

@@ -49,7 +49,7 @@ DRAIN = SyphonOptions(backlog_queue_count=2, primary_namespace_name="contoso")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run: where it was cut, what the caller was told, and how often the message is there in the end."""
+    """One run: where it was cut, the result that the caller got, and the number of stored copies at the end."""
 
     direction: str
     offset: int
@@ -174,7 +174,7 @@ def run(names: list[str], step: int, part: Part = WHOLE) -> dict[str, list[Outco
 
 
 def together(name: str, step: int, jobs: int) -> list[Outcome]:
-    """One hop, its offsets shared by so many processes."""
+    """One hop, its offsets divided among several processes."""
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         parts = [pool.submit(run, [name], step, (first, jobs)) for first in range(jobs)]
         for done, part in enumerate(as_completed(parts), 1):

@@ -31,7 +31,7 @@ PROCESSES = multiprocessing.get_context("spawn")
 
 
 def probe(connection_string: str, says: Connection, until: Connection) -> None:
-    """Send until told to stop, then say how long each send took (seconds)."""
+    """Send until stopped, then return how long each send took (seconds)."""
     with (
         ServiceBusClient.from_connection_string(connection_string) as client,
         client.get_queue_sender("other") as sender,

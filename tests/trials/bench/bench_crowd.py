@@ -53,7 +53,7 @@ NOBODY = 1  # a port at which nobody listens
 
 
 def broker_process(pipe: Connection) -> None:
-    """Serve two namespaces until told to stop."""
+    """Serve two namespaces until stopped."""
     from sbpair.broker import Broker
 
     with Broker(dict.fromkeys(NAMES, 0)) as broker:
@@ -83,7 +83,7 @@ class Crowd:
     seconds: float = 0.0
 
     async def run(self, send: Send, tasks: int, times: int) -> Crowd:
-        """Let so many tasks send a message each, at the same time; ``times`` times."""
+        """Let several tasks send a message each, at the same time; ``times`` times."""
         began = time.perf_counter()
         for _ in range(times):
             await asyncio.gather(*(self._one(send, number) for number in range(tasks)))
@@ -163,7 +163,7 @@ class Table:
 
 
 async def parked(site: Site, tasks: int) -> float:
-    """Seconds until the last of so many sends is parked, the first failure of the primary included."""
+    """Seconds until the last of several concurrent sends is parked, the first failure of the primary included."""
     async with PairedServiceBusClient.from_connection_strings(
         by_way_of(site.primary, NOBODY), site.secondary, options=options(0.0)
     ) as client:

@@ -39,7 +39,7 @@ Strings = tuple[str, str]
 
 
 def serve(pipe: Connection) -> None:
-    """The broker: it sends its connection strings, then lets connections age when it is told to."""
+    """The broker: it sends its connection strings, then ages connections on request."""
     from sbpair.broker import Broker, ShiftedClock
 
     with Broker(dict.fromkeys(NAMES, 0), clock=ShiftedClock()) as broker:

@@ -31,7 +31,7 @@ NOBODY = 1  # a port at which nobody listens
 
 
 def broker_process(pipe: Connection) -> None:
-    """Serve two namespaces until told to stop; make the queue of both anew and count on request."""
+    """Serve two namespaces until stopped; recreate the queue of both and count on request."""
     from sbpair.broker import Broker
 
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:

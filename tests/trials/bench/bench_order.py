@@ -34,7 +34,7 @@ QUICK = 20  # times fewer sessions in a quick round
 
 
 def serve(pipe: Connection) -> None:
-    """Serve two namespaces until told to stop; count and empty the queue on request."""
+    """Serve two namespaces until stopped; count and empty the queue on request."""
     from sbpair.broker import Broker
 
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
@@ -84,7 +84,7 @@ def healthy(primary: str, secondary: str, rounds: int) -> None:
     ]
     with made[0] as without, made[1] as with_order:
         plain, ordered = without.get_queue_sender("orders"), with_order.get_queue_sender("orders")
-        for index in range(200):  # a session in each ordered backlog: the fence opens for good
+        for index in range(200):  # a session in each ordered backlog: the fence stays open
             ordered.send_messages(ServiceBusMessage(b"", session_id=f"warm-{index}"))
         pairs = []
         with no_collections():

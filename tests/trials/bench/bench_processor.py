@@ -38,7 +38,7 @@ Consumer = Callable[[Site, str, int], float]
 
 
 def broker_process(pipe: Connection) -> None:
-    """Serve two namespaces until told to stop; renew the queues, and count what is left, on request."""
+    """Serve two namespaces until stopped; renew the queues, and count what is left, on request."""
     from sbpair.broker import Broker
 
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:

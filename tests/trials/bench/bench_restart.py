@@ -34,7 +34,7 @@ CHUNK = 1 << 20
 
 
 def fill(data: Path, count: int) -> None:
-    """Have a broker on this directory accept so many messages, and stop it."""
+    """Fill a broker on this directory with messages, and stop it."""
     with Broker({"contoso": 0}, data=data) as broker:
         contoso = broker.namespace("contoso")
         contoso.create_queue("orders", max_size_in_megabytes=5120)

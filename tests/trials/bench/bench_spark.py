@@ -69,7 +69,7 @@ class Bench:
 
     @contextmanager
     def far(self, messages: int) -> Iterator[None]:
-        """Within it the broker is 20 ms away, and there are so many messages."""
+        """Within it the broker is 20 ms away, with fewer messages."""
         near, before = self._site, self._messages
         with at_distance(near, RTT) as self._site:
             self._messages, self._rtt = messages, RTT

@@ -30,7 +30,7 @@ BODY = b"x" * 1024
 
 
 def broker_process(pipe: Connection) -> None:
-    """Serve two namespaces until told to stop; with queues made anew, and so many of them stuck."""
+    """Serve two namespaces until stopped; recreate the queues on request, a number of them stuck."""
     from contextlib import ExitStack
 
     from sbpair.broker import Broker

@@ -32,7 +32,7 @@ Relay = Callable[[Site, dict[str, int]], float]
 
 
 def broker_process(pipe: Connection) -> None:
-    """Serve two namespaces until told to stop; count and empty queues on request."""
+    """Serve two namespaces until stopped; count and empty queues on request."""
     from sbpair.broker import Broker
 
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:

@@ -374,7 +374,7 @@ class Client:
             raise ServiceBusConnectionError(message="the connection was reset")
         if condition is not None:
             raise sdk_error(condition)
-        world.history.unanswered[name] -= 1  # it was told
+        world.history.unanswered[name] -= 1  # it got the answer
 
     def _arrive(self, side: str, entity: str, payload: bytes, answer: asyncio.Future[str | None]) -> None:
         world = self.world

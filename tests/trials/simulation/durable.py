@@ -54,7 +54,7 @@ class Room:
 
 
 class DyingStore(SqliteStore):
-    """A store whose process ends at the commit it is told."""
+    """A store whose process ends at the given commit."""
 
     def __init__(self, path: Path, change_log: ChangeLog) -> None:
         self.doom: tuple[int, When] | None = None  # commits that still succeed, then how it ends
@@ -96,14 +96,16 @@ class DyingStore(SqliteStore):
 
 
 class MortalCommits(Commits):
-    """In place, not in a thread, so that a run is the same each time; told when the broker dies."""
+    """In place, not in a thread, so that a run is the same each time; notified when the broker dies."""
 
     died: Callable[[When], None]
     is_dead = False
 
     def __init__(self, server: DurableServer) -> None:
         super().__init__(server.frontend, server.wires, server.store, None, server._fail)
-        self.answers: list[Callable[[bool], None]] = []  # told whether the broker died before it answered
+        self.answers: list[
+            Callable[[bool], None]
+        ] = []  # called with whether the broker died before it answered
 
     def commit(self) -> None:
         if self.is_dead:
@@ -133,7 +135,7 @@ class MortalCommits(Commits):
 
 
 class DurableServer(NamespaceServer):
-    """A station over such a store, which is told when its broker dies."""
+    """A namespace server over such a store, notified when its broker dies."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class Hop:
     who: str
     message_id: str
     since: float
-    until: float | None = None  # when the backlog was told; None: never
+    until: float | None = None  # when the backlog got the answer; None: never
     landed_at: float | None = (
         None  # when a transaction stored it on the secondary; None: it came home, or without one
     )
@@ -65,7 +65,7 @@ class History:
     acknowledged: set[str] = field(default_factory=set)
     delivered: Counter[str] = field(default_factory=Counter)
     dead: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    unanswered: Counter[str] = field(default_factory=Counter)  # copies whose sender was not told
+    unanswered: Counter[str] = field(default_factory=Counter)  # copies whose sender got no answer
     audited: Counter[str] = field(default_factory=Counter)  # by the topic's other subscription
     expired: Counter[str] = field(default_factory=Counter)  # set aside by the primary, past their time
     deadlines: dict[str, tuple[float, float]] = field(default_factory=dict)

@@ -103,7 +103,7 @@ class Pipe:
         self.network.stepped(self.host)
 
     def cut(self) -> None:
-        """A reset: nobody is told anything but that it is over."""
+        """A reset: both ends learn only that the connection has ended."""
         for end in (self.client, self.server):
             end.end(ConnectionResetError("the connection was reset"))
 

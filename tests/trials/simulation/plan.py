@@ -93,7 +93,7 @@ COUNTS = {
 }
 _DRAWN = tuple(kind for kind in Kind if kind is not Kind.BROKER_CRASH)  # that one: see drawn_crashes
 BY_STEPS = frozenset((Kind.CRASH, Kind.STALL, Kind.SENDER_CRASH))
-"""They begin after so many steps of a target with something in hands: so they hit what is under way."""
+"""They begin after a number of steps of a target that has messages in flight, so that they affect these."""
 
 
 def drawn_landing(rng: Random, shape: Shape) -> Shape:

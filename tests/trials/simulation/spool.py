@@ -66,7 +66,7 @@ class PlayedSpool:
         history.note(self._world.now, self._name, "spooled", entry.message_id, path)
         history.reached["spooled"] += 1
         self._schedule.spooled(path, self._world.now)
-        await self._step()  # synced, and not told yet
+        await self._step()  # synced, and not reported yet
         return Result(self._world.now)
 
     async def _step(self) -> None:

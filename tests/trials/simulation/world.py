@@ -302,14 +302,14 @@ class World:
             server.keep()
 
     def is_kept(self, side: str) -> bool:
-        """What was done there is on disk, where there is one, and whoever asked for it is told so."""
+        """Commit the changes of this side, if it is on disk; return whether its broker is still the same."""
         server = self.servers[side]
         if isinstance(server, DurableServer):
             server.commit()
         return self.servers[side] is server
 
     def answer(self, side: str, reply: Callable[[bool], None]) -> None:
-        """Have a broker reply, once it may; it is told whether the broker died before."""
+        """Have a broker reply once it may; ``reply`` gets whether the broker died before."""
         server = self.servers[side]
         if isinstance(server, DurableServer):
             server.answer(reply)
@@ -538,7 +538,7 @@ class World:
                 do()
 
     def after_steps(self, host: str, count: int, do: Callable[[], None]) -> None:
-        """Do that once the process has made so many steps, unless all is to be well by then."""
+        """Call ``do`` once the process has made ``count`` steps, unless the faults have ended by then."""
         if count == 0:
             do()
         else:

@@ -28,7 +28,7 @@ class Peer(ABC):
     version: str
     endpoint: Endpoint
     pid: int
-    part = 1  # it gets so many times fewer durable messages in a round
+    part = 1  # divides the number of durable messages in a round
 
     def __enter__(self) -> Self:
         return self
