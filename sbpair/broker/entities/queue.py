@@ -406,10 +406,12 @@ class Queue(LockedStore):
     def _check_status(self, barred: str) -> None:
         if self.status in ("Disabled", barred):
             raise EntityDisabled(self.path, self.status)
-        if self.partition is not None and barred == "SendDisabled":
+        if self.partition is None:
+            return
+        if barred == "SendDisabled":
             self.partition.check_accepts(self.path)
         else:
-            self.check_up()
+            self.partition.check_up(self.path)
 
     # -- management and timers
 

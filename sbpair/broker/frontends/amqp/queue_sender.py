@@ -83,7 +83,8 @@ class QueueSender(Node):
         if len(events) > 1 and self._store_run(events, now.entity):
             self._top_up()
         else:
-            super().messages_received(events, now)
+            for event in events:
+                self.message_received(event, now)
 
     def _store_run(self, events: Sequence[MessageReceived], now: int) -> bool:
         """Store and accept all; False, with nothing done, when they must be stored one by one."""
