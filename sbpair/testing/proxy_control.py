@@ -10,89 +10,63 @@ POST   /connections    {"do": "cut"}, reset, blackhole (with "direction": in one
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from aiohttp import web
 
 from sbpair.broker.configuration import BadConfiguration
 from sbpair.broker.configuration.table import Table
-from sbpair.broker.server.http_endpoint import HttpEndpoint
+from sbpair.broker.server.json_control import JsonControl
 
 from .chaos_proxy import ChaosProxy
 from .frames import ActiveRule, FrameRule
 from .proxy_plan import LineSettings, ProxyPlan, cut_of, direction_of, line_of, rule_of
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-MAX_BODY_BYTES = 65_536
-MAX_RULES = 1_000
 
-
-class ProxyControl(HttpEndpoint):
+class ProxyControl(JsonControl[ActiveRule]):
     """Serves the control of ``proxy`` inside its ``with``, and applies ``plan`` at its start."""
 
     def __init__(self, proxy: ChaosProxy, plan: ProxyPlan, host: str = "127.0.0.1", port: int = 0) -> None:
-        super().__init__("proxy", host, port)
+        super().__init__("proxy", "rule", host, port)
         self._proxy = proxy
-        self._numbers = itertools.count(1)
-        self._rules: dict[int, ActiveRule] = {
-            next(self._numbers): proxy.set_rule(each) for each in plan.rules
-        }
+        for each in plan.rules:
+            self.keep(proxy.set_rule(each))
         for direction, count in plan.cuts:
             proxy.cut_next(direction, count)
         _set_line(proxy, plan.line)
 
     def application(self) -> web.Application:
         """Return the application to serve."""
-        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guard])
-        app.add_routes(
+        return self.guarded(
             [
                 web.get("/status", self._status),
                 web.post("/rules", self._add),
-                web.delete("/rules", self._clear),
-                web.delete(r"/rules/{id:\d{1,9}}", self._remove),
+                *self.removals(),
                 web.post("/cuts", self._cut_next),
                 web.put("/line", self._line),
                 web.post("/connections", self._act),
             ]
         )
-        return app
 
-    @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not self.has_token(request):
-            return _refused(401, "Send the token that was printed at start: Authorization: Bearer TOKEN.")
-        try:
-            return await handler(request)
-        except BadConfiguration as error:
-            return _refused(400, str(error))
+    def withdraw(self, entry: ActiveRule) -> None:
+        """Remove a rule from the proxy; what it holds is forwarded."""
+        self._proxy.remove(entry)
+
+    def withdraw_all(self) -> None:
+        """Remove all rules, and forget the cuts to come."""
+        super().withdraw_all()
+        self._proxy.forget_cuts()
 
     async def _status(self, request: web.Request) -> web.StreamResponse:
-        rules = [_row(number, each) for number, each in self._rules.items()]
+        rules = [_row(number, each) for number, each in self.entries.items()]
         status = {"connections": self._proxy.connection_count, "passed": self._proxy.passed, "rules": rules}
         return web.json_response(status)
 
     async def _add(self, request: web.Request) -> web.StreamResponse:
         rule = rule_of(await _table(request))
-        if len(self._rules) >= MAX_RULES:
-            return _refused(409, f"There are {MAX_RULES} rules: remove some first.")
-        number = next(self._numbers)
-        self._rules[number] = self._proxy.set_rule(rule)
-        return web.json_response({"id": number}, status=201)
-
-    async def _remove(self, request: web.Request) -> web.StreamResponse:
-        found = self._rules.pop(int(request.match_info["id"]), None)
-        if found is None:
-            return _refused(404, "There is no rule with that id.")
-        self._proxy.remove(found)
-        return web.Response(status=204)
-
-    async def _clear(self, request: web.Request) -> web.StreamResponse:
-        while self._rules:
-            self._proxy.remove(self._rules.popitem()[1])
-        self._proxy.forget_cuts()
-        return web.Response(status=204)
+        self.check_room()
+        return web.json_response({"id": self.keep(self._proxy.set_rule(rule))}, status=201)
 
     async def _cut_next(self, request: web.Request) -> web.StreamResponse:
         self._proxy.cut_next(*cut_of(await _table(request)))
@@ -147,7 +121,3 @@ def _row(number: int, active: ActiveRule) -> dict[str, object]:
         "seen": active.seen,
         "hits": active.hits,
     }
-
-
-def _refused(status: int, text: str) -> web.Response:
-    return web.json_response({"error": text}, status=status)

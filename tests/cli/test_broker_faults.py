@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import ServiceBusServerBusyError
 
 from sbpair.broker import Broker, FaultRule, PartitionDown, Throttle
 from sbpair.broker.faults.plan import PlannedFault
-from sbpair.broker.server import fault_control
+from sbpair.broker.server import fault_control, json_control
 
 PLAN = """
 [[fault]]
@@ -83,6 +83,19 @@ def test_of_several_faults_all_are_set_or_none(monkeypatch):
         assert "partition" in refused.json()["error"]
         assert httpx.get(control.url, headers=shown).json() == []
         assert contoso.faults == []
+
+
+def test_beyond_a_number_of_faults_the_next_is_refused_until_some_are_removed(monkeypatch):
+    monkeypatch.setattr(json_control, "MAX_ENTRIES", 1)
+    with Broker({"contoso": 0}) as broker, fault_control.FaultControl(broker) as control:
+        broker.namespace("contoso").create_queue("orders")
+        with httpx.Client(headers={"Authorization": f"Bearer {control.token}"}) as http:
+            assert http.post(control.url, json=THROTTLE).status_code == 201
+            refused = http.post(control.url, json=THROTTLE)
+            assert refused.status_code == 409
+            assert refused.json() == {"error": "There are 1 faults: remove some first."}
+            assert http.delete(control.url).status_code == 204
+            assert http.post(control.url, json=THROTTLE).status_code == 201
 
 
 def test_a_token_that_is_no_text_is_refused_as_any_other():

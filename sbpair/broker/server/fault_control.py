@@ -10,41 +10,33 @@ It has its own port, because a namespace that is down does not answer, and it ru
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import timedelta
 
 from aiohttp import web
 
-from ..errors import BrokerError
 from ..faults import ActiveFault
 from ..faults.plan import planned_faults
 from .broker import Broker
 from .control import NamespaceControl
-from .http_endpoint import HttpEndpoint
+from .json_control import JsonControl, refused
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-MAX_BODY_BYTES = 65_536
-MAX_FAULTS = 1_000
 ADVANCE, ADVANCE_CONNECTIONS = "advance", "advance_connections"
 MAX_SECONDS = 10 * 365 * 86_400
 
 
-class FaultControl(HttpEndpoint):
+class FaultControl(JsonControl[tuple[NamespaceControl, ActiveFault]]):
     """Serves a broker's faults inside its ``with``; requests need ``url`` and ``token``.
 
     ``faults``, ``time``: which of the two to serve. Entity time can be advanced when the broker's clock can.
     """
 
     def __init__(self, broker: Broker, *, faults: bool = True, time: bool = False) -> None:
-        super().__init__("faults")
+        super().__init__("faults", "fault")
         self._serves = (faults, time)
         self._broker = broker
-        self._set: dict[int, tuple[NamespaceControl, ActiveFault]] = {}
-        self._numbers = itertools.count(1)
 
     def __repr__(self) -> str:
         return f"FaultControl({self.url})"
@@ -61,40 +53,28 @@ class FaultControl(HttpEndpoint):
 
     def application(self) -> web.Application:
         """Return the application to serve."""
-        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guard])
         faults, time = self._serves
+        routes: list[web.RouteDef] = []
         if faults:
-            app.add_routes(
-                [
-                    web.get("/faults", self._list),
-                    web.post("/faults", self._add),
-                    web.delete("/faults", self._clear),
-                    web.delete(r"/faults/{id:\d{1,9}}", self._remove),
-                ]
-            )
+            routes += [web.get("/faults", self._list), web.post("/faults", self._add), *self.removals()]
         if time:
-            app.add_routes([web.post("/time", self._advance)])
-        return app
+            routes.append(web.post("/time", self._advance))
+        return self.guarded(routes)
 
-    @web.middleware
-    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not self.has_token(request):
-            return _refused(401, "Send the token that was printed at start: Authorization: Bearer TOKEN.")
-        try:
-            return await handler(request)
-        except BrokerError as error:
-            return _refused(400, str(error))
+    def withdraw(self, entry: tuple[NamespaceControl, ActiveFault]) -> None:
+        """Clear a fault."""
+        namespace, active = entry
+        namespace.clear_fault(active)
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
-        return web.json_response([_row(number, *each) for number, each in self._set.items()])
+        return web.json_response([_row(number, *each) for number, each in self.entries.items()])
 
     async def _add(self, request: web.Request) -> web.StreamResponse:
         try:
             table = json.loads(await request.read())
         except (ValueError, RecursionError):
-            return _refused(400, "The body is not JSON.")
-        if len(self._set) >= MAX_FAULTS:
-            return _refused(409, f"There are {MAX_FAULTS} faults: remove some first.")
+            return refused(400, "The body is not JSON.")
+        self.check_room()
         planned = [(self._broker.namespace(each.namespace), each.rule) for each in planned_faults(table)]
         with ExitStack() as undo:  # all of them, or none
             active = []
@@ -102,32 +82,17 @@ class FaultControl(HttpEndpoint):
                 active.append((namespace, namespace.set_fault(rule)))
                 undo.callback(namespace.clear_fault, active[-1][1])
             undo.pop_all()
-        numbered = {next(self._numbers): each for each in active}
-        self._set.update(numbered)
-        return web.json_response({"ids": list(numbered)}, status=201)
+        return web.json_response({"ids": [self.keep(each) for each in active]}, status=201)
 
     async def _advance(self, request: web.Request) -> web.StreamResponse:
         try:
             requested = _durations(json.loads(await request.read()))
         except (ValueError, RecursionError) as error:
-            return _refused(400, f"The body is not valid: it needs {error}.")
+            return refused(400, f"The body is not valid: it needs {error}.")
         if (span := requested.get(ADVANCE)) is not None:
             self._broker.advance(span)
         if (span := requested.get(ADVANCE_CONNECTIONS)) is not None:
             self._broker.advance_connections(span)
-        return web.Response(status=204)
-
-    async def _remove(self, request: web.Request) -> web.StreamResponse:
-        found = self._set.pop(int(request.match_info["id"]), None)
-        if found is None:
-            return _refused(404, "There is no fault with that id.")
-        found[0].clear_fault(found[1])
-        return web.Response(status=204)
-
-    async def _clear(self, request: web.Request) -> web.StreamResponse:
-        while self._set:
-            namespace, active = self._set.popitem()[1]
-            namespace.clear_fault(active)
         return web.Response(status=204)
 
 
@@ -158,7 +123,3 @@ def _row(number: int, namespace: NamespaceControl, active: ActiveFault) -> dict[
         **{name: value for name, value in limits.items() if value is not None},
         "hits": active.hits,
     }
-
-
-def _refused(status: int, text: str) -> web.Response:
-    return web.json_response({"error": text}, status=status)
