@@ -196,6 +196,22 @@ def test_parts_of_an_entity_that_is_gone_are_reported(kept: Kept, orders: Queue)
         kept.open()
 
 
+def test_an_entity_without_its_parts_or_stored_twice_is_reported_by_name(kept: Kept, orders: Queue) -> None:
+    kept.store.commit()
+    ((number, kind, topic, name, *values, _),) = rows(kept, "entity")
+    parts = rows(kept, "part")
+    changed(kept, "DELETE FROM part")
+    told = f"the entity {name} has 0 parts where it needs {len(parts)}"
+    with pytest.raises(StoreDamaged, match=told):
+        kept.open()
+    row = with_checksum(number + 1, kind, topic, name, *values)
+    with closing(sqlite3.connect(kept.file)) as connection, connection:
+        connection.executemany(f"INSERT INTO part VALUES ({', '.join('?' * len(parts[0]))})", parts)
+        connection.execute(f"INSERT INTO entity VALUES ({', '.join('?' * len(row))})", row)
+    with pytest.raises(StoreDamaged, match=f"the entity {name} is stored twice"):
+        kept.open()
+
+
 def test_the_database_of_another_namespace_is_reported_with_its_mark(tmp_path: Path) -> None:
     kept, other = Kept(tmp_path / "data"), Kept(tmp_path / "other")
     kept.close()

@@ -148,12 +148,17 @@ def _parts(store: SqliteStore) -> dict[int, list[tuple[int, int, Instant | None]
 
 def _entities(store: SqliteStore, namespace: Namespace, now: Instant) -> dict[int, Queue]:
     """Create the stored entities in ``namespace``; return their queues by part number."""
-    parts, queues = _parts(store), dict[int, Queue]()
+    parts, queues, paths = _parts(store), dict[int, Queue](), set[str]()
     for row in store.connection.execute("SELECT * FROM entity ORDER BY id"):
         number, entity = restore_entity(namespace, verified(row))
-        mine = parts.pop(number, [])
+        mine, places = parts.pop(number, []), list(queues_of(entity))
+        if entity.path.casefold() in paths:
+            raise ValueError(f"the entity {entity.path} is stored twice")
+        if len(mine) != len(places):
+            raise ValueError(f"the entity {entity.path} has {len(mine)} parts where it needs {len(places)}")
+        paths.add(entity.path.casefold())
         store.register(entity, number, [part for part, *_ in mine])
-        for queue, (part, last, accessed_at) in zip(queues_of(entity), mine, strict=True):
+        for queue, (part, last, accessed_at) in zip(places, mine, strict=True):
             queues[part] = queue
             queue.continue_after(last)
             queue.accessed_at = accessed_at
