@@ -76,20 +76,20 @@ class Wire:
             self.receiver.flow(WINDOW)
 
 
-def one_round(payload: bytes) -> tuple[float, float]:
+def one_round(payload: bytes, messages: int = MESSAGES) -> tuple[float, float]:
     """Messages a second through both ends, and through the client's alone."""
     wire = Wire()
     wire.client_seconds = 0.0
     sent = 0
     begun = time.perf_counter()
-    while wire.accepted < MESSAGES:
+    while wire.accepted < messages:
         start = time.perf_counter()
-        for _ in range(min(wire.sender.credit, MESSAGES - sent)):
+        for _ in range(min(wire.sender.credit, messages - sent)):
             wire.sender.transfer(payload, tag=sent.to_bytes(4, "big"))
             sent += 1
         wire.client_seconds += time.perf_counter() - start
         wire.turn()
-    return MESSAGES / (time.perf_counter() - begun), MESSAGES / wire.client_seconds
+    return messages / (time.perf_counter() - begun), messages / wire.client_seconds
 
 
 def main(times: int) -> None:

@@ -36,6 +36,13 @@ class Endpoint:
     prefix: str = ""  # of the address of a queue
 
 
+def endpoint_of(connection_string: str) -> Endpoint:
+    """The endpoint of a namespace of our broker."""
+    parts = dict(part.split("=", 1) for part in connection_string.split(";"))
+    port = int(parts["Endpoint"].rstrip("/").rpartition(":")[2])
+    return Endpoint(port, parts["SharedAccessKeyName"], parts["SharedAccessKey"], "localhost")
+
+
 def payload(*, durable: bool = False) -> bytes:
     """A message of a kibibyte, with a message id and three application properties."""
     return Message(

@@ -9,7 +9,7 @@ import tempfile
 
 from sbpair import __version__
 from tests.trials.bench.peers.peer import DURABLE_QUEUE, QUEUE, Peer
-from tests.trials.bench.raw_client import Endpoint
+from tests.trials.bench.raw_client import endpoint_of
 
 STOPS_WITHIN = 30.0  # seconds
 
@@ -34,9 +34,7 @@ class OurBroker(Peer):
         except BaseException:
             self.close()
             raise
-        parts = dict(part.split("=", 1) for part in printed["namespaces"][0]["connection_string"].split(";"))
-        port = int(parts["Endpoint"].rpartition(":")[2])
-        self.endpoint = Endpoint(port, parts["SharedAccessKeyName"], parts["SharedAccessKey"], "localhost")
+        self.endpoint = endpoint_of(printed["namespaces"][0]["connection_string"])
 
     def close(self) -> None:
         """End it, and remove what it wrote."""
