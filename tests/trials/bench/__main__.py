@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -108,31 +109,36 @@ def one(module: str, asked: argparse.Namespace) -> tuple[list[Figure], int]:
     command += ["--rounds", str(asked.rounds)] if asked.rounds else []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    patience = threading.Timer(WITHIN, process.kill)
-    patience.start()
+    patience = (
+        threading.Timer(WITHIN, process.send_signal, (signal.SIGINT,)),  # it ends what it started
+        threading.Timer(WITHIN + 60, process.kill),
+    )
+    for timer in patience:
+        timer.start()
     figures: list[Figure] = []
     for line in process.stdout:
         print(line, end="", flush=True)
         if line.startswith('{"name"'):
             figures.append({**json.loads(line), "by": module})
     code = process.wait()
-    patience.cancel()
+    for timer in patience:
+        timer.cancel()
     print(f"== {module} took {time.monotonic() - begun:.0f} s", flush=True)
     return figures, code
 
 
 def table(figures: Sequence[Figure]) -> list[str]:
     """One line an aim: whether it holds, the bound, what was measured."""
-    lines = ["", f"{'aim':<68} {'bound':>10} {'median':>12}  holds"]
+    lines = ["", f"{'aim':<92} {'bound':>10} {'median':>12}  holds"]
     for aim in AIMS:
         found = aim.figure.find(figures)
         bound = f"{aim.sign} {aim.bound:g}"
         if found is None:
-            lines.append(f"{aim.what:<68} {bound:>10} {'not measured':>12}")
+            lines.append(f"{aim.what:<92} {bound:>10} {'not measured':>12}")
             continue
         value = float(str(found["median"]))
         holds = "yes" if aim.holds(value) else "no"
-        lines.append(f"{aim.what:<68} {bound:>10} {value:>12,.6g}  {holds}")
+        lines.append(f"{aim.what:<92} {bound:>10} {value:>12,.6g}  {holds}")
         if holds == "no" and (reason := aim.because(figures)):
             lines.append(f"    {reason}")
     return lines
