@@ -13,6 +13,7 @@ from sbpair.amqp.events import DispositionReceived, MessageReceived
 from sbpair.amqp.message import Message, Properties
 from sbpair.amqp.performatives import ACCEPTED, RELEASED, Accepted, Rejected
 from sbpair.broker.entities.descriptions import QueueDescription
+from sbpair.broker.entities.indexes import NumberedItems
 from sbpair.broker.entities.locked_store import Locks
 from sbpair.broker.entities.namespace import TOKEN_SIZE, Namespace, random_tokens
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
@@ -186,3 +187,24 @@ def test_messages_stored_together_are_as_if_stored_one_by_one(kinds):
         queues.append((fields, queue.counts(NOON), queue.next_timer(), len(queue.receive_batch(9, NOON))))
 
     assert queues[0] == queues[1]
+
+
+def test_restored_messages_are_as_they_were_whatever_else_the_queue_holds():
+    kinds = [{}, {"expires_at": None}, {"time_to_live": 5_000}, {}]
+    queue = Namespace("contoso").create_queue("orders", QueueDescription(), 0)
+    for first, fields in enumerate(kinds):
+        queue.restore_all([StoredMessage(b"body", sequence_number=10 * first + n, **fields) for n in (1, 2)])
+
+    assert [message.sequence_number for message in queue.browse(0, 99)] == [1, 2, 11, 12, 21, 22, 31, 32]
+    assert [message.sequence_number for message in queue.receive_batch(99, NOON)] == [1, 2, 11, 12, 31, 32]
+    assert queue.dead_letter_queue.size + queue.size == 6 * len(b"body")  # two had expired
+
+
+def test_restored_numbers_are_in_order_also_when_their_rows_were_not():
+    items = NumberedItems[str]()
+    items.restore_all([1, 5], "ae")
+    items.restore_all([3], "c")
+    items.restore_all([], "")
+
+    assert list(items.numbers_from(2)) == [3, 5]
+    assert [items.get(number) for number in items.numbers_from(0)] == ["a", "c", "e"]

@@ -121,6 +121,15 @@ class NumberedItems(Generic[Item]):
         self._numbers += numbers
         return numbers
 
+    def restore_all(self, numbers: Sequence[int], items: Sequence[Item]) -> None:
+        """Add items under numbers that were assigned before, ascending."""
+        self._items.update(zip(numbers, items, strict=True))
+        is_sorted = not (self._numbers and numbers) or self._numbers[-1] < numbers[0]
+        self._numbers += numbers
+        if not is_sorted:
+            self._numbers.sort()
+        self._removed = 0
+
     def get(self, number: int) -> Item | None:
         """Return the item with that number, or None."""
         return self._items.get(number)

@@ -155,10 +155,32 @@ class MessageStore:
         self._waiting.add_all(messages)
         self.notify()
 
-    def restore_all(self, messages: Iterable[StoredMessage]) -> None:
+    def restore_all(self, messages: Sequence[StoredMessage]) -> None:
         """Restore messages from a store, in ascending order of their sequence numbers."""
+        if self.sessions is None and all(map(self._only_waits, messages)):
+            self._restore_run(messages)
+            return
         for message in messages:
             self.restore(message)
+
+    def _only_waits(self, message: StoredMessage) -> bool:
+        """Whether a restored message waits to be received, and no timer is to be set for it."""
+        return (
+            message.state is ACTIVE
+            and not message.is_deferred
+            and (message.time_to_live is None or self.parent is not None)
+        )
+
+    def _restore_run(self, messages: Sequence[StoredMessage]) -> None:
+        """As :meth:`restore` for each, at a fraction of the cost; they are stored, so no change is recorded."""
+        self._messages.restore_all([message.sequence_number for message in messages], messages)
+        partition_id = None if self.partition is None else self.partition.index
+        restored = 0
+        for message in messages:
+            message.partition_id = partition_id
+            restored += len(message.bare) + message.overhead  # its size, without a call
+        self.size += restored
+        self._offer_run(messages)
 
     def restore(self, message: StoredMessage) -> None:
         """Restore one message from a store, unlocked. Call in ascending order of sequence numbers."""
