@@ -5,14 +5,14 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import Message, Properties, ValueBody
 from sbpair.envelope import copies
 from sbpair.envelope.errors import PairingError, ReservedPropertyError
-from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
-from sbpair.envelope.park import park, prepare
+from sbpair.envelope.ordering import Numbering, is_ordered_backlog, ordered_backlog_name
+from sbpair.envelope.park import message_id_of, park, prepare
 from sbpair.envelope.restore import Forward, restore
 from sbpair.envelope.scan import is_needlessly_wide, split_fields, value_end
 from sbpair.envelope.transfer import addressed, parked_again
@@ -145,3 +145,13 @@ def test_an_attribute_that_the_sdk_lacks_is_logged_once_with_what_is_lost(
     (record,) = caplog.records
     assert record.getMessage() == "azure-servicebus no longer has '_gone': connections are closed late"
     assert copies.private(object(), "__class__", "nothing") is object
+
+
+def test_what_a_client_parks_is_numbered_from_one() -> None:
+    numbering = Numbering("client", 1_000)
+    assert [numbering.next().ordinal for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_message_id_of_bytes_that_are_no_text_is_shown_with_replacements() -> None:
+    message = AmqpAnnotatedMessage(data_body=b"x", properties=AmqpMessageProperties(message_id=b"\xffid"))
+    assert message_id_of(message) == "\ufffdid"

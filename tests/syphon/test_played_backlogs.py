@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import timedelta
 
 import pytest
 
@@ -13,14 +14,15 @@ from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
 from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Rejected, Released
 from sbpair.amqp.types import Symbol, Timestamp
 from sbpair.client.errors import ConnectionLost, LinkRefused
-from sbpair.syphon.deadletters import RedriveCounts, _Rounds, purge, redrive
-from sbpair.syphon.events import BacklogStranded
+from sbpair.syphon.deadletters import RENEWED_EVERY, RedriveCounts, _Rounds, purge, redrive
+from sbpair.syphon.events import BacklogCaughtUp, BacklogOverdue, BacklogStranded, SyphonEvent
 from sbpair.syphon.monitor import (
     EMPTY,
     MAX_COUNTED,
     MAX_STRANDED,
     BacklogDepth,
     BacklogDepths,
+    OverdueBacklogs,
     StrandedBacklogs,
     depth_of,
     has_more,
@@ -28,6 +30,7 @@ from sbpair.syphon.monitor import (
 )
 from sbpair.syphon.peeking import PAGE, peek_parked
 from tests.client.played import Played, status, turns
+from tests.syphon.scripted import driven, now
 
 pytestmark = pytest.mark.spec("R-66")
 
@@ -383,3 +386,36 @@ async def test_messages_that_come_again_since_their_lock_ended_are_kept_and_not_
     assert [number for number, _ in taken] == [1, 2]
     assert rounds._kept == {b"tag-2": 2}  # that of the round without anything new
     assert len(receiver.flows) == 3
+
+
+@driven
+async def test_kept_locks_are_renewed_every_few_seconds_and_a_lost_one_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[float, list[bytes]]] = []
+
+    async def renewed(connection: object, path: str, tags: list[bytes]) -> list[float | None]:
+        asked.append((now(), tags))
+        return [None if tag == b"tag-2" else 1.0 for tag in tags]
+
+    monkeypatch.setattr("sbpair.syphon.deadletters.renew_locks", renewed)
+    receiver = PlayedRounds([message(1), message(2)])
+    rounds = rounds_of(receiver)
+    await asyncio.sleep(100.0)
+    rounds.keep(event for _, event in await rounds.take())
+    assert asked == []  # nothing was kept before
+    for _ in range(3):
+        await rounds.take()
+        await asyncio.sleep(RENEWED_EVERY - 0.1)
+    assert [tags for _, tags in asked] == [[b"tag-1", b"tag-2"], [b"tag-1"]]
+    assert [at for at, _ in asked] == pytest.approx([100.0, 100.0 + 2 * (RENEWED_EVERY - 0.1)])
+
+
+def test_an_empty_backlog_is_never_overdue_however_short_the_threshold() -> None:
+    events: list[SyphonEvent] = []
+    ages = OverdueBacklogs(timedelta(milliseconds=500), events.append)
+    ages.measured("b", 10_000, 10.6)
+    assert [type(event) for event in events] == [BacklogOverdue]
+    ages.measured("b", None, 11.0)
+    ages.measured("c", None, 11.0)
+    assert [type(event) for event in events] == [BacklogOverdue, BacklogCaughtUp]
