@@ -38,7 +38,7 @@ def test_a_broker_that_works_is_healthy_without_a_token(listening: str) -> None:
         status, text = ask(broker.namespace("contoso").port)
     found = json.loads(text)
     assert (status, found["status"]) == (200, "healthy")
-    assert found["round_trip_ms"] > 0
+    assert found["round_trip_ms"] >= 0  # the clock of a virtual machine may stand still for a moment
 
 
 def test_the_probe_is_a_connection_that_ends() -> None:
