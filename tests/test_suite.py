@@ -51,3 +51,9 @@ def test_the_check_runs_the_tests_of_what_changed(path, tests):
 def test_the_check_runs_a_folder_once_and_nothing_that_is_gone():
     chosen = check.chosen(["sbpair/pairing/pair.py", "tests/pairing/test_pair.py", "tests/gone/test_gone.py"])
     assert chosen == ["pairing", "test_floors.py", "test_spec.py"]
+
+
+def test_the_types_are_checked_without_the_large_packages_of_spark_too():
+    """Where the groups lint and test are installed, 60 errors would be about missing packages alone."""
+    assert check.types(has_spark=True) == ("mypy", "--strict", "sbpair")
+    assert set(check.WITHOUT_SPARK) < set(check.types(has_spark=False))
