@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,8 @@ from tests.trials.bench import install_peers
 from tests.trials.bench.aims import AIMS, AT_LEAST, Aim, of
 from tests.trials.bench.peers import OTHERS, PEERS, others
 from tests.trials.bench.peers.peer import ServerProcess, free_ports
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +68,27 @@ def is_running(group: int) -> bool:
         ["pgrep", "-g", str(group), "-r", "D,R,S"], capture_output=True, text=True, check=False
     )
     return bool(found.stdout)
+
+
+def test_a_benchmark_that_is_terminated_closes_what_it_opened():
+    program = """
+import time
+from tests.trials.bench.report import settings
+settings("a benchmark", 1)
+try:
+    print("open", flush=True)
+    time.sleep(600)
+finally:
+    print("closed", flush=True)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        process.terminate()
+        assert process.stdout.read() == "closed\n"
+    assert process.returncode == 128 + signal.SIGTERM
 
 
 def test_an_installation_that_fails_is_told_with_its_remedy_and_leaves_nothing_behind(

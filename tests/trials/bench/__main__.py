@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -110,7 +109,7 @@ def one(module: str, asked: argparse.Namespace) -> tuple[list[Figure], int]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     patience = (
-        threading.Timer(WITHIN, process.send_signal, (signal.SIGINT,)),  # it ends what it started
+        threading.Timer(WITHIN, process.terminate),  # it ends what it started
         threading.Timer(WITHIN + 60, process.kill),
     )
     for timer in patience:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
+import sys
 from collections.abc import Sequence
 
 
@@ -16,9 +18,15 @@ def settings(description: str | None, default: int) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=default, help="default %(default)s")
     parser.add_argument("--quick", action="store_true", help="one small round: to see that it runs")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, _end)
     if asked.quick:
         asked.rounds = 1
     return asked
+
+
+def _end(number: int, _: object) -> None:
+    """An exception, so that what was opened is closed: other brokers outlive this process otherwise."""
+    sys.exit(128 + number)
 
 
 def rounds(description: str | None, default: int) -> int:

@@ -20,6 +20,8 @@ SCRIPTS = "/usr/lib/rabbitmq/bin"
 # /proc is mounted for the process alone, and is gone with it.
 INSIDE = ("unshare", "--mount", "--propagation", "private", "sh", "-ec")
 ENTER = 'mount -t proc proc "$0/proc"; exec chroot "$0" "$@"'
+# Erlang's name server would start by itself, as a daemon that stays; this one belongs to the server's process group.
+SERVE = 'epmd & until epmd -names >/dev/null 2>&1; do sleep 0.05; done; exec "$0"'
 QUORUM = '[{<<"x-queue-type">>, longstr, <<"quorum">>}]'
 
 
@@ -71,7 +73,8 @@ class RabbitMq(Peer):
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_EPMD_PORT": str(names),
         }
-        self._server = ServerProcess(self._inside("rabbitmq-server"), self._directory, self._environment)
+        command = self._inside("/bin/sh", "-ec", SERVE, f"{SCRIPTS}/rabbitmq-server")
+        self._server = ServerProcess(command, self._directory, self._environment)
         self.pid = self._server.pid
         try:
             self._server.wait_for_port(port)
@@ -81,8 +84,8 @@ class RabbitMq(Peer):
             raise
         self.endpoint = Endpoint(port, "guest", "guest", "localhost", prefix=release.prefix)
 
-    def _inside(self, script: str, *arguments: str) -> list[str]:
-        return [*INSIDE, ENTER, str(self._root), f"{SCRIPTS}/{script}", *arguments]
+    def _inside(self, *command: str) -> list[str]:
+        return [*INSIDE, ENTER, str(self._root), *command]
 
     def _configure(self, release: Release) -> str:
         """Declare the queues; the node's version."""
@@ -93,7 +96,7 @@ class RabbitMq(Peer):
         ]
         expression = ", ".join([*declared, "rabbit_misc:version()."])
         done = subprocess.run(
-            self._inside("rabbitmqctl", "-n", NODE, "eval", expression),
+            self._inside(f"{SCRIPTS}/rabbitmqctl", "-n", NODE, "eval", expression),
             env=self._environment, capture_output=True, text=True, timeout=STARTS_WITHIN, check=False,
         )  # fmt: skip
         if done.returncode:
