@@ -6,7 +6,7 @@ Messages of 1 KiB, up to 1000 without an outcome, one connection, the same clien
 Each round measures each broker in turn, and ratios are taken within a round; ``over_best`` is the ratio to the best of
 ``BEST_OF`` in that round. ``each`` settles message by message, ``ranged`` a chunk at a time. On disk: durable messages
 in a durable queue. Latency: one message at a time, compared with a server that only answers (``echo``). A peer that is
-not installed is skipped with a notice.
+not installed is skipped with a notice, and a quick round has no peers.
 Prints its settings, then one JSON line per figure (name, unit, n, median, p95, range).
 """
 
@@ -17,7 +17,7 @@ import platform
 from collections import defaultdict
 
 from tests.trials.bench.echo import EchoServer
-from tests.trials.bench.peers import BEST_OF, DURABLE_QUEUE, QUEUE, OurBroker, Peer, others
+from tests.trials.bench.peers import BEST_OF, DURABLE_QUEUE, OTHERS, QUEUE, OurBroker, Peer, others
 from tests.trials.bench.raw_client import WINDOW, RawClient, payload
 from tests.trials.bench.report import figure, percentile, ratio, settings
 
@@ -111,7 +111,8 @@ def main() -> None:
     figures: dict[str, Figures] = defaultdict(lambda: defaultdict(list))
     gc.freeze()
     floor: Figures = defaultdict(list)
-    with OurBroker() as ours, OurBroker(on_disk=True) as kept, others() as theirs, EchoServer() as echo:
+    peers = () if asked.quick else OTHERS  # they take longer to start than a quick round
+    with OurBroker() as ours, OurBroker(on_disk=True) as kept, others(peers) as theirs, EchoServer() as echo:
         warm: dict[str, Figures] = defaultdict(lambda: defaultdict(list))
         one_round([ours, *theirs], [kept, *theirs], QUICK if asked.quick else 1, warm)
         for number in range(asked.rounds):

@@ -8,7 +8,7 @@ with a notice; no benchmark requires it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -66,8 +66,8 @@ def started(name: str) -> Iterator[Peer | None]:
 
 
 @contextmanager
-def others() -> Iterator[list[Peer]]:
-    """All installed peers, running."""
+def others(names: Iterable[str] = OTHERS) -> Iterator[list[Peer]]:
+    """Those of these peers that are installed, running."""
     with ExitStack() as stack:
-        peers = [stack.enter_context(started(name)) for name in OTHERS]
+        peers = [stack.enter_context(started(name)) for name in names]
         yield [peer for peer in peers if peer is not None]
