@@ -29,10 +29,11 @@ def watching(watcher: Watcher) -> Iterator[None]:
     What a namespace puts off (Q-16) is done within ``watcher.later()``, asked for when it is put off.
     """
     held: dict[object, StoredMessage] = {}
-    enqueue_all, lock, complete, dead_letter = (
+    enqueue_all, lock_all, complete, complete_all, dead_letter = (
         Queue.enqueue_all,
-        Queue._lock,
+        Queue._lock_all,
         Queue.complete,
+        Queue.complete_all,
         Queue.dead_letter,
     )
 
@@ -42,14 +43,21 @@ def watching(watcher: Watcher) -> Iterator[None]:
             watcher.stored(self, message)
         return numbers
 
-    def hold(self: Queue, message: StoredMessage, *args: object) -> None:
-        lock(self, message, *args)  # type: ignore[arg-type]
-        held[message.lock_token] = message
-        watcher.locked(self.path, message)
+    def hold(self: Queue, messages: Sequence[StoredMessage], *args: object) -> None:
+        lock_all(self, messages, *args)  # type: ignore[arg-type]
+        for message in messages:
+            held[message.lock_token] = message
+            watcher.locked(self.path, message)
 
     def done(self: Queue, token: object, now: int) -> None:
         complete(self, token, now)  # type: ignore[arg-type]
         watcher.completed(self, held.pop(token))
+
+    def done_all(self: Queue, tokens: Sequence[object], now: int) -> bool:
+        are_done = complete_all(self, tokens, now)  # type: ignore[arg-type]
+        for token in tokens if are_done else ():
+            watcher.completed(self, held.pop(token))
+        return are_done
 
     def bury(self: Queue, token: object, now: int, properties: dict[str, object]) -> None:
         dead_letter(self, token, now, properties)  # type: ignore[arg-type]
@@ -58,8 +66,9 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
     replaced: dict[str, Callable[..., object]] = {
         "enqueue_all": enqueue,
-        "_lock": hold,
+        "_lock_all": hold,
         "complete": done,
+        "complete_all": done_all,
         "dead_letter": bury,
     }
     call_at = Namespace.call_at
