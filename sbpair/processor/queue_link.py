@@ -115,7 +115,19 @@ class QueueLink(EntityLink):
         if refusal is None:
             self._answered(stray.delivery, Answer.CONFIRMED, "")
         else:
-            self._answered(stray.delivery, answer_to(ACCEPTED, Rejected(refusal)), said(refusal))
+            answer = answer_to(ACCEPTED, Rejected(refusal))
+            if answer is Answer.LOCK_LOST and stray.delivery.lock_ends > self._loop.time():
+                self._give_back_forgotten()
+            self._answered(stray.delivery, answer, said(refusal))
+
+    def _give_back_forgotten(self) -> None:
+        """Drop what waits from links before this one: the broker has forgotten their locks, as when it started anew.
+
+        It delivers these messages again. Handlers that run go on.
+        """
+        for delivery in list(self._open.values()):
+            if delivery.phase is DeliveryPhase.WAITING and delivery.receiver is not self._receiver:
+                self.give_back(delivery)
 
     def _strays_unknown(self, strays: list[Stray]) -> None:
         """Report unanswered settlements as unknown, and those never sent as lost locks."""

@@ -66,15 +66,22 @@ class Strays:
             and self.connection is not None
             and (self._settling is None or self._settling.done())
         ):
-            self._settling = asyncio.ensure_future(self._settle(self.connection))
+            self._settling = asyncio.ensure_future(self._settle())
 
-    async def _settle(self, connection: NamespaceConnection) -> None:
+    async def _settle(self) -> None:
+        """Settle until none waits: also those that come while a node is closed, or its connection is replaced."""
+        while self._waiting and (connection := self.connection) is not None:
+            try:
+                await self._settle_over(connection)
+            except ClientError:
+                if connection is self.connection:
+                    return  # those that wait are settled over the next connection
+
+    async def _settle_over(self, connection: NamespaceConnection) -> None:
         node = RequestNode(connection, connection.namespace.address(f"{self._path}/$management"))
         try:
             while some := list(self._waiting)[:AT_ONCE]:
                 await asyncio.gather(*(self._settle_one(node, stray) for stray in some))
-        except ClientError:
-            return  # those that wait are settled over the next connection
         finally:
             await node.close()
 

@@ -36,9 +36,7 @@ PERFORMATIVES = {
     0x18: "close",
 }
 MAX_FRAME_BYTES = 1 << 26
-OVERSIZE_BYTES = (
-    0x7FFFFFFF  # more than any peer takes, and not negative in languages without unsigned numbers
-)
+OVERSIZE_BYTES = 1 << 26  # more than any peer takes, and little enough for one that allocates it
 MAX_DELIVERIES = 65_536  # remembered per connection, to find the entity of a disposition
 _HEADER_SIZE = 8
 _OPENS_AMQP = b"AMQP"
@@ -211,7 +209,7 @@ class Action(Enum):
     RESET = "reset"  # like cut, with a TCP reset
     TRUNCATE = "truncate"  # the first half of the frame arrives, then the connection is closed
     REPEAT = "repeat"  # the frame arrives twice
-    OVERSIZE = "oversize"  # the frame arrives, and its head announces 2 GiB
+    OVERSIZE = "oversize"  # the frame arrives, and its head announces 64 MiB
     KILL = "kill"  # the process `pid` is killed before the frame, which is discarded
 
     @classmethod

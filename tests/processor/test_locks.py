@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 
 import pytest
 
 from sbpair.broker.faults import FaultRule, Lose, LoseLock, Operation, Withhold
-from sbpair.processor import LockLost, MessagesReceived, ReceivedMessage, SettlementUnknown
+from sbpair.processor import LockLost, MessagesReceived, ReceivedMessage, ReceivingStarted, SettlementUnknown
 from tests.processor.driven import Story, play_with
 from tests.processor.pair import numbered
 from tests.syphon.driven import CLOCK
@@ -191,5 +192,36 @@ def test_a_message_whose_handler_returns_after_its_lock_is_reported_once_as_rece
                 await story.until(lambda: processor.counters.duplicates > 0 and story.left() == 0)
         assert story.handled == ["m1"]
         assert [each for event in story.said(MessagesReceived) for each in event.message_ids] == ["m1"]
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-13")
+def test_what_waits_is_given_back_unhandled_once_the_broker_has_forgotten_the_locks_of_a_lost_link() -> None:
+    async def story(story: Story) -> None:
+        calls: Counter[str] = Counter()
+        may_end = asyncio.Event()
+
+        async def handle(message: ReceivedMessage) -> None:
+            calls[str(message.message_id)] += 1
+            if len(calls) > 10:  # quick at first, so that others may wait
+                await may_end.wait()
+                await asyncio.sleep(1)
+
+        await story.put([numbered(n) for n in range(60)])
+        async with story.processor(handle, max_concurrent_calls=1) as processor:
+            await story.until(lambda: processor.counters.completed == 10)
+            await story.until(lambda: len(calls) == 11 and processor.counters.in_flight > 20)
+            with story.down():
+                queue = story.driven.queue("contoso", "orders")
+                for waiting in queue.browse(0, 100):
+                    if waiting.lock_token is not None:
+                        queue.release(waiting.lock_token, CLOCK.now())
+            await story.until(lambda: len(story.said(ReceivingStarted)) == 2)
+            may_end.set()
+            await story.until(lambda: story.left() == processor.counters.in_flight == 0)
+        assert (
+            sum(calls.values()) <= 62
+        )  # that of the running handler came again, and the one begun meanwhile
 
     play_with(story)

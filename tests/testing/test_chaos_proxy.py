@@ -325,7 +325,7 @@ class TestRules:
         [
             (Action.TRUNCATE, b"\x00\x00\x00\x0a"),
             (Action.REPEAT, b"\x00\x00\x00\x0aabcdef\x00\x00\x00\x0aabcdef"),
-            (Action.OVERSIZE, b"\x7f\xff\xff\xffabcdef"),
+            (Action.OVERSIZE, b"\x04\x00\x00\x00abcdef"),
             (Action.CUT, b"\x00\x00\x00\x0aabcdef"),
         ],
     )
