@@ -1,0 +1,22 @@
+"""The options of the paired drivers, by the name they are started with."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sbpair import PairedNamespaceOptions
+from sbpair.processor import ProcessorOptions
+
+BACKLOGS = 2
+PAIRED = {
+    # the defaults: failover only after a minute, so no fault of the table makes it use the secondary
+    "default": PairedNamespaceOptions(primary_namespace_name="contoso", backlog_queue_count=BACKLOGS),
+    "failover": PairedNamespaceOptions(
+        primary_namespace_name="contoso",
+        backlog_queue_count=BACKLOGS,
+        failover_interval=timedelta(0),
+        ping_primary_interval=timedelta(seconds=1),
+    ),
+}
+# one message at a time, settled by the commands that come in
+PROCESSOR = ProcessorOptions(max_concurrent_calls=1, autosettle=False)
