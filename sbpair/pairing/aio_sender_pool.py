@@ -23,7 +23,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 from sbpair.tracing import current
 
 from .sdk import AsyncWire
-from .waiting import MAX_OPENING_SECONDS, SignsOfLife, StillWaiting, own_copy
+from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting, own_copy
 
 _logger = logging.getLogger("sbpair")
 T = TypeVar("T")
@@ -185,6 +185,9 @@ class _Opening:
     def __init__(self) -> None:
         self.pooled: AsyncPooledSender | None = None
         self.task: asyncio.Task[None] | None = None
+        self.is_late = False
+        """Whether a call gave up on it because the peer was silent: the next call opens another."""
+        self.is_over = False
         self.began = time.monotonic()
         self.progress = SignsOfLife(
             self.began, lambda: None if self.pooled is None else self.pooled.wire.signs()
@@ -196,7 +199,9 @@ class _Opening:
         self.progress.look(time.monotonic())
         self._timer = asyncio.get_running_loop().call_later(LOOK, self.look)
 
-    def is_over(self) -> None:
+    def end(self) -> None:
+        """Mark it as over and stop checking."""
+        self.is_over = True
         if self._timer is not None:
             self._timer.cancel()
 
@@ -232,7 +237,8 @@ class AsyncSenderPool:
         self._senders: list[AsyncPooledSender] = []  # open to calls; the first ones are filled first
         self._leaving: set[AsyncPooledSender] = set()  # closed to calls, until their last one has ended
         self._doubted_at = -math.inf  # when a call last failed in a way that leaves its link in doubt
-        self._opening: _Opening | None = None
+        self._opening: _Opening | None = None  # the one for which calls wait
+        self._outdated: set[_Opening] = set()  # continue, but their failure says nothing
         self._waiters: dict[asyncio.Future[None], None] = {}  # waiting calls, the longest first
 
     @property
@@ -321,7 +327,7 @@ class AsyncSenderPool:
     def renew(self) -> None:
         """Give later calls only senders opened after this call."""
         self._retire(time.monotonic())
-        self._opening = None  # it continues, but no call waits for it
+        self._outdate()
 
     def trim(self, now: float, keep: int = 1) -> float | None:
         """Close idle senders, all but ``keep``. Returns when to check again (R-13)."""
@@ -346,13 +352,27 @@ class AsyncSenderPool:
         opening = self._opening
         if opening is not None and opening.task is not None and (now or not self._waiters):
             opening.task.cancel()
-            opening.is_over()
+            opening.end()
         if now:
             self._wake(ServiceBusError(CLOSED))
             for pooled in (*self._senders, *self._leaving):
                 pooled.abort()
 
+    def _outdate(self) -> None:
+        """Let later calls open a link of their own.
+
+        The first MAX_LATE_OPENINGS openings continue, since a slow peer may answer them yet; others end.
+        """
+        opening, self._opening = self._opening, None
+        if opening is None or opening.task is None:
+            return
+        self._outdated.add(opening)
+        if len(self._outdated) > MAX_LATE_OPENINGS:
+            opening.task.cancel()
+
     def _open_another(self) -> None:
+        if self._opening is not None and self._opening.is_late:
+            self._outdate()
         if (
             self._opening is not None
             or (self._is_closed and self._senders)
@@ -385,7 +405,8 @@ class AsyncSenderPool:
         self._opened(opening, pooled)
 
     def _opened(self, opening: _Opening, pooled: AsyncPooledSender) -> None:
-        opening.is_over()
+        opening.end()
+        self._outdated.discard(opening)
         if self._opening is opening:
             self._opening = None
         pooled.used_at = time.monotonic()
@@ -397,7 +418,8 @@ class AsyncSenderPool:
         self._opened_one()
 
     def _opening_failed(self, opening: _Opening, error: BaseException) -> None:
-        opening.is_over()
+        opening.end()
+        self._outdated.discard(opening)
         if self._opening is not opening:  # no call waits for this one
             return
         self._opening = None
@@ -413,18 +435,24 @@ class AsyncSenderPool:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiters[waiter] = None
-        timer = loop.call_at(loop.time() + until - time.monotonic(), self._late, waiter)
+        timer = loop.call_at(loop.time() + until - time.monotonic(), self._late, waiter, self._opening)
         try:
             await waiter
         finally:
             timer.cancel()
             del self._waiters[waiter]
 
-    def _late(self, waiter: asyncio.Future[None]) -> None:
-        if not waiter.done():
-            opening = self._opening
-            late = StillWaiting(message="All links to the entity are in use.")
-            waiter.set_exception(late if opening is None else opening.progress.late(time.monotonic()))
+    def _late(self, waiter: asyncio.Future[None], first: _Opening | None) -> None:
+        """Fail a call whose time is over, by the opening that it first waited for if that continues."""
+        if waiter.done():
+            return
+        opening = self._opening if first is None or first.is_over else first
+        if opening is None:
+            waiter.set_exception(StillWaiting(message="All links to the entity are in use."))
+            return
+        late = opening.progress.late(time.monotonic())
+        opening.is_late = opening.is_late or not isinstance(late, StillWaiting)
+        waiter.set_exception(late)
 
     def _wake(self, error: Exception | None = None) -> None:
         for waiter in self._waiters:

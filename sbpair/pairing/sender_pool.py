@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from .sdk import Wire
 from .threads import POLL, Job, Watch, Workers
-from .waiting import MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
+from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
 
 _logger = logging.getLogger("sbpair")
 
@@ -87,9 +87,8 @@ class _Opening:
     def __init__(self, pooled: PooledSender, *, is_wanted: bool) -> None:
         self.pooled = pooled
         self.is_wanted = is_wanted
-        self.is_outdated = (
-            False  # it began before a renewal: no other call adopts it, and its failure says nothing
-        )
+        self.is_outdated = False
+        """Whether a renewal or the end of its call's time came first: no call adopts it, its failure says nothing."""
         self.is_over = False
         self.error: Exception | None = None
         self.job: Job | None = None
@@ -258,7 +257,10 @@ class SenderPool:
                         mine = self._adopted() or self._begun(is_wanted=True)
                     now = time.monotonic()
                     if now >= until:
-                        raise mine.progress.late(now)
+                        late = mine.progress.late(now)
+                        if not isinstance(late, StillWaiting):
+                            self._outdate(mine)
+                        raise late
                     mine.progress.look(now)
                     self._changed.wait(min(until - now, LOOK))
                     self._workers.push()
@@ -274,6 +276,15 @@ class SenderPool:
                 opening.is_wanted = True
                 return opening
         return None
+
+    def _outdate(self, opening: _Opening) -> None:
+        """Its call gave up on a silent peer: the answer may be lost, so the next call opens a link of its own.
+
+        The first MAX_LATE_OPENINGS continue, since a slow peer may answer them yet; others end.
+        """
+        if sum(each.is_outdated for each in self._openings) >= MAX_LATE_OPENINGS:
+            opening.pooled.overrun()
+        opening.is_outdated = True
 
     def _begun(self, *, is_wanted: bool) -> _Opening:
         pooled = PooledSender(self._make())

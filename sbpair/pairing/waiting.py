@@ -21,6 +21,10 @@ MAX_OPENING_SECONDS = 30.0
 """Seconds after which an opening is given up; it outlives the call that started it (R-8)."""
 
 
+MAX_LATE_OPENINGS = 2
+"""Openings whose call gave up on a silent peer and which continue nevertheless; a slow peer may answer them yet."""
+
+
 class StillWaiting(OperationTimeoutError):
     """The call got no link in time, or its entity changed state, so that its flow must decide again."""
 

@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
-from sbpair.pairing import aio_sender_pool
+from sbpair.pairing import aio_sender_pool, waiting
 from sbpair.pairing.aio_sender_pool import (
     CROWD,
     IDLE,
@@ -299,6 +299,61 @@ async def test_a_call_that_is_late_leaves_the_opening_to_the_next(make: MakePool
     it.made[0].gate.set()
     assert (await it.acquired(1))[0].sender is it.made[0]
     assert len(it.made) == 1
+
+
+@pytest.mark.spec("R-8")
+async def test_after_a_call_gave_up_on_a_silent_peer_the_next_opens_a_link_of_its_own(
+    make: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "OVERDUE", 0.0)
+    it = make(Sender(ServiceBusError("refused"), hangs=True))
+    with pytest.raises(OperationTimeoutError) as late:
+        await it.pool.acquire(time.monotonic() - 1.0)
+    assert not isinstance(late.value, StillWaiting)
+    assert (await it.acquired(1))[0].sender is it.made[1]
+    it.made[0].gate.set()
+    await turns()
+    assert it.failures == []  # the call that gave up has reported the peer
+
+
+@pytest.mark.spec("R-8")
+async def test_a_slow_peer_may_still_answer_the_first_two_openings_of_calls_that_gave_up(
+    make: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "OVERDUE", 0.0)
+    it = make(*(Sender(hangs=True) for _ in range(4)))
+    for _ in range(4):
+        with pytest.raises(OperationTimeoutError):
+            await it.pool.acquire(time.monotonic() - 1.0)
+        await turns()
+    while not it.made[2].closings:
+        await asyncio.sleep(0)
+    assert not any(it.made[n].closings for n in (0, 1, 3))
+    it.made[0].gate.set()
+    assert (await it.acquired(1))[0].sender is it.made[0]
+
+
+@pytest.mark.spec("R-8")
+async def test_a_call_is_judged_by_the_opening_that_it_first_waited_for(
+    make: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = make(*(Sender(hangs=True) for _ in range(2)))
+    early = asyncio.create_task(it.pool.acquire(time.monotonic() + 1000.0))
+    await turns()
+    it.pool.renew()
+    it.pool.warm()
+    await turns()
+    (old,), new = it.pool._outdated, it.pool._opening
+    assert new is not None
+    old.progress.look(time.monotonic())
+    monkeypatch.setattr(old.progress, "_changed_at", time.monotonic() - waiting.OVERDUE)
+    monkeypatch.setattr(new.progress, "_changed_at", time.monotonic() + PATIENCE)
+    (waiter,) = it.pool._waiters
+    it.pool._late(waiter, old)
+    with pytest.raises(OperationTimeoutError) as late:
+        await early
+    assert not isinstance(late.value, StillWaiting)
+    assert (old.is_late, new.is_late) == (True, False)
 
 
 async def test_a_sender_in_doubt_takes_no_more_calls_and_is_closed_after_its_last(make: MakePool) -> None:

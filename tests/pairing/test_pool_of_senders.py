@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
+from sbpair.pairing import waiting
 from sbpair.pairing.sender_pool import GRACE, IDLE, PooledSender, SenderPool
 from sbpair.pairing.threads import Job, Workers
 from sbpair.pairing.waiting import MAX_OPENING_SECONDS, StillWaiting
@@ -52,12 +53,12 @@ class Watched:
     """The watch of a client without its thread: which calls it would end."""
 
     def __init__(self) -> None:
-        self.calls: set[object] = set()
+        self.calls: set[PooledSender] = set()
 
-    def add(self, call: object) -> None:
+    def add(self, call: PooledSender) -> None:
         self.calls.add(call)
 
-    def remove(self, call: object) -> None:
+    def remove(self, call: PooledSender) -> None:
         self.calls.discard(call)
 
 
@@ -205,6 +206,45 @@ def test_a_call_takes_over_the_opening_of_one_that_gave_up(make: MakePool) -> No
     gate.set()
     assert it.pool.acquire(time.monotonic() + PATIENCE).sender is it.made[0]
     assert len(it.made) == 1
+
+
+@pytest.mark.spec("R-8")
+def test_after_a_call_gave_up_on_a_silent_peer_the_next_opens_a_link_of_its_own(
+    make: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "OVERDUE", 0.0)
+    gate = threading.Event()
+    it = make(Sender(ServiceBusError("refused"), gate))
+    given_up(it)
+    assert it.pool.acquire(time.monotonic() + PATIENCE).sender is it.made[1]
+    gate.set()
+    it.settled()
+    assert it.failures == []  # the call that gave up has reported the peer
+
+
+@pytest.mark.spec("R-8")
+def test_a_slow_peer_may_still_answer_the_first_two_openings_of_calls_that_gave_up(
+    make: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "OVERDUE", 0.0)
+    gates = [threading.Event() for _ in range(3)]
+    it = make(*(Sender(gate=gate) for gate in gates))
+    for _ in gates:
+        given_up(it)
+    overrun = {it.made.index(call.sender): call.has_overrun for call in it.watch.calls}
+    assert overrun == {0: False, 1: False, 2: True}
+    for gate in gates:
+        gate.set()
+    it.settled()
+    assert {it.made.index(pooled.sender) for pooled in it.opened(2)} == {0, 1}
+    assert it.failures == []
+
+
+def given_up(it: Pooled) -> None:
+    """A call that waits for the opening of a link until its time is over."""
+    with pytest.raises(OperationTimeoutError) as late:
+        it.pool.acquire(time.monotonic() - 1.0)
+    assert not isinstance(late.value, StillWaiting)
 
 
 def test_a_call_without_time_withdraws_an_opening_that_has_not_begun(make: MakePool) -> None:
