@@ -244,7 +244,7 @@ def _text(value: object) -> str | None:
 
 
 @dataclass(slots=True)
-class OutgoingMessage:
+class RowMessage:
     """The message of one row."""
 
     row: OutgoingRow
@@ -260,7 +260,7 @@ class OutgoingMessage:
         return self._made or to_message(self.row, self.message_id, self.types)
 
 
-def outgoing_message(row: OutgoingRow, message_id: str, types: PropertyTypes) -> OutgoingMessage:
+def outgoing_message(row: OutgoingRow, message_id: str, types: PropertyTypes) -> RowMessage:
     """The message of a row, with its application properties of ``types``.
 
     Raises ValueError, and the SDK's exceptions for invalid values.
@@ -270,4 +270,4 @@ def outgoing_message(row: OutgoingRow, message_id: str, types: PropertyTypes) ->
         raise ValueError(f"sbpair: the application property {name!r} is reserved for parked messages")
     encoded = encoded_row(row.body, row.values, message_id, properties)
     made = None if encoded is not None else to_message(row, message_id, types)
-    return OutgoingMessage(row, message_id, types, encoded, made)
+    return RowMessage(row, message_id, types, encoded, made)

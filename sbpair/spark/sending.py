@@ -25,14 +25,14 @@ from sbpair.observation import Journal, SendAccepted
 from . import worker
 from .bad_records import BadRecords
 from .outage import BUSY, OutageState
-from .outgoing import IdOf, OutgoingMessage, OutgoingRow, PropertyTypes, outgoing_message
+from .outgoing import IdOf, RowMessage, OutgoingRow, PropertyTypes, outgoing_message
 
 if TYPE_CHECKING:
     from sbpair import SendReceipt
     from sbpair.pairing.encoded_batch import EncodedBatch
     from sbpair.pairing.sender import PairedServiceBusSender
 
-    Sendable = OutgoingMessage | EncodedBatch[OutgoingMessage]
+    Sendable = RowMessage | EncodedBatch[RowMessage]
 
 MIXED, BY_KEY, SINGLE = range(3)
 """The content allowed in a batch: any messages, those of one session or partition key, or one message."""
@@ -104,7 +104,7 @@ class Sending:
         Raises ValueError for a row that cannot be sent unless there is a record of bad ones, and the exceptions of
         the paired sender.
         """
-        lanes: dict[tuple[str, int], list[OutgoingMessage]] = {}
+        lanes: dict[tuple[str, int], list[RowMessage]] = {}
         count = 0
         for count, row in enumerate(rows, 1):
             place = self._rows + count - 1
@@ -125,7 +125,7 @@ class Sending:
         for future in futures:
             future.result()
 
-    def _message(self, row: OutgoingRow, place: int) -> tuple[str, OutgoingMessage]:
+    def _message(self, row: OutgoingRow, place: int) -> tuple[str, RowMessage]:
         entity = row.values.get("entity_path") or self.to.entity_path
         if entity is None:
             raise ValueError("sbpair: a row has no entity_path; set it, or give the option entityPath")
@@ -138,7 +138,7 @@ class Sending:
             return place // self.to.batch_size % self.to.in_flight
         return crc32(key.encode()) % self.to.in_flight
 
-    def _send_lane(self, entity: str, messages: list[OutgoingMessage]) -> None:
+    def _send_lane(self, entity: str, messages: list[RowMessage]) -> None:
         sender, grouping = self.to.sender_to(entity), _grouping(self.to.key, entity)
         for group in grouping.groups(messages):
             for batch in batches(group, self.to.batch_size):
@@ -147,8 +147,8 @@ class Sending:
     def _send_batch(self, entity: str, sender: PairedServiceBusSender, batch: Sendable) -> None:
         from azure.servicebus.exceptions import MessageSizeExceededError
 
-        single = batch if isinstance(batch, OutgoingMessage) else None
-        message = batch.original() if isinstance(batch, OutgoingMessage) else batch
+        single = batch if isinstance(batch, RowMessage) else None
+        message = batch.original() if isinstance(batch, RowMessage) else batch
         try:
             receipt = send_with_retries(partial(sender.send_messages, message), self.to.patience)
         except MessageSizeExceededError as error:
@@ -157,7 +157,7 @@ class Sending:
             self._reject(single.row, error)
             return
         except Exception as error:
-            if isinstance(batch, OutgoingMessage) or REFUSED_MIX not in str(error) or len(batch) < 2:
+            if isinstance(batch, RowMessage) or REFUSED_MIX not in str(error) or len(batch) < 2:
                 raise
             for part in _grouping(self.to.key, entity).refused(batch.messages):
                 for smaller in batches(part, self.to.batch_size):
@@ -192,21 +192,21 @@ class _Grouping:
     def __init__(self) -> None:
         self.level = MIXED
 
-    def groups(self, messages: list[OutgoingMessage]) -> Iterable[list[OutgoingMessage]]:
+    def groups(self, messages: list[RowMessage]) -> Iterable[list[RowMessage]]:
         if self.level == MIXED:
             return (messages,)
         return [[each] for each in messages] if self.level == SINGLE else _by_key(messages)
 
-    def refused(self, messages: list[OutgoingMessage]) -> Iterable[list[OutgoingMessage]]:
+    def refused(self, messages: list[RowMessage]) -> Iterable[list[RowMessage]]:
         """The messages of a refused batch in groups that may be accepted."""
         groups = _by_key(messages)
         self.level = max(self.level, BY_KEY) if len(groups) > 1 else SINGLE
         return self.groups(messages)
 
 
-def _by_key(messages: list[OutgoingMessage]) -> list[list[OutgoingMessage]]:
+def _by_key(messages: list[RowMessage]) -> list[list[RowMessage]]:
     """The messages in groups of one session or partition key."""
-    found: dict[object, list[OutgoingMessage]] = {}
+    found: dict[object, list[RowMessage]] = {}
     for each in messages:
         found.setdefault(each.row.session or each.row.values.get("partition_key"), []).append(each)
     return [*found.values()]
@@ -250,7 +250,7 @@ def retry_of(error: Exception) -> tuple[bool, float]:
     return is_out or bool(busy), 0.0 if is_out else max(busy, default=0.0)
 
 
-def batches(messages: list[OutgoingMessage], most: int) -> Iterator[Sendable]:
+def batches(messages: list[RowMessage], most: int) -> Iterator[Sendable]:
     """Group messages into batches of at most ``most``, small enough for the Standard tier.
 
     A message too large for a batch is yielded on its own.
@@ -261,7 +261,7 @@ def batches(messages: list[OutgoingMessage], most: int) -> Iterator[Sendable]:
     from sbpair.pairing.encoded_batch import EncodedBatch
     from sbpair.pairing.request import ENVELOPE_ROOM
 
-    def empty() -> EncodedBatch[OutgoingMessage]:
+    def empty() -> EncodedBatch[RowMessage]:
         return EncodedBatch(STANDARD_BATCH - ENVELOPE_ROOM)
 
     batch = empty()

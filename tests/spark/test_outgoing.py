@@ -15,7 +15,7 @@ from sbpair.pairing.request import PairedMessageBatch
 from sbpair.spark.encoded_rows import PLACES
 from sbpair.spark.message_sink import SinkOptions
 from sbpair.spark.outgoing import (
-    OutgoingMessage,
+    RowMessage,
     digest,
     id_maker,
     id_strategy,
@@ -146,7 +146,7 @@ def test_a_row_becomes_the_message_it_describes() -> None:
     assert message.reply_to is None
 
 
-def message(message_id: str, body: object = "x") -> OutgoingMessage:
+def message(message_id: str, body: object = "x") -> RowMessage:
     return outgoing_message(row(body), message_id, {})
 
 
@@ -156,7 +156,7 @@ def test_batches_keep_order_and_number_and_size_and_a_large_message_goes_alone()
 
     made = list(batches([*messages[:3], large, *messages[3:]], 100))
 
-    ids = [each.message_id if isinstance(each, OutgoingMessage) else each.message_ids() for each in made]
+    ids = [each.message_id if isinstance(each, RowMessage) else each.message_ids() for each in made]
     assert ids == [("0", "1"), ("2",), "large", ("3", "4")]
     small = [message(str(number)) for number in range(5)]
     assert [len(each.messages) for each in batches(small, 2) if isinstance(each, EncodedBatch)] == [2, 2, 1]
