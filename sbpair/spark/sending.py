@@ -25,7 +25,7 @@ from sbpair.observation import Journal, SendAccepted
 from . import worker
 from .bad_records import BadRecords
 from .outage import BUSY, OutageState
-from .outgoing import IdOf, RowMessage, OutgoingRow, PropertyTypes, outgoing_message
+from .outgoing import IdOf, OutgoingRow, PropertyTypes, RowMessage, outgoing_message
 
 if TYPE_CHECKING:
     from sbpair import SendReceipt
