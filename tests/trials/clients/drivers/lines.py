@@ -14,15 +14,54 @@ input.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 MAX_TEXT = 300  # characters of an error that are reported
 
+Command = dict[str, Any]
 
-def commands() -> Iterator[dict[str, Any]]:
+
+def serve(open_driver: Callable[[Command], Any]) -> None:
+    """Carry out the commands with a blocking driver, which has a method for each, and end the process."""
+    does: Mapping[str, Callable[[Command], None]] = {}
+    for command in commands():
+        try:
+            if command["do"] == "open":
+                does = _methods(open_driver(command))
+                answer()
+            else:
+                does[command["do"]](command)
+        except Exception as error:
+            answer_error(error)
+    os._exit(0)  # closing waits for a broker that may be gone
+
+
+async def serve_async(open_driver: Callable[[Command], Any]) -> None:
+    """As :func:`serve`, with a driver whose methods are coroutines."""
+    does: Mapping[str, Callable[[Command], Awaitable[None]]] = {}
+    source = commands()
+    while (command := await asyncio.to_thread(next, source, None)) is not None:
+        try:
+            if command["do"] == "open":
+                does = _methods(open_driver(command))
+                answer()
+            else:
+                await does[command["do"]](command)
+        except Exception as error:
+            answer_error(error)
+    os._exit(0)  # closing waits for a broker that may be gone
+
+
+def _methods(driver: Any) -> dict[str, Any]:
+    return {"send": driver.send, "receive": driver.receive, "complete": driver.complete}
+
+
+def commands() -> Iterator[Command]:
     """The commands on standard input."""
     for line in iter(sys.stdin.readline, ""):
         yield json.loads(line)

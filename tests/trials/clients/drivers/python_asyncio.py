@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from tests.trials.clients.drivers.lines import answer, answer_error, commands
+from tests.trials.clients.drivers.lines import answer, serve_async
 from tests.trials.clients.drivers.sdk_keywords import address
 
 
@@ -38,20 +37,5 @@ class AsyncDriver:
         answer()
 
 
-async def main() -> None:
-    source = commands()
-    while (command := await asyncio.to_thread(next, source, None)) is not None:
-        try:
-            if command["do"] == "open":
-                driver = AsyncDriver(command)
-                does = {"send": driver.send, "receive": driver.receive, "complete": driver.complete}
-                answer()
-            else:
-                await does[command["do"]](command)
-        except Exception as error:
-            answer_error(error)
-    os._exit(0)  # closing waits for a broker that may be gone
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(serve_async(AsyncDriver))

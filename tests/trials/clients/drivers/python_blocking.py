@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 
-from tests.trials.clients.drivers.lines import answer, answer_error, commands
+from tests.trials.clients.drivers.lines import answer, serve
 from tests.trials.clients.drivers.sdk_keywords import address
 
 
@@ -36,19 +35,5 @@ class BlockingDriver:
         answer()
 
 
-def main() -> None:
-    for command in commands():
-        try:
-            if command["do"] == "open":
-                driver = BlockingDriver(command)
-                does = {"send": driver.send, "receive": driver.receive, "complete": driver.complete}
-                answer()
-            else:
-                does[command["do"]](command)
-        except Exception as error:
-            answer_error(error)
-    os._exit(0)  # closing waits for a broker that may be gone
-
-
 if __name__ == "__main__":
-    main()
+    serve(BlockingDriver)

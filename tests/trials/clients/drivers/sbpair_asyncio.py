@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from typing import Any
 
@@ -11,7 +10,7 @@ from azure.servicebus import ServiceBusMessage
 
 from sbpair.aio import PairedServiceBusClient
 from sbpair.processor import ReceivedMessage
-from tests.trials.clients.drivers.lines import answer, answer_error, commands
+from tests.trials.clients.drivers.lines import answer, serve_async
 from tests.trials.clients.drivers.paired_options import PAIRED, PROCESSOR
 
 
@@ -65,20 +64,5 @@ class AsyncPairedDriver:
         await is_over.wait()
 
 
-async def main() -> None:
-    source = commands()
-    while (command := await asyncio.to_thread(next, source, None)) is not None:
-        try:
-            if command["do"] == "open":
-                driver = AsyncPairedDriver(command, sys.argv[1])
-                does = {"send": driver.send, "receive": driver.receive, "complete": driver.complete}
-                answer()
-            else:
-                await does[command["do"]](command)
-        except Exception as error:
-            answer_error(error)
-    os._exit(0)  # closing waits for a broker that may be gone
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(serve_async(lambda command: AsyncPairedDriver(command, sys.argv[1])))

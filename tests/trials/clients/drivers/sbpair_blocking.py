@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import sys
 import threading
@@ -12,7 +11,7 @@ from azure.servicebus import ServiceBusMessage
 
 from sbpair import PairedServiceBusClient
 from sbpair.processor import ReceivedMessage
-from tests.trials.clients.drivers.lines import answer, answer_error, commands
+from tests.trials.clients.drivers.lines import answer, serve
 from tests.trials.clients.drivers.paired_options import PAIRED, PROCESSOR
 
 
@@ -67,19 +66,5 @@ class BlockingPairedDriver:
         is_over.wait()
 
 
-def main() -> None:
-    for command in commands():
-        try:
-            if command["do"] == "open":
-                driver = BlockingPairedDriver(command, sys.argv[1])
-                does = {"send": driver.send, "receive": driver.receive, "complete": driver.complete}
-                answer()
-            else:
-                does[command["do"]](command)
-        except Exception as error:
-            answer_error(error)
-    os._exit(0)  # closing waits for a broker that may be gone
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda command: BlockingPairedDriver(command, sys.argv[1]))

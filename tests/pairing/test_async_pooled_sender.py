@@ -1,0 +1,124 @@
+"""One pooled asyncio sender and the tasks beside it: how calls end, and what is awaited and cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
+
+from sbpair.pairing import aio_sender_pool
+from sbpair.pairing.aio_sender_pool import AsyncPooledSender, Tasks
+from tests.pairing.test_pool_of_async_senders import PATIENCE, Sender, turns
+
+pytestmark = pytest.mark.spec("R-66")
+
+
+async def answer(value: object, after: asyncio.Event | None = None) -> object:
+    if after is not None:
+        await after.wait()
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+async def test_a_call_has_its_result_or_its_error() -> None:
+    pooled = AsyncPooledSender(Sender())  # type: ignore[arg-type]
+    assert await pooled.run(answer("accepted"), time.monotonic() + PATIENCE) == "accepted"
+    with pytest.raises(ServiceBusError, match="refused"):
+        await pooled.run(answer(ServiceBusError("refused")), time.monotonic() + PATIENCE)
+    assert not pooled.has_overrun
+    assert not pooled.is_retired
+
+
+async def test_a_late_call_ends_alone_where_others_share_its_link() -> None:
+    pooled, gate = AsyncPooledSender(Sender()), asyncio.Event()  # type: ignore[arg-type]
+    other = asyncio.ensure_future(pooled.run(answer("accepted", gate), time.monotonic() + PATIENCE))
+    await turns()
+    with pytest.raises(OperationTimeoutError):
+        await pooled.run(answer("late", gate), time.monotonic() - 1.0)
+    assert pooled.is_retired
+    assert not pooled.has_overrun  # the connection serves the other
+    gate.set()
+    assert await other == "accepted"
+    with pytest.raises(OperationTimeoutError):
+        await pooled.run(answer("late", asyncio.Event()), time.monotonic() - 1.0)
+    assert pooled.has_overrun  # it was alone
+
+
+async def test_a_call_whose_caller_was_cancelled_ends_too() -> None:
+    pooled, started, ended = AsyncPooledSender(Sender()), asyncio.Event(), asyncio.Event()  # type: ignore[arg-type]
+
+    async def call() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    caller = asyncio.ensure_future(pooled.run(call(), time.monotonic() + PATIENCE))
+    await started.wait()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    await asyncio.wait_for(ended.wait(), PATIENCE)
+    assert pooled.is_retired
+
+
+async def test_a_link_whose_closing_fails_or_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aio_sender_pool, "CLOSE_TIMEOUT", 0.0)
+    for problem in (OSError("gone"), None):
+        sender = Sender()
+
+        async def close(problem: Exception | None = problem) -> None:
+            if problem is not None:
+                raise problem
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(sender, "close", close)
+        await AsyncPooledSender(sender).close()  # type: ignore[arg-type]
+
+
+# --- tasks beside
+
+
+async def test_tasks_that_clean_up_are_not_cancelled_with_the_others() -> None:
+    tasks, gate, ended = Tasks(), asyncio.Event(), []
+
+    async def task(name: str) -> None:
+        try:
+            await gate.wait()
+            ended.append(f"{name} ended")
+        except asyncio.CancelledError:
+            ended.append(f"{name} was cancelled")
+            raise
+
+    tasks.start("work", task("work"))
+    tasks.let_end("close", task("close"))
+    await turns()
+    tasks.cancel()
+    await turns()
+    assert ended == ["work was cancelled"]
+    await tasks.join(0.0)
+    gate.set()
+    await tasks.join(PATIENCE)
+    assert ended == ["work was cancelled", "close ended"]
+
+
+async def test_a_task_has_its_name_and_what_it_starts_is_awaited_too() -> None:
+    tasks, ended = Tasks(), []
+
+    async def inner() -> None:
+        await turns()
+        ended.append("inner")
+
+    async def outer() -> str:
+        tasks.start("inner", inner())
+        return "outer"
+
+    started = tasks.start("outer", outer())
+    assert started.get_name() == "outer"
+    await tasks.join(PATIENCE)
+    assert ended == ["inner"]
+    assert started.result() == "outer"
