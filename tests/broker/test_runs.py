@@ -16,8 +16,9 @@ from sbpair.broker.entities.descriptions import QueueDescription
 from sbpair.broker.entities.indexes import NumberedItems
 from sbpair.broker.entities.locked_store import Locks
 from sbpair.broker.entities.namespace import TOKEN_SIZE, Namespace, random_tokens
+from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
-from sbpair.broker.faults import FaultRule, Operation, Withhold
+from sbpair.broker.faults import FaultRule, Full, NoCredit, Operation, Withhold
 from sbpair.broker.frontends import message_form
 from tests.broker.test_links import NOON
 
@@ -82,6 +83,43 @@ def test_a_fault_still_applies_to_each_disposition(lab, held):
     answers = list(settle_each(lab, client, deliveries, [ACCEPTED] * 5).values())
 
     assert len(answers) == 4  # the first is withheld
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        FaultRule(Full(), entity="stuck-*", operation=Operation.SEND),
+        FaultRule(NoCredit(), entity="stuck-*", operation=Operation.ATTACH),
+        FaultRule(Withhold(), entity="stuck-*", operation=Operation.RECEIVE),
+    ],
+    ids=["send", "attach", "receive"],
+)
+@pytest.mark.spec("R-44")
+def test_a_fault_on_other_entities_does_not_slow_down_this_one(lab, rule):
+    lab.queue("orders")
+    lab.queue("stuck-1")
+    lab.frontend.set_fault(rule, 0.0)
+
+    operation = rule.operation
+    assert not lab.frontend.needs_single_messages(operation, "orders")
+    assert lab.frontend.needs_single_messages(operation, "STUCK-1")
+
+
+@pytest.mark.spec("R-44")
+def test_dispositions_are_joined_while_a_fault_on_sends_is_set(lab, held, monkeypatch):
+    client, deliveries = held
+    lab.frontend.set_fault(FaultRule(Full(), entity="orders", operation=Operation.SEND), 0.0)
+    spans = []
+    complete_all = Queue.complete_all
+    monkeypatch.setattr(
+        Queue,
+        "complete_all",
+        lambda queue, tokens, now: spans.append(len(tokens)) or complete_all(queue, tokens, now),
+    )
+
+    settle_each(lab, client, deliveries, [ACCEPTED] * 5)
+
+    assert spans == [5]
 
 
 @given(

@@ -160,10 +160,11 @@ def _names(effect: Effect) -> str:
 class ActiveFault:
     """A fault rule that is set: ``seen`` counts matching operations, ``hits`` those it changed."""
 
-    __slots__ = ("_random", "hits", "rule", "seen", "set_at")
+    __slots__ = ("_operations", "_random", "hits", "rule", "seen", "set_at")
 
     def __init__(self, rule: FaultRule, now: float) -> None:
         self.rule = rule
+        self._operations = rule.operations
         self.set_at = now
         self.seen = 0
         self.hits = 0
@@ -180,10 +181,14 @@ class ActiveFault:
         """Return the time at which :meth:`holds` changes next; infinity for never."""
         return self.set_at + self.rule.window(now - self.set_at)[1]
 
+    def covers(self, operation: Operation, path: str | None = None) -> bool:
+        """Whether the fault may apply to this operation on the entity at ``path``; None for any."""
+        return operation in self._operations and (path is None or self.rule.is_for(path))
+
     def meets(self, operation: Operation, path: str, now: float) -> bool:
         """Report one operation. True when the fault applies to it, which counts as a hit."""
         rule = self.rule
-        if operation not in rule.operations or not rule.is_for(path) or not self.holds(now):
+        if not self.covers(operation, path) or not self.holds(now):
             return False
         self.seen += 1
         if rule.nth is not None and self.seen != rule.nth:
@@ -236,6 +241,10 @@ class FaultEngine:
         """Clear a fault; does nothing when it is not set."""
         self._active = [other for other in self._active if other is not active]
         self.are_any = bool(self._active)
+
+    def may_apply(self, operation: Operation, path: str | None = None) -> bool:
+        """Whether a fault may apply, now or later, to this operation on the entity at ``path``; None for any."""
+        return any(active.covers(operation, path) for active in self._active)
 
     def apply(self, operation: Operation, path: str, now: float) -> Effect | None:
         """Return the effect of the fault that applies to this operation on the entity at ``path``; None without one."""

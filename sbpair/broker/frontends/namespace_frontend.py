@@ -138,10 +138,12 @@ class NamespaceFrontend:
         self.rejections.note(now, path, error.condition, str(error))
         return condition_of(error, self.tracker(path), now)
 
-    @property
-    def needs_single_messages(self) -> bool:
-        """Whether messages need separate processing: a fault may apply, or credits may run out."""
-        return self.faults.are_any or self.namespace.credits.per_second is not None
+    def needs_single_messages(self, operation: Operation, path: str) -> bool:
+        """Whether messages need separate processing: a fault may apply to one, or credits may run out."""
+        faults = self.faults
+        return (
+            faults.are_any and faults.may_apply(operation, path)
+        ) or self.namespace.credits.per_second is not None
 
     # -- faults
 

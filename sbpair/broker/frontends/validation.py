@@ -11,6 +11,7 @@ from ..entities.partitioned_entities import AnySubscription, AnyTopic
 from ..entities.queue import Queue
 from ..entities.stored_message import Instant, StoredMessage
 from ..errors import BrokerError, EntityDisabled, MessageTooLarge, NotAllowed
+from ..faults import Operation
 from .message_form import BATCH, stored_message, stored_messages
 from .namespace_frontend import NamespaceFrontend
 
@@ -77,7 +78,7 @@ def messages_of_run(
     None when a fault may apply to each or each costs credits, when the entity is partitioned or a topic, for
     a batch, inside a transaction, and when one is refused, because then the others may not be.
     """
-    if frontend.needs_single_messages or type(queue) is not Queue:
+    if type(queue) is not Queue or frontend.needs_single_messages(Operation.SEND, queue.path):
         return None
     limit = queue.description.max_message_size + TOLERANCE
     messages: list[StoredMessage] = []

@@ -30,6 +30,7 @@ from ....amqp.performatives import Condition
 from ...clock import ClockReading
 from ...entities.indexes import Deadlines
 from ...errors import TooManyConnections, Unauthorized
+from ...faults import Operation
 from ..namespace_frontend import NamespaceFrontend
 from ..refusals import tracked
 from .claims import Claims, SharedPort, names, owners
@@ -206,7 +207,7 @@ class ClientConnection:
                     run = _messages_of_one_link(events, at)
                     self.links.messages_received(run, now)
                     at += len(run)
-                elif type(event) is DispositionReceived and not self.frontend.faults.are_any:
+                elif type(event) is DispositionReceived and not self._may_fault_settlements:
                     joined, at = _joined_dispositions(events, event, at + 1)
                     self.links.disposition_received(joined, now)
                 else:
@@ -214,6 +215,11 @@ class ClientConnection:
                     self._on.get(type(event), self._nothing)(event, now)
                     at += 1
         self.frontend.stir(self)
+
+    @property
+    def _may_fault_settlements(self) -> bool:
+        faults = self.frontend.faults
+        return faults.are_any and faults.may_apply(Operation.SETTLE)
 
     def _nothing(self, event: Event, now: ClockReading) -> None:
         return

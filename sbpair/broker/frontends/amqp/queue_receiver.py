@@ -171,7 +171,11 @@ class QueueReceiver(Node):
 
         Raises as :meth:`deliver`.
         """
-        if self.deletes or type(self._source) is not Queue or self._frontend.needs_single_messages:
+        if (
+            self.deletes
+            or type(self._source) is not Queue
+            or self._frontend.needs_single_messages(Operation.RECEIVE, self.queue.path)
+        ):
             return int(self.deliver(now))
         messages = self.take_some(min(limit, self._room), now.entity)
         if messages:
