@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-PATIENCE = 60.0  # seconds
+from tests.waiting import PATIENCE
 
 
 def exit_code_of(child: int) -> int:

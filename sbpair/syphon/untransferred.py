@@ -15,7 +15,8 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError
 
 from .events import MessagesUntransferred, SyphonEvent
-from .peeking import TRANSFER_DEAD_LETTERS, depth_of
+from .monitor import depth_of
+from .peeking import TRANSFER_DEAD_LETTERS
 
 CHECK_INTERVAL = 60.0  # seconds
 

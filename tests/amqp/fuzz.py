@@ -42,8 +42,8 @@ from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
 from sbpair.amqp.performatives import Accepted, Rejected, Source, Target
 from tests.amqp.malformed import FRAME_MUTATIONS, Conversation, conversation, mutated, pieces
 from tests.costs import cpu_of
+from tests.waiting import PATIENCE
 
-PATIENCE = 30.0  # seconds
 CPU_LIMIT = 2.0  # seconds of one run, on a slow machine
 HELD_LIMIT = 16 * 1024 * 1024  # bytes that one run may allocate and hold
 MEASURED = 25  # one run in so many has its memory looked at: it is slow

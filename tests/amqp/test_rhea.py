@@ -31,11 +31,11 @@ from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
 from sbpair.amqp.performatives import ACCEPTED, Accepted, Condition, Modified, Rejected, Source, Target
 from sbpair.amqp.types import Byte, Char, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from tests.peers import run_node
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.interop
 
 SCRIPT = Path(__file__).parent / "rhea_peer.js"
-PATIENCE = 15.0
 TYPED = {
     "null": None,
     "boolean": True,

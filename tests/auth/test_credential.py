@@ -29,7 +29,8 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions, SyphonState
 from sbpair.syphon.events import SyphonDisconnected
-from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, parked, until
+from tests.syphon.pair import BACKLOGS, Pair, parked
+from tests.waiting import PATIENCE, until
 
 
 class Given(NamedTuple):

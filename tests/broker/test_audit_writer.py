@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from sbpair.broker import Broker, BrokerError
 from sbpair.observation import journal_files, read
 from sbpair.observation.record import Record
-
-PATIENCE = 20.0
+from tests.waiting import PATIENCE, wait_until
 
 
 def records(directory: Path) -> list[Record]:
@@ -30,10 +28,7 @@ def ids(told: list[Record], event: str) -> Counter[str]:
 
 def wait_for(directory: Path, count: int) -> None:
     """Until so many messages are told as stored."""
-    deadline = time.monotonic() + PATIENCE
-    while len(ids(records(directory), "messages_stored")) < count:
-        assert time.monotonic() < deadline, "the broker does not tell what it stored"
-        time.sleep(0.02)
+    wait_until(lambda: len(ids(records(directory), "messages_stored")) >= count)
 
 
 def send(connection_string: str, keys: list[str]) -> None:

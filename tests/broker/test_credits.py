@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -24,9 +22,9 @@ from sbpair.broker.entities.quotas import Credits, Tier
 from sbpair.broker.errors import AdministrationBusy, InvalidDescription, ServerBusy
 from sbpair.broker.frontends.amqp import attach
 from tests.broker.test_management import manage
+from tests.waiting import wait_until
 
 NOON = 1_800_000_000_000
-PATIENCE = 30.0
 WORDS = (
     "The request was terminated because the entity is being throttled. Error code: 50009. "
     "Please wait 2 seconds and try again."
@@ -203,9 +201,7 @@ def test_the_connections_of_a_port_are_counted_while_they_last(monkeypatch):
                 first.send_messages(ServiceBusMessage("x"))
                 with pytest.raises(ServiceBusError), client.get_queue_sender("orders") as second:
                     second.send_messages(ServiceBusMessage("x"))
-            until = time.monotonic() + PATIENCE
-            while contoso.look(lambda server: len(server.wires)):  # the broker hears of an end a little later
-                assert time.monotonic() < until
+            wait_until(lambda: not contoso.look(lambda server: len(server.wires)))
             with client.get_queue_sender("orders") as third:
                 third.send_messages(ServiceBusMessage("x"))
         refused = contoso.look(lambda server: server.frontend.rejections.by_condition)

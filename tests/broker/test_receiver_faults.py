@@ -16,7 +16,8 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker, Lose, LoseLock, NamespaceControl, SilenceLink, Withhold
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from tests.syphon.pair import PATIENCE, put, until
+from tests.syphon.pair import put
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import queue
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from signal import SIGTERM
 
@@ -169,19 +168,6 @@ def pair_environment() -> dict[str, str]:
         "SBPAIR_PRIMARY": connection_string("127.0.0.1:1"),
         "SBPAIR_SECONDARY": connection_string("127.0.0.1:2", SECONDARY_CANARY),
     }
-
-
-@pytest.fixture
-def settled() -> Callable[..., None]:
-    """Wait until something holds, a minute at most."""
-
-    def wait(holds: Callable[[], bool], timeout: float = 60) -> None:
-        deadline = time.monotonic() + timeout
-        while not holds():
-            assert time.monotonic() < deadline, "it did not come to hold in time"
-            threading.Event().wait(0.02)
-
-    return wait
 
 
 @pytest.fixture(scope="session")

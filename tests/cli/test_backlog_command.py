@@ -20,6 +20,7 @@ from sbpair.client.dial import connect
 from sbpair.client.transaction import TransactionController
 from tests.cli.conftest import AS_CREATED, make_backlogs
 from tests.syphon.pair import message_id, parked, put, take
+from tests.waiting import wait_until
 
 BACKLOG = "contoso/x-servicebus-transfer/{}"
 DEAD = BACKLOG + "/$DeadLetterQueue"
@@ -384,7 +385,7 @@ def test_what_is_wanted_is_found_behind_more_than_a_round_of_what_is_not(backlog
 
 @pytest.mark.usefixtures("backlogs")
 def test_a_redrive_beside_a_syphon_that_sets_everything_aside_again_comes_to_an_end(
-    backlog, start, broker, secondary, settled
+    backlog, start, broker, secondary
 ):
     keys = {
         "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
@@ -392,12 +393,12 @@ def test_a_redrive_beside_a_syphon_that_sets_everything_aside_again_comes_to_an_
     }
     start("syphon", *FLAGS, **keys)
     fill(secondary, BACKLOG.format(0), [parked(n, path="nowhere") for n in range(150)])
-    settled(lambda: secondary.counts(BACKLOG.format(0)).dead_letter == 150)
+    wait_until(lambda: secondary.counts(BACKLOG.format(0)).dead_letter == 150)
 
     done = backlog("redrive", "--json")
 
     assert json.loads(done.stdout)["redriven"] == 150, done.stderr
-    settled(lambda: secondary.counts(BACKLOG.format(0)).dead_letter == 150)
+    wait_until(lambda: secondary.counts(BACKLOG.format(0)).dead_letter == 150)
 
 
 @pytest.mark.usefixtures("backlogs")
@@ -415,12 +416,12 @@ def test_two_redrives_at_once_put_each_message_back_once(start, secondary):
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_a_redrive_killed_before_the_accept_loses_nothing(backlog, start, broker, secondary, settled):
+def test_a_redrive_killed_before_the_accept_loses_nothing(backlog, start, broker, secondary):
     set_aside(secondary, 0, range(20))
     path = BACKLOG.format(0)
     with secondary.fault(path, Withhold()):
         running = start("backlog", "redrive", *FLAGS, SBPAIR_SECONDARY=secondary.connection_string)
-        settled(lambda: secondary.counts(path).active == 20)  # sent; the accept never comes
+        wait_until(lambda: secondary.counts(path).active == 20)  # sent; the accept never comes
         running.process.send_signal(signal.SIGKILL)
         running.wait()
 
@@ -429,14 +430,14 @@ def test_a_redrive_killed_before_the_accept_loses_nothing(backlog, start, broker
 
 
 @pytest.mark.usefixtures("backlogs")
-def test_the_first_sigterm_waits_for_what_is_in_hand_and_the_second_does_not(start, secondary, settled):
+def test_the_first_sigterm_waits_for_what_is_in_hand_and_the_second_does_not(start, secondary):
     set_aside(secondary, 0, range(20))
     path = BACKLOG.format(0)
     with secondary.fault(path, Withhold()):
         running = start("backlog", "redrive", *FLAGS, SBPAIR_SECONDARY=secondary.connection_string)
-        settled(lambda: secondary.counts(path).active == 20)
+        wait_until(lambda: secondary.counts(path).active == 20)
         running.signal(signal.SIGTERM)
-        settled(lambda: "second signal" in "".join(running.errors))
+        wait_until(lambda: "second signal" in "".join(running.errors))
         assert running.process.poll() is None
         code, _ = running.stop(signal.SIGTERM)
 

@@ -14,6 +14,7 @@ from sbpair.broker import Broker
 from sbpair.broker.auth import Right
 from tests.cli.conftest import AS_CREATED, make_backlogs
 from tests.syphon.pair import parked, put
+from tests.waiting import wait_until
 
 BACKLOG = "contoso/x-servicebus-transfer/{}"
 FLAGS = ("--backlogs", "2", "--primary-namespace-name", "contoso")
@@ -45,10 +46,10 @@ def backlogs(broker):
 
 
 @pytest.fixture
-def status_page(start, keys, settled):
+def status_page(start, keys):
     """The status page of a syphon that runs."""
     running = start("syphon", *FLAGS, "--status-port", "0", **keys)
-    settled(lambda: any("connected" in line for line in running.errors))
+    wait_until(lambda: any("connected" in line for line in running.errors))
     found = next(line.split()[-1] for line in running.errors if "status on" in line)
     return found.removesuffix("/state")
 
@@ -266,10 +267,10 @@ def ordered(broker):
 
 
 @pytest.fixture
-def status_of_ordered(start, keys, settled):
+def status_of_ordered(start, keys):
     """The status page of a syphon that keeps the order of sessions."""
     running = start("syphon", *FLAGS, "--ordering", "session", "--status-port", "0", **keys)
-    settled(lambda: any("connected" in line for line in running.errors))
+    wait_until(lambda: any("connected" in line for line in running.errors))
     return next(line.split()[-1] for line in running.errors if "status on" in line)
 
 

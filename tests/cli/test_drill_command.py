@@ -14,6 +14,7 @@ from sbpair.broker import Broker
 from sbpair.broker.faults import Withhold
 from sbpair.cli.drill.plan import CONTENT_TYPE, PROPERTY, DrillPlan, Proof, operations, steps
 from tests.syphon.pair import parked, put
+from tests.waiting import wait_until
 
 NAMES = ("--backlogs", "2", "--primary-namespace-name", "contoso")
 BACKLOG = "contoso/x-servicebus-transfer/{}"
@@ -115,7 +116,7 @@ def test_canaries_in_a_subscription_are_seen_by_peeking(drill, broker):
     assert broker.namespace("contoso").counts("prices/Subscriptions/audit").active == 2
 
 
-def test_a_consumer_that_is_faster_recognises_them_and_is_no_failure(start, broker, flags, keys, settled):
+def test_a_consumer_that_is_faster_recognises_them_and_is_no_failure(start, broker, flags, keys):
     seen = []
     over = threading.Event()
 
@@ -134,7 +135,7 @@ def test_a_consumer_that_is_faster_recognises_them_and_is_no_failure(start, brok
         running = start("drill", *flags, *options, **keys)
         report = json.loads(running.line())
         code, errors = running.wait()
-        settled(lambda: len(seen) == 5)
+        wait_until(lambda: len(seen) == 5)
     finally:
         over.set()
         thread.join()
@@ -214,11 +215,11 @@ def test_no_backlog_queue_is_a_failure_and_none_is_created(drill, broker):
     assert "not" in report["canaries"][0]["why"]
 
 
-def test_ctrl_c_in_the_middle_restores(start, broker, flags, keys, settled):
+def test_ctrl_c_in_the_middle_restores(start, broker, flags, keys):
     running = start(
         "drill", "--json", *flags, "--entity", "orders", "--canaries", "2", "--wait", "10m", **keys
     )
-    settled(lambda: "2 are parked" in "".join(running.errors))
+    wait_until(lambda: "2 are parked" in "".join(running.errors))
 
     code, errors = running.stop(signal.SIGINT)
     report = json.loads(running.line())
@@ -228,11 +229,11 @@ def test_ctrl_c_in_the_middle_restores(start, broker, flags, keys, settled):
     assert set(fates(report)) == {"parked"}
 
 
-def test_a_canary_whose_send_was_not_answered_before_ctrl_c_is_in_doubt(start, broker, flags, keys, settled):
+def test_a_canary_whose_send_was_not_answered_before_ctrl_c_is_in_doubt(start, broker, flags, keys):
     secondary = broker.namespace("contoso-dr")
     with secondary.fault(BACKLOG.format(0), Withhold()), secondary.fault(BACKLOG.format(1), Withhold()):
         running = start("drill", "--json", *flags, "--entity", "orders", "--canaries", "1", **keys)
-        settled(lambda: waiting_in_backlogs(broker) == 1)
+        wait_until(lambda: waiting_in_backlogs(broker) == 1)
         code, errors = running.stop(signal.SIGINT)
 
     report = json.loads(running.line())
@@ -269,11 +270,11 @@ def test_every_plan_says_how_it_proves_and_what_stays(proof):
     assert sum(operations(plan).values()) == 3 + 4 * 3
 
 
-def test_ctrl_c_before_anything_was_sent_says_so(start, flags, keys, broker, settled):
+def test_ctrl_c_before_anything_was_sent_says_so(start, flags, keys, broker):
     with broker.namespace("contoso").fault("orders", Withhold()):  # the first message is never answered
         options = ("--entity", "orders", "--canaries", "2", "--json")
         running = start("drill", *flags, *options, **keys)
-        settled(lambda: broker.namespace("contoso").counts("orders").scheduled == 1)
+        wait_until(lambda: broker.namespace("contoso").counts("orders").scheduled == 1)
         code, errors = running.stop(signal.SIGINT)
 
     report = json.loads(running.line())

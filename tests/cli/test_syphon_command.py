@@ -9,6 +9,7 @@ import pytest
 
 from sbpair.broker.faults import Withhold
 from tests.cli.parking import FLAGS, park
+from tests.waiting import wait_until
 
 
 @pytest.mark.spec("P-42")
@@ -52,10 +53,10 @@ def test_what_it_writes_holds_no_key(sbpair, broker, keys):
 
 
 @pytest.mark.spec("P-40")
-def test_the_daemon_moves_messages_until_sigterm_and_exits_with_0(start, broker, keys, settled):
+def test_the_daemon_moves_messages_until_sigterm_and_exits_with_0(start, broker, keys):
     running = start("syphon", "--json", "--missing-backlog-interval", "1s", *FLAGS, **keys)
     park(broker, 5)
-    settled(lambda: broker.namespace("contoso").counts("orders").active == 5)
+    wait_until(lambda: broker.namespace("contoso").counts("orders").active == 5)
 
     code, errors = running.stop()
 
@@ -64,14 +65,14 @@ def test_the_daemon_moves_messages_until_sigterm_and_exits_with_0(start, broker,
     assert json.loads(running.line())["completed"] == 5
 
 
-def test_a_second_signal_leaves_at_once(start, broker, keys, settled):
+def test_a_second_signal_leaves_at_once(start, broker, keys):
     primary = broker.namespace("contoso")
     park(broker, 5)
     with primary.fault("orders", Withhold()):  # stored, never answered: so the first signal has to wait
         running = start("syphon", *FLAGS, "--stop-timeout", "10m", **keys)
-        settled(lambda: primary.counts("orders").total == 5)
+        wait_until(lambda: primary.counts("orders").total == 5)
         running.signal(signal.SIGTERM)
-        settled(lambda: any("second signal" in text for text in running.errors))
+        wait_until(lambda: any("second signal" in text for text in running.errors))
         code, _ = running.stop()
 
     assert code == 1
@@ -121,9 +122,9 @@ def test_a_key_that_a_side_refuses_is_an_authorization_error(
 
 
 @pytest.mark.spec("R-26")
-def test_a_daemon_that_is_refused_says_so_and_goes_on_trying(start, keys, wrong_key, settled):
+def test_a_daemon_that_is_refused_says_so_and_goes_on_trying(start, keys, wrong_key):
     running = start("syphon", *FLAGS, **keys | {"SBPAIR_PRIMARY": wrong_key(keys["SBPAIR_PRIMARY"])})
-    settled(lambda: sum("; again in" in text for text in running.errors) >= 3)
+    wait_until(lambda: sum("; again in" in text for text in running.errors) >= 3)
 
     code, errors = running.stop()
 
@@ -134,18 +135,18 @@ def test_a_daemon_that_is_refused_says_so_and_goes_on_trying(start, keys, wrong_
 
 @pytest.mark.spec("R-26")
 def test_a_daemon_that_is_refused_takes_up_the_key_that_is_written_into_its_file(
-    start, broker, keys, wrong_key, settled, tmp_path
+    start, broker, keys, wrong_key, tmp_path
 ):
     park(broker, 1)
     file = tmp_path / "primary"
     file.write_text(wrong_key(keys["SBPAIR_PRIMARY"]))
     often = ("--retry-backoff-max", "200ms")
     running = start("syphon", *often, *FLAGS, **keys | {"SBPAIR_PRIMARY": f"file:{file}"})
-    settled(lambda: any("the primary refuses the syphon" in text for text in running.errors))
+    wait_until(lambda: any("the primary refuses the syphon" in text for text in running.errors))
 
     file.write_text("half a conn")  # while it is being written
     file.write_text(keys["SBPAIR_PRIMARY"])
-    settled(lambda: broker.namespace("contoso").counts("orders").active == 1)
+    wait_until(lambda: broker.namespace("contoso").counts("orders").active == 1)
 
     code, errors = running.stop()
     assert code == 0, errors
@@ -153,11 +154,11 @@ def test_a_daemon_that_is_refused_takes_up_the_key_that_is_written_into_its_file
 
 
 @pytest.mark.spec("R-25")
-def test_a_drain_that_is_told_to_stop_does_not_say_that_the_backlogs_are_empty(start, broker, keys, settled):
+def test_a_drain_that_is_told_to_stop_does_not_say_that_the_backlogs_are_empty(start, broker, keys):
     park(broker, 5)
     broker.namespace("contoso").take_down("refuse")
     running = start("syphon", "--drain", "--patience", "10m", *FLAGS, **keys)
-    settled(lambda: any("again in" in text for text in running.errors))
+    wait_until(lambda: any("again in" in text for text in running.errors))
 
     code, errors = running.stop()
 

@@ -15,6 +15,7 @@ import pytest
 
 from sbpair.observation import journal_files, read
 from tests.cli.parking import FLAGS, park
+from tests.waiting import wait_until
 
 SECRET = "CANARY+/=%pineapple+key/7aQ="
 PAGE = re.compile(r"status on (http://127\.0\.0\.1:\d+)/state")
@@ -63,24 +64,24 @@ def test_a_drain_leaves_a_journal_that_is_complete(sbpair, broker, keys, tmp_pat
         assert key not in path.read_text()
 
 
-def test_the_pages_show_a_daemon_at_work_and_an_outage(start, broker, keys, settled):
+def test_the_pages_show_a_daemon_at_work_and_an_outage(start, broker, keys):
     park(broker, 3)
     running = start("syphon", "--status-port", "0", *FLAGS, **keys)
-    settled(lambda: any(PAGE.search(line) for line in running.errors))
+    wait_until(lambda: any(PAGE.search(line) for line in running.errors))
     url = next(found[1] for line in running.errors if (found := PAGE.search(line)))
 
     def code(page):
         return httpx.get(f"{url}/{page}", timeout=30).status_code
 
-    settled(lambda: httpx.get(f"{url}/state", timeout=30).json()["counters"]["completed"] == 3)
-    settled(lambda: code("health") == 200)  # it is given five seconds to reach both sides
+    wait_until(lambda: httpx.get(f"{url}/state", timeout=30).json()["counters"]["completed"] == 3)
+    wait_until(lambda: code("health") == 200)  # it is given five seconds to reach both sides
     assert (code("live"), code("ready")) == (200, 200)
     metrics = httpx.get(f"{url}/metrics", timeout=30).text
     assert "sbpair_syphon_forwarded_total 3.0" in metrics
     assert 'sbpair_syphon_state{state="running"} 1.0' in metrics
 
     broker.namespace("contoso").take_down("refuse")
-    settled(lambda: httpx.get(f"{url}/state", timeout=30).json()["state"] == "connecting")
+    wait_until(lambda: httpx.get(f"{url}/state", timeout=30).json()["state"] == "connecting")
     assert (code("live"), code("ready")) == (200, 200)  # it waits for a side that is down: that is its work
     answer = httpx.get(f"{url}/health", timeout=30)
     assert answer.status_code == 503
@@ -90,20 +91,20 @@ def test_the_pages_show_a_daemon_at_work_and_an_outage(start, broker, keys, sett
     assert answer.json()["state"] == "connecting"
 
     broker.namespace("contoso").bring_up()
-    settled(lambda: httpx.get(f"{url}/state", timeout=30).json()["state"] == "running")
-    settled(lambda: code("health") == 200)  # it is given five seconds to reach both sides
+    wait_until(lambda: httpx.get(f"{url}/state", timeout=30).json()["state"] == "running")
+    wait_until(lambda: code("health") == 200)  # it is given five seconds to reach both sides
     assert (code("live"), code("ready")) == (200, 200)
     exit_code, errors = running.stop()
     assert exit_code == 0, errors
 
 
 @pytest.mark.spec("R-26", "R-61")
-def test_the_pages_show_that_a_side_refuses_us(start, broker, keys, wrong_key, settled):
+def test_the_pages_show_that_a_side_refuses_us(start, broker, keys, wrong_key):
     wrong = keys | {"SBPAIR_PRIMARY": wrong_key(keys["SBPAIR_PRIMARY"])}
     running = start("syphon", "--status-port", "0", *FLAGS, **wrong)
-    settled(lambda: any(PAGE.search(line) for line in running.errors))
+    wait_until(lambda: any(PAGE.search(line) for line in running.errors))
     url = next(found[1] for line in running.errors if (found := PAGE.search(line)))
-    settled(lambda: httpx.get(f"{url}/state", timeout=30).json()["state"] == "refused")
+    wait_until(lambda: httpx.get(f"{url}/state", timeout=30).json()["state"] == "refused")
 
     codes = {page: httpx.get(f"{url}/{page}", timeout=30).status_code for page in ("live", "ready", "health")}
     assert codes == {"live": 200, "ready": 503, "health": 503}
@@ -117,12 +118,12 @@ def test_the_pages_show_that_a_side_refuses_us(start, broker, keys, wrong_key, s
 
 @pytest.mark.spec("R-61")
 @pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", r"0\.0\.0\.0"), ("::1", r"\[::1\]")])
-def test_the_pages_answer_on_the_address_that_was_asked_for(start, keys, settled, host, shown):
+def test_the_pages_answer_on_the_address_that_was_asked_for(start, keys, host, shown):
     if ":" in host and not has_ipv6():
         pytest.skip("no IPv6 here")
     running = start("syphon", "--status-port", "0", "--status-host", host, *FLAGS, **keys)
     page = re.compile(rf"status on http://{shown}:(\d+)/state")
-    settled(lambda: any(page.search(line) for line in running.errors))
+    wait_until(lambda: any(page.search(line) for line in running.errors))
     port = next(found[1] for line in running.errors if (found := page.search(line)))
 
     reached = "[::1]" if ":" in host else "127.0.0.1"
@@ -163,16 +164,16 @@ def test_a_dead_lettered_message_is_told_with_a_signature_that_fits(sbpair, brok
     assert signature == expected
 
 
-def test_messages_that_wait_too_long_are_told_once_and_so_is_their_end(start, broker, keys, hook, settled):
+def test_messages_that_wait_too_long_are_told_once_and_so_is_their_end(start, broker, keys, hook):
     url, got = hook
     park(broker, 2)
     broker.namespace("contoso").take_down("refuse")
     flags = ("--overdue-after", "1s", "--webhook", "env:HOOK", "--webhook-secret", "env:HOOK_SECRET")
     running = start("syphon", *flags, *FLAGS, HOOK=url, HOOK_SECRET=SECRET, **keys)
 
-    settled(lambda: len(got) == 1)
+    wait_until(lambda: len(got) == 1)
     broker.namespace("contoso").bring_up()
-    settled(lambda: len(got) == 2)
+    wait_until(lambda: len(got) == 2)
     exit_code, errors = running.stop()
 
     assert exit_code == 0, errors

@@ -23,8 +23,8 @@ from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Source
 from sbpair.auth.connection_string import parse
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.request import CREDIT
+from tests.waiting import PATIENCE
 
-PATIENCE = 30.0  # seconds; a bound, not a pace
 NAMESPACE = "Endpoint=sb://contoso.example:5671;SharedAccessKeyName=Root;SharedAccessKey=KEY"
 Answer = Callable[[Message], Message | None]
 

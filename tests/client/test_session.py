@@ -19,7 +19,8 @@ from sbpair.client.dial import connect
 from sbpair.client.errors import ConnectionLost, LinkRefused, SessionUnavailable, TokenRefused
 from sbpair.client.request import RequestNode
 from sbpair.client.session import SessionReceiver
-from tests.syphon.pair import PATIENCE, Pair, message_id, put, until
+from tests.syphon.pair import Pair, message_id, put
+from tests.waiting import PATIENCE, until
 
 
 def of_session(session_id: str, number: int) -> bytes:

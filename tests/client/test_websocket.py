@@ -19,7 +19,8 @@ from sbpair.client.route import Route
 from sbpair.client.websocket import environment_proxy, open_websocket, url_of
 from sbpair.syphon import ConnectionLost, Syphon, SyphonFaulted, SyphonOptions
 from tests.served import served
-from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, put, take, until
+from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, put, take
+from tests.waiting import PATIENCE, until
 
 OVER = Route(over_websocket=True)
 OFTEN = timedelta(milliseconds=200)  # between two tries

@@ -16,7 +16,8 @@ from sbpair.envelope import aliases as names
 from sbpair.envelope.aliases import parse_duration, parse_instant
 from sbpair.envelope.inspect import message_id_of, read_parked
 from sbpair.envelope.restore import Forward, Poison, redriven, restore
-from tests.syphon.pair import PATIENCE, Pair, parked
+from tests.syphon.pair import Pair, parked
+from tests.waiting import PATIENCE
 
 NOW = 1_790_000_000_000  # ms
 LONGEST = 20_000  # characters, digits: far beyond what an int may be written in

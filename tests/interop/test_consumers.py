@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from sbpair.broker import Broker, NamespaceControl
 from sbpair.processor import ProcessorOptions, ReceivedMessage
 from tests import peers
 from tests.syphon.pair import put
+from tests.waiting import until
 
 pytestmark = [pytest.mark.interop, pytest.mark.client("sbpair"), pytest.mark.timeout(150)]
 HERE = Path(__file__).parent
@@ -85,12 +85,6 @@ async def client(pair: tuple[NamespaceControl, NamespaceControl]) -> AsyncIterat
         yield client
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WITHIN):
-        while not holds():
-            await asyncio.sleep(0.05)
-
-
 @pytest.mark.spec("C-10", "C-13", "C-16")
 @pytest.mark.parametrize("kind", ["plain", "sessions"])
 async def test_consumers_in_three_languages_share_a_queue_and_each_message_comes_once(
@@ -114,7 +108,7 @@ async def test_consumers_in_three_languages_share_a_queue_and_each_message_comes
         async def handle(message: ReceivedMessage) -> None:
             ours.append(str(message.message_id))
 
-        await until(lambda: all(other.is_ready for other in others))
+        await until(lambda: all(other.is_ready for other in others), WITHIN)
         async with client.get_queue_processor("orders", handle, options=options) as processor:
             sent: list[str] = []
             numbers = itertools.count()
@@ -122,9 +116,11 @@ async def test_consumers_in_three_languages_share_a_queue_and_each_message_comes
                 wave = [f"m{next(numbers)}" for _ in range(WAVE)]
                 sent.extend(wave)
                 await put(primary, "orders", [encoded(name) for name in wave])
-                await until(lambda: len(ours) + sum(len(other.completed) for other in others) >= len(sent))
+                await until(
+                    lambda: len(ours) + sum(len(other.completed) for other in others) >= len(sent), WITHIN
+                )
             assert sorted(ours + [name for other in others for name in other.completed]) == sorted(sent)
-            await until(lambda: processor.counters.completed == len(ours))
+            await until(lambda: processor.counters.completed == len(ours), WITHIN)
     assert primary.message_ids("orders") == []
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from sbpair.observation import PairLabels
 from sbpair.observation.record import Instant
+from tests.waiting import PATIENCE
 
 PAIR = PairLabels("contoso", "contoso-dr")
-PATIENCE = 20.0  # seconds; a bound, not a pace
 
 
 class Dial:
@@ -33,19 +32,6 @@ def clock() -> Dial:
 @pytest.fixture
 def pair() -> PairLabels:
     return PAIR
-
-
-@pytest.fixture
-def until() -> Callable[[Callable[[], bool]], None]:
-    """Wait for a condition that another thread brings about."""
-
-    def wait(holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not holds():
-            assert time.monotonic() < deadline, "it did not come to hold in time"
-            threading.Event().wait(0.005)
-
-    return wait
 
 
 @pytest.fixture

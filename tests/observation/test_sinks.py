@@ -22,6 +22,7 @@ from sbpair.observation import (
     send_accepted,
 )
 from sbpair.pairing.events import PingSent
+from tests.waiting import wait_until
 
 
 class Told:
@@ -73,7 +74,7 @@ def test_a_detached_watcher_is_told_nothing_more():
 
 
 @pytest.mark.spec("P-3", "P-4", "P-6", "G-7")
-def test_an_outage_is_in_the_journal_from_the_first_failure_to_the_return(tmp_path, until):
+def test_an_outage_is_in_the_journal_from_the_first_failure_to_the_return(tmp_path):
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
         primary.create_queue("orders")
@@ -104,7 +105,7 @@ def test_an_outage_is_in_the_journal_from_the_first_failure_to_the_return(tmp_pa
             journal.write(send_accepted("orders", receipt))
             assert states.snapshot() == {"orders": "failed_over"}
             primary.bring_up()
-            until(lambda: states.snapshot() == {"orders": "healthy"})
+            wait_until(lambda: states.snapshot() == {"orders": "healthy"})
 
     (path,) = journal_files(tmp_path, with_open=True)
     records = list(read(path))

@@ -14,8 +14,7 @@ from aiohttp import web
 from sbpair.observation import Metrics, Status, StatusError, StatusServer, StatusThread
 from sbpair.observation.status import application
 from sbpair.pairing.events import EntityFailedOver
-
-PATIENCE = 30.0  # seconds; a bound, not a pace
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")
 

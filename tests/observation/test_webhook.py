@@ -25,12 +25,12 @@ from sbpair.syphon.events import (
     LandingRefused,
     MessageSetAside,
 )
+from tests.waiting import PATIENCE, wait_until
 
 URL = "https://hooks.example/sbpair?token=CANARY-in-the-url"
 SECRET = "CANARY-0123456789"
 FAILED_OVER = EntityFailedOver(1000.0, "orders", "interval ended")
 RECOVERED = EntityRecovered(1000.0, "orders", "ping accepted")
-PATIENCE = 30.0  # seconds; a bound, not a pace
 QUICK = Patience(request_timeout=60.0, give_up_after=60.0, first_wait=0.001, longest_wait=0.01)
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")
@@ -259,7 +259,7 @@ def test_the_body_of_an_answer_is_not_read(make):
         assert receiver.sent < 50_000_000  # what the sockets between us hold
 
 
-def test_a_full_queue_drops_its_oldest_and_counts_it(receiver, make, until):
+def test_a_full_queue_drops_its_oldest_and_counts_it(receiver, make):
     arrived, go_on = threading.Event(), threading.Event()
 
     def slow(request):
@@ -280,14 +280,14 @@ def test_a_full_queue_drops_its_oldest_and_counts_it(receiver, make, until):
     assert (webhook.counters.dropped, webhook.counters.delivered) == (2, 3)
 
 
-def test_closing_is_bounded_and_drops_what_nobody_takes(receiver, make, until):
+def test_closing_is_bounded_and_drops_what_nobody_takes(receiver, make):
     receiver.respond(503)
     webhook = make(patience=Patience(first_wait=60.0, longest_wait=60.0))
     webhook.write(FAILED_OVER)
     webhook.write(RECOVERED)
     webhook.close(0.05)
 
-    until(
+    wait_until(
         lambda: webhook.counters.dropped == 2
     )  # on a slow machine, a little after close gave up on the thread
     assert webhook.counters.delivered == 0

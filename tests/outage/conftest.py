@@ -31,8 +31,7 @@ from sbpair.pairing.retry import NO_RETRIES, RetryPolicy
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.outage.emptying import emptied
 from tests.syphon.pair import Pair, pair_of
-
-PATIENCE = 60.0  # seconds: the bound of every wait on a condition
+from tests.waiting import PATIENCE, until
 
 
 def options_of(
@@ -374,10 +373,8 @@ class Either:
         return next(event for event in self.told if isinstance(event, kind))
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait for a condition, within a bound."""
-        async with asyncio.timeout(PATIENCE):
-            while not holds():
-                await asyncio.sleep(0.005)
+        """Wait for a condition."""
+        await until(holds)
 
     async def message_ids(self, queue: str = "orders") -> list[str | None]:
         """Receive everything that is in a queue of the primary; the ids."""

@@ -212,10 +212,10 @@ async def test_a_closed_client_says_so_and_calls_under_way_end(aio_pairing) -> N
     async with asyncio.timeout(60):
         while not aio_pairing.pool("orders")._waiters:
             await asyncio.sleep(0)
-    watch = Stopwatch()
-    await client.close()
-    with pytest.raises(ServiceBusError):
-        await hanging
+    with Stopwatch() as watch:
+        await client.close()
+        with pytest.raises(ServiceBusError):
+            await hanging
     assert watch.seconds < 10
     with pytest.raises(ValueError, match="closed"):
         await sender.send_messages(ServiceBusMessage("y"))
@@ -336,8 +336,7 @@ async def test_a_peer_that_is_silent_in_the_tls_handshake_does_not_hold_a_send(a
     aio_pairing.primary.take_down("silent")
     aio_pairing.secondary.take_down("silent")
     async with over_tls(aio_pairing, str(aio_pairing.broker.ca_file)) as client:
-        watch = Stopwatch()
-        with pytest.raises(BacklogUnavailableError):
+        with Stopwatch() as watch, pytest.raises(BacklogUnavailableError):
             await client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"), timeout=2)
         assert watch.seconds < 2.5
     aio_pairing.primary.bring_up()

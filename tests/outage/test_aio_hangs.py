@@ -14,8 +14,8 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair.aio import BacklogUnavailableError, EntityState, StoredIn
 from sbpair.broker.faults import AnswerModified, AnswerReleased, Effect, RejectWith, TwoFieldError, Withhold
-from tests.outage.conftest import PATIENCE
 from tests.stopwatch import Stopwatch
+from tests.waiting import PATIENCE
 
 OVERRUN = 0.5  # seconds after the deadline that the asyncio sender may take
 
@@ -54,8 +54,7 @@ async def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
     if is_open:
         await sender.send_messages(ServiceBusMessage("before"))
     in_trouble()
-    watch = Stopwatch()
-    with pytest.raises(ServiceBusError):
+    with Stopwatch() as watch, pytest.raises(ServiceBusError):
         await sender.send_messages(ServiceBusMessage("lost"), timeout=1.5)
     assert watch.seconds < 1.5 + OVERRUN
     assert client.state_of("orders") is EntityState.SUSPECT
@@ -65,16 +64,16 @@ async def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
 @pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
 @pytest.mark.parametrize("trouble", TROUBLE)
 async def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_deadline(
-    aio_pairing, in_trouble, is_open: bool
+    aio_pairing, parks_early: None, in_trouble, is_open: bool
 ) -> None:
     client = aio_pairing.client(interval=0, ping=60)
     sender = client.get_queue_sender("orders")
     if is_open:
         await sender.send_messages(ServiceBusMessage("before"))
     in_trouble()
-    watch = Stopwatch()
-    receipt = await sender.send_messages(ServiceBusMessage("parked"), timeout=6)
-    assert watch.seconds < 6 + OVERRUN
+    with Stopwatch() as watch:
+        receipt = await sender.send_messages(ServiceBusMessage("parked"), timeout=20)
+    assert watch.seconds < 20 + OVERRUN
     assert receipt.stored_in is StoredIn.BACKLOG
     assert sum(aio_pairing.parked()) == 1
 
@@ -98,11 +97,11 @@ async def test_the_link_of_a_call_that_overran_is_not_used_again(aio_pairing, in
 async def test_more_sends_than_links_hang_together_and_end_together(aio_pairing, in_trouble) -> None:
     sender = aio_pairing.client(interval=60).get_queue_sender("orders")
     in_trouble()
-    watch = Stopwatch()
-    ended = await asyncio.gather(
-        *(sender.send_messages(ServiceBusMessage("x"), timeout=1.0) for _ in range(60)),
-        return_exceptions=True,
-    )
+    with Stopwatch() as watch:
+        ended = await asyncio.gather(
+            *(sender.send_messages(ServiceBusMessage("x"), timeout=1.0) for _ in range(60)),
+            return_exceptions=True,
+        )
     assert watch.seconds < 1.0 + OVERRUN
     assert {isinstance(each, ServiceBusError) for each in ended} == {True}
 
@@ -119,10 +118,10 @@ async def test_a_send_can_be_cancelled_wherever_it_waits(aio_pairing, in_trouble
     for moment in (0.0, 0.01, 0.3):
         sending = asyncio.create_task(sender.send_messages(ServiceBusMessage("x")))
         await asyncio.wait((sending,), timeout=moment)
-        watch = Stopwatch()
-        sending.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await sending
+        with Stopwatch() as watch:
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
         assert watch.seconds < OVERRUN
     assert client.state_of("orders") is EntityState.HEALTHY  # P-3 knows failures, not changes of mind
     assert not aio_pairing.pool("orders").calls
@@ -138,14 +137,15 @@ async def test_after_a_cancelled_send_the_sender_goes_on(aio_pairing, trouble: s
 
 
 @pytest.mark.spec("G-19", "F-35")
-async def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every_cause(aio_pairing) -> None:
+async def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every_cause(
+    aio_pairing, parks_early: None
+) -> None:
     sender = aio_pairing.client(interval=0, ping=60).get_queue_sender("orders")
     aio_pairing.primary.take_down("silent")
     aio_pairing.secondary.take_down("silent")
-    watch = Stopwatch()
-    with pytest.raises(BacklogUnavailableError) as raised:
-        await sender.send_messages(ServiceBusMessage("nowhere"), timeout=2)
-    assert watch.seconds < 2 + OVERRUN
+    with Stopwatch() as watch, pytest.raises(BacklogUnavailableError) as raised:
+        await sender.send_messages(ServiceBusMessage("nowhere"), timeout=5)
+    assert watch.seconds < 5 + OVERRUN
     assert len(raised.value.causes) >= 2
     aio_pairing.primary.bring_up()
     aio_pairing.secondary.bring_up()

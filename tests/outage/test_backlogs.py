@@ -15,7 +15,8 @@ from sbpair.broker import Conflict
 from sbpair.pairing.backlog import Backlogs, differences
 from sbpair.pairing.classify import classify
 from sbpair.pairing.outcome import Failure
-from tests.outage.conftest import PATIENCE, options_of
+from tests.outage.conftest import options_of
+from tests.waiting import PATIENCE
 
 NAMES = ["contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1"]
 

@@ -28,7 +28,8 @@ from sbpair import (
 from sbpair.broker import NamespaceControl
 from sbpair.broker.faults import Withhold
 from sbpair.pairing.pair_state import Role
-from tests.outage.conftest import PATIENCE, AsyncPairing, Either, Pairing, options_of
+from tests.outage.conftest import AsyncPairing, Either, Pairing, options_of
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from sbpair.broker import NamespaceControl
 from sbpair.broker.auth import make_token
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
 from sbpair.testing.pair import BearerCredential
-from tests.outage.conftest import PATIENCE, AsyncPairing, Pairing, options_of
+from tests.outage.conftest import AsyncPairing, Pairing, options_of
 from tests.outage.test_close_and_fault import policy_of
-from tests.outage.test_hosted_syphon import until
+from tests.waiting import PATIENCE, wait_until
 
 
 def named_key(namespace: NamespaceControl) -> AzureNamedKeyCredential:
@@ -84,7 +84,7 @@ def test_each_side_is_opened_with_its_own_credential(pairing: Pairing, kind: Kin
         assert sender.send_messages(ServiceBusMessage("straight")).stored_in is StoredIn.PRIMARY
         client.hold("orders")
         assert sender.send_messages(ServiceBusMessage("parked")).stored_in is StoredIn.BACKLOG
-        until(lambda: pairing.primary.counts("orders").active == 2)
+        wait_until(lambda: pairing.primary.counts("orders").active == 2)
 
 
 @ASYNC_KINDS
@@ -98,7 +98,7 @@ async def test_with_asyncio_each_side_is_opened_with_its_own_credential(
         assert (await sender.send_messages(ServiceBusMessage("straight"))).stored_in is StoredIn.PRIMARY
         client.hold("orders")
         assert (await sender.send_messages(ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
-        await asyncio.to_thread(until, lambda: aio_pairing.primary.counts("orders").active == 2)
+        await asyncio.to_thread(wait_until, lambda: aio_pairing.primary.counts("orders").active == 2)
 
 
 @pytest.mark.parametrize("kind", [PairedServiceBusClient, aio.PairedServiceBusClient])

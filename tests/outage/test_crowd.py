@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -22,14 +22,9 @@ from sbpair.aio import (
 )
 from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.pairing.aio_sender_pool import MAX_SENDERS
-from tests.outage.conftest import PATIENCE, options_of
+from tests.outage.conftest import options_of
 from tests.stopwatch import Stopwatch
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
+from tests.waiting import PATIENCE, until
 
 
 def told(pairing, *kinds: type) -> list[object]:
@@ -222,12 +217,13 @@ def unfound(monkeypatch) -> Iterator[str]:
 async def test_a_batch_waits_for_a_silent_primary_once_and_that_counts(aio_pairing) -> None:
     client = aio_pairing.client(interval=60, timeout=60)
     aio_pairing.primary.take_down("silent")
-    sender, watch = client.get_queue_sender("orders"), Stopwatch()
-    batch = await sender.create_message_batch(timeout=1.5)
-    assert batch.max_size_in_bytes == 256 * 1024
-    assert client.state_of("orders") is EntityState.SUSPECT
-    for _ in range(20):
-        await sender.create_message_batch()
+    sender = client.get_queue_sender("orders")
+    with Stopwatch() as watch:
+        batch = await sender.create_message_batch(timeout=1.5)
+        assert batch.max_size_in_bytes == 256 * 1024
+        assert client.state_of("orders") is EntityState.SUSPECT
+        for _ in range(20):
+            await sender.create_message_batch()
     assert watch.seconds < 10
     aio_pairing.primary.bring_up()
 

@@ -74,8 +74,7 @@ async def test_try_timeout_bounds_one_attempt_and_not_the_whole_send(either: Eit
     sender = client.get_queue_sender("orders")
     await either.send(sender, ServiceBusMessage("a link is open"))
     await either.heard(BacklogsCreated)
-    watch = Stopwatch()
-    with either.primary.fault("orders", Withhold()):
+    with Stopwatch() as watch, either.primary.fault("orders", Withhold()):
         receipt = await either.send(sender, ServiceBusMessage("x"))  # interval 0: the first failure parks it
     assert watch.seconds < 30
     assert (receipt.stored_in, receipt.ambiguous) == (StoredIn.BACKLOG, True)

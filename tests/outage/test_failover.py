@@ -394,8 +394,7 @@ def test_a_peer_that_is_silent_in_the_tls_handshake_does_not_hold_a_send(pairing
         secondary_custom_endpoint_address=f"sb://localhost:{pairing.secondary.port}",
         options=PairedNamespaceOptions(assume_backlogs_exist=True),
     ) as client:
-        watch = Stopwatch()
-        with pytest.raises(OperationTimeoutError):
+        with Stopwatch() as watch, pytest.raises(OperationTimeoutError):
             client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"), timeout=1)
         assert watch.seconds < 2.5
         pairing.primary.bring_up()  # the abandoned handshake ends with its connection

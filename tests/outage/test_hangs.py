@@ -48,8 +48,7 @@ def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
     if is_open:
         sender.send_messages(ServiceBusMessage("before"))
     with TROUBLE[trouble](pairing):
-        watch = Stopwatch()
-        with pytest.raises(ServiceBusError):
+        with Stopwatch() as watch, pytest.raises(ServiceBusError):
             sender.send_messages(ServiceBusMessage("lost"), timeout=1.5)
         assert watch.seconds < 1.5 + OVERRUN
     assert client.state_of("orders") is EntityState.SUSPECT
@@ -59,16 +58,16 @@ def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
 @pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
 @pytest.mark.parametrize("trouble", TROUBLE)
 def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_deadline(
-    pairing, trouble: str, is_open: bool
+    pairing, parks_early: None, trouble: str, is_open: bool
 ) -> None:
     client = pairing.client(interval=0, ping=60)
     sender = client.get_queue_sender("orders")
     if is_open:
         sender.send_messages(ServiceBusMessage("before"))
     with TROUBLE[trouble](pairing):
-        watch = Stopwatch()
-        receipt = sender.send_messages(ServiceBusMessage("parked"), timeout=6)
-        assert watch.seconds < 6 + OVERRUN
+        with Stopwatch() as watch:
+            receipt = sender.send_messages(ServiceBusMessage("parked"), timeout=20)
+        assert watch.seconds < 20 + OVERRUN
         assert receipt.stored_in is StoredIn.BACKLOG
         assert sum(pairing.parked()) == 1
 
@@ -97,16 +96,17 @@ def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
 
 
 @pytest.mark.spec("G-19", "F-35")
-def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every_cause(pairing) -> None:
+def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every_cause(
+    pairing, parks_early: None
+) -> None:
     from sbpair import BacklogUnavailableError
 
     sender = pairing.client(interval=0, ping=60).get_queue_sender("orders")
     pairing.primary.take_down("silent")
     pairing.secondary.take_down("silent")
-    watch = Stopwatch()
-    with pytest.raises(BacklogUnavailableError) as raised:
-        sender.send_messages(ServiceBusMessage("nowhere"), timeout=2)
-    assert watch.seconds < 2 + OVERRUN
+    with Stopwatch() as watch, pytest.raises(BacklogUnavailableError) as raised:
+        sender.send_messages(ServiceBusMessage("nowhere"), timeout=5)
+    assert watch.seconds < 5 + OVERRUN
     assert len(raised.value.causes) >= 2
     assert raised.value.__cause__ is raised.value.causes[0]
     pairing.primary.bring_up()

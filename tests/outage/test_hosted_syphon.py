@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -24,16 +22,9 @@ from sbpair import (
 from sbpair.pairing.pair_state import Role, SideState
 from sbpair.syphon.events import SideAccepted, SideRefused
 from tests.children import exit_code_of
-from tests.outage.conftest import PATIENCE, AsyncPairing, Pairing, options_of
+from tests.outage.conftest import AsyncPairing, Pairing, options_of
 from tests.outage.test_close_and_fault import soon, strings  # noqa: F401  (soon is a fixture)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for what the syphon brings about, within a bound."""
-    ends = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
+from tests.waiting import wait_until
 
 
 @pytest.mark.spec("P-40", "P-1", "P-42")
@@ -46,8 +37,8 @@ def test_what_was_parked_comes_home_without_another_process(pairing: Pairing) ->
         assert (
             sender.send_messages([ServiceBusMessage(str(n)) for n in range(20)]).stored_in is StoredIn.BACKLOG
         )
-        until(lambda: pairing.primary.counts("orders").active == 20)
-        until(lambda: sum(pairing.parked()) == 0)
+        wait_until(lambda: pairing.primary.counts("orders").active == 20)
+        wait_until(lambda: sum(pairing.parked()) == 0)
     assert "sbpair-syphon" not in [thread.name for thread in threading.enumerate()]
 
 
@@ -60,8 +51,8 @@ def test_a_hosted_syphon_lands_as_the_options_of_the_client_say(pairing: Pairing
     pairing.primary.take_down("refuse")
     with client, client.get_queue_sender("orders") as sender:
         assert sender.send_messages(ServiceBusMessage("late")).stored_in is StoredIn.BACKLOG
-        until(lambda: pairing.secondary.counts("orders").active == 1)
-        until(lambda: sum(pairing.parked()) == 0)
+        wait_until(lambda: pairing.secondary.counts("orders").active == 1)
+        wait_until(lambda: sum(pairing.parked()) == 0)
 
 
 @pytest.mark.spec("P-40", "F-19")
@@ -71,8 +62,8 @@ def test_a_forked_child_runs_a_syphon_of_its_own(pairing: Pairing) -> None:
     client.hold("orders")
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("of the parent"))
-    until(lambda: pairing.primary.counts("orders").active == 1)
-    until(lambda: sum(pairing.parked()) == 0)  # no thread of ours is in the middle of something
+    wait_until(lambda: pairing.primary.counts("orders").active == 1)
+    wait_until(lambda: sum(pairing.parked()) == 0)  # no thread of ours is in the middle of something
     child = os.fork()
     if child == 0:
         try:
@@ -83,9 +74,9 @@ def test_a_forked_child_runs_a_syphon_of_its_own(pairing: Pairing) -> None:
         except BaseException:
             os._exit(1)
     assert exit_code_of(child) == 0
-    until(lambda: pairing.primary.counts("orders").active == 2)
+    wait_until(lambda: pairing.primary.counts("orders").active == 2)
     sender.send_messages(ServiceBusMessage("of the parent again"))
-    until(lambda: pairing.primary.counts("orders").active == 3)  # the parent's still works
+    wait_until(lambda: pairing.primary.counts("orders").active == 3)  # the parent's still works
 
 
 @pytest.mark.spec("P-50", "P-40")
@@ -101,11 +92,11 @@ def test_a_fault_of_the_pair_stops_the_syphon_and_settles_nothing(
     sender.send_messages(ServiceBusMessage("parked"))
     client.primary.close()
     pairing.wait_for(PairFaulted)
-    until(lambda: "sbpair-syphon" not in [thread.name for thread in threading.enumerate()])
+    wait_until(lambda: "sbpair-syphon" not in [thread.name for thread in threading.enumerate()])
     pairing.primary.bring_up()
     with pytest.raises(PairFaultedError):
         sender.send_messages(ServiceBusMessage("x"))
-    until(lambda: pairing.secondary.connection_count == 0)
+    wait_until(lambda: pairing.secondary.connection_count == 0)
     assert sum(pairing.parked()) == 1
     assert pairing.primary.counts("orders").active == 0
 
@@ -139,7 +130,7 @@ def test_a_secondary_that_refuses_the_hosted_syphon_leaves_the_senders_alone(
     sender = client.get_queue_sender("orders")
     assert pairing.wait_for(SideFaulted).side == "secondary"
     assert client.secondary.state is SideState.REFUSED
-    until(lambda: client._runtime.pair_state._sides[Role.SECONDARY].looks >= 3)
+    wait_until(lambda: client._runtime.pair_state._sides[Role.SECONDARY].looks >= 3)
     assert sender.send_messages(ServiceBusMessage("x")).stored_in is StoredIn.PRIMARY
     assert not [event for event in pairing.told if isinstance(event, PairFaulted)]
 
@@ -176,7 +167,7 @@ async def test_with_asyncio_it_runs_in_the_loop_and_ends_with_the_client(aio_pai
     async with client, client.get_queue_sender("orders") as sender:
         assert "sbpair-syphon" in [task.get_name() for task in asyncio.all_tasks()]
         assert (await sender.send_messages(ServiceBusMessage("x"))).stored_in is StoredIn.BACKLOG
-        await asyncio.to_thread(until, lambda: aio_pairing.primary.counts("orders").active == 1)
+        await asyncio.to_thread(wait_until, lambda: aio_pairing.primary.counts("orders").active == 1)
     assert "sbpair-syphon" not in [task.get_name() for task in asyncio.all_tasks()]
 
 
@@ -193,7 +184,7 @@ async def test_with_asyncio_a_fault_of_the_pair_stops_the_syphon(
         await aio_pairing.heard(PairFaulted)
         with pytest.raises((PairFaultedError, ServiceBusError)):
             await sender.send_messages(ServiceBusMessage("y"))
-        await asyncio.to_thread(until, lambda: aio_pairing.secondary.connection_count == 0)
+        await asyncio.to_thread(wait_until, lambda: aio_pairing.secondary.connection_count == 0)
 
 
 @pytest.mark.spec("R-25")
@@ -205,4 +196,4 @@ async def test_with_asyncio_a_syphon_that_fails_by_a_defect_says_so(
 
     monkeypatch.setattr("sbpair.syphon.daemon.Syphon.run", fail)
     async with aio_pairing.client(enable_syphon=True):
-        await asyncio.to_thread(until, lambda: "the syphon of this process has failed" in caplog.text)
+        await asyncio.to_thread(wait_until, lambda: "the syphon of this process has failed" in caplog.text)

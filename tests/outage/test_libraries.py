@@ -15,8 +15,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from sbpair import EntityState, aio
 from sbpair.testing.pair import NamespacePair
 from tests.outage.conftest import collect_forgotten
-
-PATIENCE = 30.0  # seconds
+from tests.waiting import PATIENCE
 
 pytestmark = [
     pytest.mark.spec("R-15"),

@@ -237,7 +237,7 @@ async def test_an_unknown_outcome_ends_its_connection_before_the_next_message(
         while not fault.hits:
             await asyncio.sleep(0.01)
         with pytest.raises(ServiceBusError):
-            await sender.send_messages(numbered(2), timeout=1.0)
+            await sender.send_messages(numbered(2), timeout=5.0)
         async with asyncio.timeout(30):
             receipt = await other
     assert receipt.ambiguous

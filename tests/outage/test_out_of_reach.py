@@ -15,9 +15,9 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from tests.cli.conftest import environment
+from tests.waiting import PATIENCE
 
 DESCRIPTORS = 64
-PATIENCE = 30
 
 
 @pytest.fixture

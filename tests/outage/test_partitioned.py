@@ -20,8 +20,9 @@ from sbpair import (
 from sbpair.broker import Broker
 from sbpair.broker.entities.partition import index_of
 from sbpair.syphon import Syphon, SyphonOptions
+from tests.waiting import PATIENCE
 
-from .conftest import PATIENCE, options_of
+from .conftest import options_of
 
 BACKLOG = "contoso/x-servicebus-transfer/0"
 

@@ -32,13 +32,13 @@ def through(proxy: ChaosProxy, pairing: Pairing) -> PairedServiceBusClient:
 
 @pytest.mark.spec("F-28", "G-4")
 def test_where_answers_vanish_a_message_is_stored_once_and_acknowledged_through_a_backlog(
-    pairing: Pairing,
+    pairing: Pairing, parks_early: None
 ) -> None:
     with ChaosProxy("127.0.0.1", pairing.primary.port) as proxy:
         client = through(proxy, pairing)
         with client.get_queue_sender("orders") as sender:
             lost = proxy.on("disposition", direction="out", address="orders", nth=None, action="drop")
-            receipt = sender.send_messages(ServiceBusMessage("x", message_id="m"), timeout=4)
+            receipt = sender.send_messages(ServiceBusMessage("x", message_id="m"), timeout=20)
         assert lost.hits == 1
         assert receipt.ambiguous
         assert pairing.primary.counts("orders").active == 1

@@ -102,8 +102,7 @@ def test_scheduling_and_cancelling_end_at_their_deadline_too(pairing) -> None:
         lambda: sender.schedule_messages(ServiceBusMessage("x"), LATER, timeout=1.0),
         lambda: sender.cancel_scheduled_messages(number, timeout=1.0),
     ):
-        watch = Stopwatch()
-        with pytest.raises(ServiceBusError):
+        with Stopwatch() as watch, pytest.raises(ServiceBusError):
             call()
         assert watch.seconds < 1.0 + 1.5
     pairing.primary.bring_up()
@@ -118,8 +117,7 @@ async def test_with_asyncio_within_half_a_second(aio_pairing) -> None:
         lambda: sender.schedule_messages(ServiceBusMessage("x"), LATER, timeout=1.0),
         lambda: sender.cancel_scheduled_messages(number, timeout=1.0),
     ):
-        watch = Stopwatch()
-        with pytest.raises(ServiceBusError):
+        with Stopwatch() as watch, pytest.raises(ServiceBusError):
             await call()
         assert watch.seconds < 1.0 + 0.5
     aio_pairing.primary.bring_up()

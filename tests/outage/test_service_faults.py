@@ -145,13 +145,13 @@ async def test_without_credit_a_send_ends_by_its_deadline(
 
     tap.rule = rule
     client = either.client(interval=interval, ping=60)
-    watch = Stopwatch()
-    sending = either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"), timeout=budget)
-    if interval:
-        with pytest.raises(ServiceBusError):
-            await sending
-    else:
-        assert (await sending).stored_in is StoredIn.BACKLOG
+    with Stopwatch() as watch:
+        sending = either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"), timeout=budget)
+        if interval:
+            with pytest.raises(ServiceBusError):
+                await sending
+        else:
+            assert (await sending).stored_in is StoredIn.BACKLOG
     assert watch.seconds < budget + OVERRUN
     assert either.primary.counts("orders").total == 0
 

@@ -16,7 +16,8 @@ from sbpair.broker import Broker, ShiftedClock
 from sbpair.broker.faults import RejectWith
 from sbpair.syphon.events import ClockDiffers
 from tests.children import suspend
-from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, pair_of, parked, start_syphon, take, until
+from tests.syphon.pair import BACKLOGS, Pair, message_id, pair_of, parked, start_syphon, take
+from tests.waiting import PATIENCE, until
 
 MESSAGES = 300
 LOCK = 5_000  # ms, the shortest there is: one test sleeps through it

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,9 +29,9 @@ from sbpair.testing.ledger import Ledger
 from tests.children import exit_code_of
 from tests.outage.conftest import Either
 from tests.stopwatch import Stopwatch
+from tests.waiting import PATIENCE, wait_until
 
 OVERRUN = 1.5  # seconds after the deadline that the blocking sender may take
-PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -49,14 +47,7 @@ def take_down(pairing) -> None:
 
 def emptied(client) -> None:
     """Wait until nothing waits in the spool any more."""
-    settled(lambda: client.spooled() == 0)
-
-
-def settled(holds: Callable[[], bool]) -> None:
-    until, pause = time.monotonic() + PATIENCE, threading.Event()
-    while not holds():
-        assert time.monotonic() < until, "it did not come to hold in time"
-        pause.wait(0.01)
+    wait_until(lambda: client.spooled() == 0)
 
 
 @pytest.mark.spec("G-1", "F-35")
@@ -230,8 +221,8 @@ def test_with_both_silent_a_message_is_in_the_spool_by_its_deadline(pairing, spo
     sender = client.get_queue_sender("orders")
     pairing.primary.take_down("silent")
     pairing.secondary.take_down("silent")
-    watch = Stopwatch()
-    receipt = sender.send_messages(ServiceBusMessage("x"), timeout=2)
+    with Stopwatch() as watch:
+        receipt = sender.send_messages(ServiceBusMessage("x"), timeout=2)
     assert watch.seconds < 2 + OVERRUN
     assert receipt.stored_in is StoredIn.SPOOL
     pairing.primary.bring_up()
@@ -278,12 +269,12 @@ def test_a_cut_of_both_under_load_loses_nothing_and_keeps_the_order_of_every_sen
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
-    settled(lambda: len(stored_in) == len(threads))
+    wait_until(lambda: len(stored_in) == len(threads))
     for spooled in (100, 200):
         take_down(pairing)
-        settled(lambda spooled=spooled: count_of(pairing.told) >= spooled)  # under load for a while
+        wait_until(lambda spooled=spooled: count_of(pairing.told) >= spooled)  # under load for a while
         pairing.primary.bring_up()
-        settled(lambda: set(stored_in.values()) == {StoredIn.PRIMARY})  # caught up, though nobody paused
+        wait_until(lambda: set(stored_in.values()) == {StoredIn.PRIMARY})  # caught up, though nobody paused
     stop.set()
     for thread in threads:
         thread.join(PATIENCE)
@@ -331,8 +322,7 @@ async def test_a_disk_that_stalls_holds_no_send_and_what_it_writes_later_comes_h
     await either.heard(BacklogsCreated)
     either.primary.take_down("refuse")
     either.secondary.take_down("refuse")
-    watch = Stopwatch()
-    with pytest.raises(SpoolError, match="may be in it nevertheless"):
+    with Stopwatch() as watch, pytest.raises(SpoolError, match="may be in it nevertheless"):
         await either.send(sender, ServiceBusMessage("x", message_id="m"), timeout=2)
     assert watch.seconds < 2 + OVERRUN
     assert (await either.heard(SendRaised)).ambiguous

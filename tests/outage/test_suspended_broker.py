@@ -28,8 +28,8 @@ async def test_sends_to_a_suspended_broker_end_by_their_deadline_and_what_it_sto
         assert (await either.send(sender, ServiceBusMessage("before"))).stored_in is StoredIn.PRIMARY
         broker.suspend()
         try:
-            watch = Stopwatch()
-            receipt = await either.send(sender, ServiceBusMessage("during"), timeout=20)
+            with Stopwatch() as watch:
+                receipt = await either.send(sender, ServiceBusMessage("during"), timeout=20)
             assert watch.seconds < 20 + OVERRUN
             assert client.state_of("orders") is EntityState.FAILED_OVER
             quick = await either.send(sender, ServiceBusMessage("after"), timeout=20)

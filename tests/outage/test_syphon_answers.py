@@ -22,7 +22,8 @@ from sbpair.broker.certificates import provide
 from sbpair.client.dial import connect
 from sbpair.syphon import SyphonFaulted
 from sbpair.testing import ChaosProxy
-from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, pair_of, parked, take, until
+from tests.syphon.pair import BACKLOGS, Pair, message_id, pair_of, parked, take
+from tests.waiting import PATIENCE, until
 
 YEAR = 365 * 86_400
 TLS_HANDSHAKE = 0x16  # the first byte of a client that speaks TLS and not AMQP

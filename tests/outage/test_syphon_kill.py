@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from sbpair.broker import Broker
-from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, start_syphon, take, until
+from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, start_syphon, take
+from tests.waiting import until
 
 MESSAGES = 6000  # over all backlogs
 WINDOW = 100

@@ -14,7 +14,8 @@ import pytest
 
 from sbpair.broker import Broker, ShiftedClock
 from tests.children import suspend
-from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, start_syphon, take, until
+from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, start_syphon, take
+from tests.waiting import PATIENCE, until
 
 MESSAGES = 10  # less than a window begins with: all of them are in its hands at once
 

@@ -15,15 +15,9 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from sbpair import BacklogWithdrawn, EntityFailedOver, EntityState, EntitySuspected, StoredIn
 from sbpair.pairing.sender_pool import PooledSender
-from tests.outage.conftest import PATIENCE, Pairing, options_of
+from tests.outage.conftest import Pairing, options_of
 from tests.stopwatch import Stopwatch
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.01)
+from tests.waiting import PATIENCE, wait_until
 
 
 def told(pairing: Pairing, *kinds: type) -> list[object]:
@@ -69,7 +63,7 @@ def test_an_opening_outlives_the_call_that_began_it_and_the_next_call_uses_it(pa
         calls += 1
     (opening,) = pool._openings
     may_open.set()
-    until(lambda: pool._idle)
+    wait_until(lambda: pool._idle)
     assert list(pool._idle) == [opening.pooled]
     assert sender.send_messages(ServiceBusMessage("later")).stored_in is StoredIn.PRIMARY
     assert list(pool._idle) == [opening.pooled]
@@ -109,7 +103,7 @@ def test_entering_a_sender_raises_nothing_while_the_primary_is_away(pairing) -> 
 def test_whoever_waits_for_a_link_at_the_failover_parks_at_once(pairing, may_open, crowd) -> None:
     client = pairing.client(interval=60, ping=60)
     sending = crowd(client.get_queue_sender("orders"), 100, timeout=60)
-    until(lambda: client._runtime.primary_pool("orders")._waiting == 100)
+    wait_until(lambda: client._runtime.primary_pool("orders")._waiting == 100)
     client.fail_over("orders")
     assert {each.result(60).stored_in for each in sending} == {StoredIn.BACKLOG}
     assert sum(pairing.parked()) == 100
@@ -145,10 +139,10 @@ def test_links_that_a_crowd_of_threads_has_left_are_closed_but_for_one(pairing, 
     client = pairing.client(interval=60)
     sender, pool = client.get_queue_sender("orders"), client._runtime.primary_pool("orders")
     sending = crowd(sender, 30, timeout=60)
-    until(lambda: len(pool._openings) == 30)
+    wait_until(lambda: len(pool._openings) == 30)
     may_open.set()
     assert {each.result(60).stored_in for each in sending} == {StoredIn.PRIMARY}
-    until(lambda: len(pool._idle) == 30)
+    wait_until(lambda: len(pool._idle) == 30)
     later = time.monotonic() + 3600
     assert pool.trim(later) is None
     assert len(pool._idle) == 1
@@ -159,11 +153,12 @@ def test_links_that_a_crowd_of_threads_has_left_are_closed_but_for_one(pairing, 
 def test_a_batch_waits_for_a_silent_primary_once_and_that_counts(pairing) -> None:
     client = pairing.client(interval=60, timeout=60)
     pairing.primary.take_down("silent")
-    sender, watch = client.get_queue_sender("orders"), Stopwatch()
-    assert sender.create_message_batch(timeout=1.5).max_size_in_bytes == 256 * 1024
-    assert client.state_of("orders") is EntityState.SUSPECT
-    for _ in range(20):
-        sender.create_message_batch()
+    sender = client.get_queue_sender("orders")
+    with Stopwatch() as watch:
+        assert sender.create_message_batch(timeout=1.5).max_size_in_bytes == 256 * 1024
+        assert client.state_of("orders") is EntityState.SUSPECT
+        for _ in range(20):
+            sender.create_message_batch()
     assert watch.seconds < 10
     pairing.primary.bring_up()
 

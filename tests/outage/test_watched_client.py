@@ -31,7 +31,7 @@ from sbpair.syphon import SyphonState
 from tests.children import exit_code_of
 from tests.outage.conftest import AsyncPairing, Pairing, options_of
 from tests.outage.test_close_and_fault import soon, strings  # noqa: F401  (soon is a fixture)
-from tests.outage.test_hosted_syphon import until
+from tests.waiting import wait_until
 
 PAGES = ("127.0.0.1", 0)
 SECRET = "0123456789abcdef"
@@ -84,7 +84,7 @@ def test_the_pages_tell_how_the_client_is(pairing: Pairing) -> None:
         client.get_queue_sender("orders") as sender,
     ):
         sender.send_messages(ServiceBusMessage("x"))
-        until(lambda: page(client, "health")[0] == 200)  # a round trip is given five seconds
+        wait_until(lambda: page(client, "health")[0] == 200)  # a round trip is given five seconds
         assert page(client, "ready")[0] == 200
         client.hold("orders")
         assert 'sbpair_failovers_total{path="orders"} 1.0' in page(client, "metrics")[1]
@@ -92,7 +92,7 @@ def test_the_pages_tell_how_the_client_is(pairing: Pairing) -> None:
         assert state["entities"] == {"orders": "failed_over"}
         assert state["sides"]["secondary"]["state"] == "open"
         pairing.primary.take_down("refuse")
-        until(lambda: page(client, "health")[0] == 200)  # messages still have a place to go
+        wait_until(lambda: page(client, "health")[0] == 200)  # messages still have a place to go
         pairing.secondary.take_down("refuse")
         code, said = page(client, "health")
         assert (code, json.loads(said)["status"]) == (503, "failing")
@@ -111,9 +111,9 @@ def test_a_client_is_not_ready_while_the_primary_refuses_its_key_unless_sends_ar
         with pytest.raises(ServiceBusAuthenticationError):
             sender.send_messages(ServiceBusMessage("refused"))
         assert pairing.wait_for(SideFaulted).side == "primary"
-        until(lambda: page(client, "ready")[0] == 503)
+        wait_until(lambda: page(client, "ready")[0] == 503)
         client.fail_over("orders")
-        until(lambda: page(client, "ready")[0] == 200)
+        wait_until(lambda: page(client, "ready")[0] == 200)
         assert sender.send_messages(ServiceBusMessage("parked")).stored_in is StoredIn.BACKLOG
 
 
@@ -161,14 +161,14 @@ def test_a_forked_child_writes_a_journal_and_serves_pages_of_its_own(
         try:
             sender.send_messages(ServiceBusMessage("of the child"), timeout=30)
             is_own = client._runtime._observer.port not in (mine, None)
-            until(lambda: page(client, "health")[0] == 200)
+            wait_until(lambda: page(client, "health")[0] == 200)
             client.hold("orders")
             client.close()
             os._exit(0 if is_own else 3)
         except BaseException:
             os._exit(1)
     assert exit_code_of(child) == 0
-    until(lambda: page(client, "health")[0] == 200)
+    wait_until(lambda: page(client, "health")[0] == 200)
     client.close()
     closed = [record for record in records(tmp_path) if record["event"] == "journal_closed"]
     assert len({record["writer"] for record in closed}) == 2
@@ -199,7 +199,7 @@ def test_a_failover_is_posted_and_signed(pairing: Pairing, hook: tuple[str, list
     url, got = hook
     with pairing.client(observation=ObservationOptions(webhook=url, webhook_secret=SECRET)) as client:
         client.hold("orders")
-        until(lambda: bool(got))
+        wait_until(lambda: bool(got))
     signature, body = got[0]
     assert json.loads(body)["kind"] == "failover"
     verify(signature, body, SECRET, time.time())
@@ -224,7 +224,7 @@ def test_what_could_not_begin_hinders_nothing_else_and_begins_when_it_can(
     for _ in range(2):
         with pytest.raises(JournalError, match="journal"):
             client.get_queue_sender("orders")
-    until(lambda: client._runtime._syphon.status.state is SyphonState.RUNNING)
+    wait_until(lambda: client._runtime._syphon.status.state is SyphonState.RUNNING)
     blocked.unlink()
     client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
     client.close()
@@ -285,7 +285,7 @@ async def test_with_asyncio_the_same_is_written_and_served(
         await aio_pairing.heard(EntityFailedOver)
         state = json.loads((await asyncio.to_thread(page, client, "state"))[1])
         assert state["entities"] == {"orders": "failed_over"}
-        await asyncio.to_thread(until, lambda: bool(got))
+        await asyncio.to_thread(wait_until, lambda: bool(got))
     told = [record["event"] for record in records(tmp_path)]
     assert told[-1] == "journal_closed"
     assert "send_accepted" in told
@@ -306,7 +306,7 @@ def test_a_client_that_hosts_a_syphon_shows_it_too(pairing: Pairing, tmp_path: P
     with pairing.client(enable_syphon=True, observation=watched, ping=60) as client:
         client.hold("orders")
         client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
-        until(lambda: "sbpair_syphon_completed_total 1.0" in page(client, "metrics")[1])
+        wait_until(lambda: "sbpair_syphon_completed_total 1.0" in page(client, "metrics")[1])
         assert json.loads(page(client, "state")[1])["syphon"]["state"] == "running"
     roles = {record["role"] for record in records(tmp_path) if record["event"] == "journal_closed"}
     assert roles == {"sender", "syphon"}

@@ -24,9 +24,9 @@ from sbpair import PairedNamespaceOptions, PairedServiceBusClient, aio
 from sbpair.broker import Broker
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.children import suspend
+from tests.waiting import PATIENCE
 
 BACKLOGS = 2
-PATIENCE = 60.0
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__])
 

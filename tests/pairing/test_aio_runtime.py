@@ -22,8 +22,7 @@ from sbpair.pairing.aio_threads import LoopCredential
 from sbpair.pairing.classify import Phase, classify
 from sbpair.pairing.sdk import AsyncWire
 from tests.served import served
-
-PATIENCE = 30.0  # seconds; a bound, not a pace
+from tests.waiting import PATIENCE
 
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -10,7 +10,8 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair.pairing import aio_sender_pool
 from sbpair.pairing.aio_sender_pool import AsyncPooledSender, Tasks
-from tests.pairing.test_pool_of_async_senders import PATIENCE, Sender, turns
+from tests.pairing.test_pool_of_async_senders import Sender, turns
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.spec("R-66")
 

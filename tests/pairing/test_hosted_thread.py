@@ -14,8 +14,7 @@ from sbpair.pairing.address import SdkSettings, Side
 from sbpair.pairing.base_runtime import BaseRuntime
 from sbpair.pairing.options import PairedNamespaceOptions
 from sbpair.pairing.pair_state import Role
-
-PATIENCE = 30.0  # seconds; a bound, not a pace
+from tests.waiting import PATIENCE
 
 
 @pytest.mark.spec("P-40", "G-27")

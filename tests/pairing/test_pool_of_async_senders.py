@@ -25,10 +25,9 @@ from sbpair.pairing.aio_sender_pool import (
     Tasks,
 )
 from sbpair.pairing.waiting import StillWaiting
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.spec("R-66")
-
-PATIENCE = 30.0  # seconds; a bound, not a pace
 
 
 class Sender:

@@ -15,10 +15,9 @@ from sbpair.pairing import waiting
 from sbpair.pairing.sender_pool import GRACE, IDLE, PooledSender, SenderPool
 from sbpair.pairing.threads import Job, Workers
 from sbpair.pairing.waiting import MAX_OPENING_SECONDS, StillWaiting
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.spec("R-66")
-
-PATIENCE = 30.0  # seconds; a bound, not a pace
 
 
 class Sender:

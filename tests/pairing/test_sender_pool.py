@@ -14,8 +14,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from sbpair.pairing.sender_pool import PooledSender, SenderPool
 from sbpair.pairing.threads import Job, Watch, Workers
-
-PATIENCE = 30.0  # seconds; a bound, not a pace
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture

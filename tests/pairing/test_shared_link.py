@@ -14,10 +14,10 @@ from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusErr
 
 from sbpair.envelope import copies
 from sbpair.pairing.sdk import FRAMES, AsyncWire, Wire, _SharedLink
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.spec("R-66")
 
-PATIENCE = 30.0  # seconds; a bound, not a pace
 
 Settled = Callable[[object, object], Any]
 

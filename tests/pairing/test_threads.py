@@ -12,8 +12,7 @@ import pytest
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from sbpair.pairing.threads import Job, Watch, Workers
-
-PATIENCE = 30.0  # seconds; a bound, not a pace
+from tests.waiting import PATIENCE
 
 
 def test_a_worker_that_is_just_being_started_does_not_disturb_who_waits_for_all(

@@ -8,7 +8,8 @@ from sbpair.aio import PairedServiceBusClient
 from sbpair.amqp.message import DataBody, Header, Message, Properties
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.processor import ProcessorEvent, ReceivedMessage
-from tests.syphon.pair import PATIENCE, put, until
+from tests.syphon.pair import put
+from tests.waiting import PATIENCE, until
 
 __all__ = ["PATIENCE", "Pair", "numbered", "pair_of", "put", "until"]
 

@@ -13,7 +13,8 @@ from azure.servicebus.exceptions import MessageLockLostError
 
 from sbpair import PairedServiceBusClient
 from sbpair.processor import DeadLetter, LockLost, ProcessorOptions, ReceivedMessage
-from tests.processor.pair import PATIENCE, Pair, numbered, put
+from tests.processor.pair import Pair, numbered, put
+from tests.waiting import PATIENCE
 
 
 def client_of(pair: Pair) -> PairedServiceBusClient:

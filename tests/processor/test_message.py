@@ -28,7 +28,7 @@ from sbpair.broker import Broker, NamespaceControl
 from sbpair.client.dial import connect
 from sbpair.pairing.pair_state import Role
 from sbpair.processor.message import ReceivedMessage
-from tests.syphon.pair import until
+from tests.waiting import until
 
 Delivered = dict[str, tuple[ServiceBusReceivedMessage, ReceivedMessage]]
 NAMES = sorted(

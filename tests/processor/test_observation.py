@@ -15,7 +15,8 @@ from sbpair.aio import PairedServiceBusClient
 from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.observation.journal_reading import journal_files, read
 from sbpair.processor import DeadLetter, ReceivedMessage
-from tests.processor.pair import Pair, numbered, put, until
+from tests.processor.pair import Pair, numbered, put
+from tests.waiting import until
 
 
 def client_of(pair: Pair, observation: ObservationOptions) -> PairedServiceBusClient:

@@ -21,7 +21,8 @@ from sbpair.processor import (
     ReceivingStarted,
 )
 from sbpair.processor.queue_link import QueueLink
-from tests.processor.pair import PATIENCE, Pair, numbered, put, until
+from tests.processor.pair import Pair, numbered, put
+from tests.waiting import PATIENCE, until
 
 SOON = timedelta(seconds=1)
 

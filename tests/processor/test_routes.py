@@ -10,7 +10,8 @@ from sbpair.aio import PairedServiceBusClient
 from sbpair.auth.connection_string import fields_of
 from sbpair.broker import Broker
 from sbpair.processor import ReceivingLost
-from tests.processor.pair import Pair, numbered, put, until
+from tests.processor.pair import Pair, numbered, put
+from tests.waiting import until
 
 
 async def handles_one(pair: Pair, client: PairedServiceBusClient) -> None:

@@ -11,7 +11,8 @@ import pytest
 from sbpair.broker.faults import FaultRule, LoseLock, Operation
 from sbpair.processor import LockLost, ProcessorOptions, ReceivedMessage, SessionAccepted, SessionReleased
 from tests.processor.driven import Story, play_with
-from tests.processor.pair import Pair, numbered, put, until
+from tests.processor.pair import Pair, numbered, put
+from tests.waiting import until
 
 SHORT = timedelta(seconds=2)
 

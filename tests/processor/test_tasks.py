@@ -11,7 +11,7 @@ import pytest
 from sbpair.processor.delivery import Delivery
 from sbpair.processor.message import ReceivedMessage
 from sbpair.processor.tasks import TaskInvoker
-from tests.syphon.pair import PATIENCE
+from tests.waiting import PATIENCE
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-PATIENCE = 300  # seconds
+from tests.waiting import PATIENCE
+
 INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}  # a few rows are sooner done than code for them
 OWN = {
     "spark.driver.memory": "1g",

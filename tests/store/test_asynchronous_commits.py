@@ -21,8 +21,8 @@ from sbpair.broker.errors import StoreFailed
 from sbpair.broker.store.sqlite import SqliteStore
 from sbpair.client.dial import connect
 from tests.store.kept import NOON, Kept, contents
+from tests.waiting import PATIENCE
 
-PATIENCE = 20.0
 ONE = Message(body=DataBody((b"x",))).encode()
 
 

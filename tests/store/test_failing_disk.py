@@ -25,8 +25,7 @@ from sbpair.broker.errors import BrokerError, StoreFailed
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError
 from tests.store.kept import NOON, SMALL, Kept, contents
-
-PATIENCE = 30.0
+from tests.waiting import PATIENCE
 
 
 def fill_up(kept: Kept) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -17,9 +17,9 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.syphon import Syphon, SyphonOptions
 from sbpair.syphon.events import SyphonEvent
+from tests.waiting import PATIENCE
 
 BACKLOGS = 2
-PATIENCE = 60.0  # seconds; a bound, not a pace
 
 
 def parked(number: int, path: object = "orders", body: bytes = b"hello", **aliases: object) -> bytes:
@@ -50,13 +50,6 @@ async def running(syphon: Syphon) -> AsyncIterator[None]:
         shutdown.set()
         async with asyncio.timeout(PATIENCE):
             await task
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for a condition that another thread or task brings about."""
-    async with asyncio.timeout(PATIENCE):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 async def put(namespace: NamespaceControl, path: str, payloads: list[bytes]) -> None:

@@ -12,8 +12,9 @@ from sbpair.client.dial import connect
 from sbpair.syphon import in_flight
 from sbpair.syphon.deadletters import RedriveCounts, redrive
 from sbpair.syphon.pump import DEAD_LETTER, REASON
-from tests.syphon.pair import PATIENCE, Pair, parked, until
+from tests.syphon.pair import Pair, parked
 from tests.syphon.test_sides import running
+from tests.waiting import PATIENCE, until
 
 
 class Suspended:

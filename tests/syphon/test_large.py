@@ -16,7 +16,8 @@ from sbpair.client.errors import LinkRefused
 from sbpair.syphon.deadletters import RedriveCounts, redrive
 from sbpair.syphon.events import BacklogDetached, MessageSetAside
 from sbpair.syphon.peeking import DEAD_LETTERS, peek_parked
-from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, parked, take, until
+from tests.syphon.pair import BACKLOGS, Pair, parked, take
+from tests.waiting import PATIENCE, until
 
 MB = 1_000_000
 LARGEST = 102_400  # KB: the most a Premium entity is made for

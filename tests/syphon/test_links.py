@@ -19,8 +19,9 @@ from sbpair.syphon import SyphonState
 from sbpair.syphon.deadletters import RedriveCounts, purge, redrive
 from sbpair.syphon.events import BacklogDetached
 from tests.syphon.driven import BACKLOGS, Driven, play
-from tests.syphon.pair import Pair, parked, running, until
+from tests.syphon.pair import Pair, parked, running
 from tests.syphon.test_pump import pair_of_brokers, stalled  # noqa: F401 - a fixture is used by its name
+from tests.waiting import until
 
 SOON = dt.timedelta(milliseconds=100)
 

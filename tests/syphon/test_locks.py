@@ -14,7 +14,8 @@ from sbpair.client.dial import connect
 from sbpair.client.errors import LinkRefused
 from sbpair.client.locks import renew_locks
 from tests.syphon.driven import BACKLOGS, CLOCK, Driven, play
-from tests.syphon.pair import Pair, parked, until
+from tests.syphon.pair import Pair, parked
+from tests.waiting import until
 
 LOCK = 60.0  # seconds: that of a backlog
 

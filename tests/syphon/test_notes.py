@@ -11,8 +11,7 @@ import pytest
 from sbpair.amqp.performatives import ACCEPTED, Condition, Modified, Rejected, Released
 from sbpair.pairing.pair_state import Role
 from sbpair.syphon import status as of_status
-from sbpair.syphon.events import BacklogDetached, BacklogMissing, SideAccepted, SideRefused
-from sbpair.syphon.in_flight import (
+from sbpair.syphon.answers import (
     BUSY_CONDITIONS,
     DEAD_LETTER_REASONS,
     DeliveryAction,
@@ -21,12 +20,13 @@ from sbpair.syphon.in_flight import (
     is_answer,
     is_busy,
 )
+from sbpair.syphon.events import BacklogDetached, BacklogMissing, SideAccepted, SideRefused
 from sbpair.syphon.slots import LinkSlots
 from sbpair.syphon.status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.spec("R-66")
 
-PATIENCE = 30.0  # seconds; a bound, not a pace
 COMPLETE, DEAD_LETTER, HOLD = DeliveryAction.COMPLETE, DeliveryAction.DEAD_LETTER, DeliveryAction.HOLD
 
 

@@ -15,7 +15,8 @@ from sbpair.syphon import Syphon, SyphonOptions
 from sbpair.syphon.events import MessageSetAside, SessionHeld
 from sbpair.syphon.order_check import OrderCheck
 from sbpair.syphon.ordered_backlogs import Places, session_credit
-from tests.syphon.pair import BACKLOGS, Pair, parked, put, running, start_syphon, until
+from tests.syphon.pair import BACKLOGS, Pair, parked, put, running, start_syphon
+from tests.waiting import until
 
 CLIENT = "0123456789abcdef/1795000000000/"
 

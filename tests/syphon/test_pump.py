@@ -16,8 +16,9 @@ from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.client.dial import connect
 from sbpair.syphon.credit import FIRST_LIMIT
 from sbpair.syphon.events import BacklogMissing, DestinationHeld
-from sbpair.syphon.peeking import oldest
-from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, running, take, until
+from sbpair.syphon.monitor import oldest
+from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, running, take
+from tests.waiting import PATIENCE, until
 
 SOON = dt.timedelta(milliseconds=100)
 

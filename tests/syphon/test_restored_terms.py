@@ -16,8 +16,9 @@ from sbpair.envelope.aliases import format_instant
 from sbpair.envelope.restore import UNKNOWN_VERSION, Forward, restore
 from sbpair.syphon import SyphonState
 from sbpair.syphon.events import BacklogsDrained, ClockDiffers, DestinationHeld, MessageSetAside
-from tests.syphon.pair import PATIENCE, Pair, parked, until
+from tests.syphon.pair import Pair, parked
 from tests.syphon.test_sides import running
+from tests.waiting import PATIENCE, until
 
 NOW = 1_790_000_000_000  # ms
 MINUTE, HOUR = 60_000, 3_600_000  # ms

@@ -20,7 +20,8 @@ from sbpair.syphon.events import (
     SyphonConnected,
     SyphonDisconnected,
 )
-from tests.syphon.pair import PATIENCE, Pair, parked, running, until
+from tests.syphon.pair import Pair, parked, running
+from tests.waiting import PATIENCE, until
 
 WRONG = SharedKey(lambda: ("RootManageSharedAccessKey", "d3Jvbmcga2V5"))
 OFTEN = timedelta(milliseconds=100)

@@ -23,8 +23,9 @@ from sbpair.syphon.events import (
     MessageSetAside,
     MessagesForwarded,
 )
-from tests.syphon.pair import BACKLOGS, PATIENCE, Pair, message_id, parked, put, take, until
+from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, put, take
 from tests.trials.three_syphons import trial
+from tests.waiting import PATIENCE, until
 
 
 @pytest.mark.spec("P-42", "P-15")

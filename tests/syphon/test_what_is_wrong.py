@@ -15,7 +15,8 @@ from sbpair.amqp.message import Message
 from sbpair.broker import NamespaceControl
 from sbpair.broker.faults import RejectWith
 from sbpair.syphon.events import BacklogDetached, DestinationHeld
-from tests.syphon.pair import PATIENCE, Pair, parked, take, until
+from tests.syphon.pair import Pair, parked, take
+from tests.waiting import PATIENCE, until
 
 SOON = dt.timedelta(milliseconds=100)
 HOUR = 3_600_000  # milliseconds

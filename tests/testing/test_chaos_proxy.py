@@ -237,7 +237,7 @@ class TestBreaking:
             sender.send_messages(ServiceBusMessage("1"))
             proxy.blackhole(direction=direction)
             with pytest.raises(OperationTimeoutError):
-                sender.send_messages(ServiceBusMessage("2"), timeout=1)
+                sender.send_messages(ServiceBusMessage("2"), timeout=5)
             proxy.blackhole(False)
         until(lambda: contoso.counts("orders").active == stored)
 

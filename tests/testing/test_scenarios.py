@@ -15,6 +15,7 @@ from sbpair.broker import Broker, ShiftedClock
 from sbpair.broker.faults.scenarios import SCENARIOS
 from sbpair.testing import Ledger
 from sbpair.testing.pair import QUICK, NamespacePair
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.usefixtures("forgiving_of_sockets"),
@@ -70,7 +71,7 @@ def test_a_paired_sender_loses_nothing_under(name, broker, pair):
         send_all(client, ledger, pause=0.12 if name == "flapping" else 0.0)
         assert sum(fault.hits for fault in faults) > 0, "the scenario never struck"
     broker.advance(timedelta(minutes=2))  # what was to become visible is
-    until(lambda: client.state_of("orders") is EntityState.HEALTHY)
+    wait_until(lambda: client.state_of("orders") is EntityState.HEALTHY)
     pair.drain()
     ledger.received_all(pair.receive_all("orders"))
 
@@ -94,10 +95,3 @@ def test_under_silent_receiver_the_next_receiver_gets_everything(broker, pair):
                 received += other.receive_messages(MESSAGES, max_wait_time=20)
     assert [each.message_id for each in received] == [f"m{number}" for number in range(MESSAGES)]
     assert {each.delivery_count for each in received} == {0}
-
-
-def until(holds):
-    by = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < by, "it did not happen in time"
-        time.sleep(0.01)

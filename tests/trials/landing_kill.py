@@ -22,7 +22,8 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.client.dial import connect
 from sbpair.syphon.deadletters import RedriveCounts, redrive
-from tests.syphon.pair import Pair, message_id, parked, start_syphon, take, until
+from tests.syphon.pair import Pair, message_id, parked, start_syphon, take
+from tests.waiting import until
 
 TWINS = ("orders", "invoices")
 BODY = b"x" * 8000  # a twin of 1 MB holds about 130 of them

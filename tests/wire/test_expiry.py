@@ -7,7 +7,6 @@ second more or less does not count.
 from __future__ import annotations
 
 import asyncio
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -21,6 +20,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker, ShiftedClock
+from tests.waiting import until, wait_until
 
 HOUR = timedelta(hours=1)
 IN_MS = 3_600_000
@@ -82,7 +82,7 @@ def test_while_nobody_listens_it_is_counted_and_peeked_and_then_never_received(
         assert corpse.expires_at_utc == corpse.enqueued_time_utc + HOUR
         assert corpse.expires_at_utc < datetime.fromtimestamp(broker._clock.now() / 1000, UTC)
 
-        assert bodies(receiver.receive_messages(2, max_wait_time=0.3)) == ["long"]
+        assert bodies(receiver.receive_messages(2, max_wait_time=30)) == ["long"]
         assert bodies(receiver.peek_messages(2, sequence_number=1)) == ["long"]
     assert contoso.counts(queue).total == 1
 
@@ -143,7 +143,7 @@ def test_a_change_of_the_default_is_followed_by_messages_without_their_own(
     administration.update_queue(asked)
     broker.advance(2 * HOUR)
     with client.get_queue_receiver(queue) as receiver:
-        (message,) = receiver.receive_messages(2, max_wait_time=0.3)
+        (message,) = receiver.receive_messages(2, max_wait_time=30)
         assert (str(message), message.time_to_live) == ("follows", 3 * HOUR)
         receiver.complete_message(message)
 
@@ -167,7 +167,7 @@ def test_a_time_to_live_longer_than_the_header_holds(client, make_queue, broker)
     with client.get_queue_receiver(queue) as receiver:
         assert bodies(receiver.peek_messages(2)) == ["60", "70"]
         broker.advance(timedelta(days=2))
-        (message,) = receiver.receive_messages(2, max_wait_time=0.3)
+        (message,) = receiver.receive_messages(2, max_wait_time=30)
         assert str(message) == "70"
         receiver.abandon_message(message)
     assert dead_letters(client, queue) == [("60", EXPIRED)]
@@ -204,15 +204,15 @@ async def test_fourteen_days_pass_for_the_asyncio_client(aio, contoso, make_queu
     broker.advance(timedelta(days=13))
     assert contoso.counts(queue).active == 2
     async with aio.get_queue_receiver(queue) as receiver:
-        (message,) = await receiver.receive_messages(2, max_wait_time=0.3)
+        (message,) = await receiver.receive_messages(2, max_wait_time=30)
         assert message.expires_at_utc == message.enqueued_time_utc + timedelta(days=14)
         await receiver.abandon_message(message)
         broker.advance(timedelta(days=1))
         assert await receiver.receive_messages(1, max_wait_time=0.3) == []
     async with aio.get_queue_receiver(queue, sub_queue=DEAD) as receiver:
-        found = await receiver.receive_messages(2, max_wait_time=2)
+        found = await receiver.receive_messages(2, max_wait_time=30)
         while len(found) < 2:
-            found += await receiver.receive_messages(2, max_wait_time=2)
+            found += await receiver.receive_messages(2, max_wait_time=30)
         assert {(str(each), each.dead_letter_reason) for each in found} == {
             ("none", EXPIRED),
             ("own", EXPIRED),
@@ -286,9 +286,7 @@ class TestIdleDeletion:
         async with aio.get_queue_receiver(temporary) as receiver, aio.get_queue_sender(temporary) as sender:
             polls = contoso.operations.polls
             reply = asyncio.ensure_future(receiver.receive_messages(1, max_wait_time=20))
-            async with asyncio.timeout(10):
-                while contoso.operations.polls == polls:  # until it has credit
-                    await asyncio.sleep(0.01)
+            await until(lambda: contoso.operations.polls > polls)  # the receiver has issued credit
             broker.advance(24 * HOUR)
             await sender.send_messages(ServiceBusMessage("reply"))
             assert bodies(await reply) == ["reply"]
@@ -318,10 +316,7 @@ def test_a_backlog_queue_that_a_pairing_made_is_never_deleted_for_being_idle(bro
         options=options,
         connection_verify=str(broker.ca_file),
     ):
-        until = time.monotonic() + 20
-        while len(secondary.queue_names()) < 3:
-            assert time.monotonic() < until, "the backlog queues were not made"
-            time.sleep(0.01)
+        wait_until(lambda: len(secondary.queue_names()) == 3)
     broker.advance(timedelta(days=36_500))
 
     assert secondary.queue_names() == [f"contoso/x-servicebus-transfer/{number}" for number in range(2)]

@@ -38,6 +38,7 @@ from sbpair.broker import (
     Throttle,
     Withhold,
 )
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.usefixtures("forgiving_of_sockets"),
@@ -58,13 +59,6 @@ def is_barred(client):
     return False
 
 
-def until(holds):
-    by = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < by, "it did not happen in time"
-        time.sleep(0.005)
-
-
 class TestOperations:
     @pytest.mark.parametrize(
         ("effect", "error", "stored"),
@@ -83,8 +77,8 @@ class TestOperations:
         self, client, contoso, queue, effect, error, stored
     ):
         with contoso.fault(queue, effect) as fault, pytest.raises(error):
-            send(client, queue, timeout=1 if error is OperationTimeoutError else 30)
-        until(lambda: fault.hits == 1)
+            send(client, queue, timeout=5 if error is OperationTimeoutError else 30)
+        wait_until(lambda: fault.hits == 1)
         assert contoso.counts(queue).active == stored
 
     def test_a_throttled_send_has_the_services_words(self, client, contoso, queue):
@@ -137,7 +131,7 @@ class TestOperations:
             (message,) = receiver.receive_messages(1)
             with contoso.fault(queue, effect, operation="settle") as fault, ThreadPoolExecutor(1) as pool:
                 settling = pool.submit(receiver.complete_message, message)  # it waits 60 s for an answer
-                until(lambda: fault.hits == 1)
+                wait_until(lambda: fault.hits == 1)
                 assert contoso.counts(queue).active == left
                 contoso.take_down("reset")
                 contoso.bring_up()

@@ -6,8 +6,6 @@ import asyncio
 import os
 import socket
 import threading
-import time
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -32,18 +30,12 @@ from sbpair.broker import (
 from sbpair.broker.errors import InvalidArgument
 from sbpair.broker.server.namespace_server import Outage
 from sbpair.broker.server.wire import AmqpWire
+from tests.waiting import until, wait_until
 
 pytestmark = [
     pytest.mark.usefixtures("forgiving_of_sockets"),
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    by = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < by, "it did not happen in time"
-        time.sleep(0.005)
 
 
 class TestEntityFaults:
@@ -62,8 +54,8 @@ class TestEntityFaults:
     ):
         with client.get_queue_sender(queue) as sender, contoso.fault(queue, Withhold()) as fault:
             with pytest.raises(OperationTimeoutError):
-                sender.send_messages(ServiceBusMessage("x"), timeout=1)
-            until(lambda: fault.hits == 1)
+                sender.send_messages(ServiceBusMessage("x"), timeout=5)
+            wait_until(lambda: fault.hits == 1)
 
         assert contoso.counts(queue).active == 1
 
@@ -72,12 +64,10 @@ class TestEntityFaults:
         client = AsyncClient.from_connection_string(contoso.connection_string, retry_total=0)
         async with client, client.get_queue_sender(queue) as sender:
             with contoso.fault(queue, fault) as active:
-                sending = asyncio.create_task(sender.send_messages(ServiceBusMessage("x"), timeout=1))
-                async with asyncio.timeout(30):
-                    while not active.hits:
-                        await asyncio.sleep(0.01)
+                sending = asyncio.create_task(sender.send_messages(ServiceBusMessage("x"), timeout=60))
+                await until(lambda: active.hits)
                 with pytest.raises((TimeoutError, ServiceBusError)):
-                    await asyncio.wait_for(sending, 2)
+                    await asyncio.wait_for(sending, 0.5)
 
         assert contoso.counts(queue).active == 0
 
@@ -149,7 +139,7 @@ class TestOutages:
             socket.create_connection(("127.0.0.1", broker.namespace("contoso").port), 30) as raw,
         ):
             namespace = broker.namespace("contoso")
-            until(lambda: namespace.look(lambda server: len(server._sniffer._greetings)) == 1)
+            wait_until(lambda: namespace.look(lambda server: len(server._sniffer._greetings)) == 1)
             namespace.take_down("silent")
             raw.sendall(b"AMQP\x03\x01\x00\x00")
             raw.settimeout(0.3)

@@ -15,7 +15,8 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.client.dial import connect
 from sbpair.syphon import ConnectionLost, LinkRefused
-from tests.syphon.pair import Pair, parked, until
+from tests.syphon.pair import Pair, parked
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQ
 
 from sbpair.broker import Broker, NamespaceControl, RejectWith, Throttle, Withhold
 from sbpair.broker.auth import make_token
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.client("azure-servicebus")
 AT = datetime(2026, 11, 6, 8, 49, 37, tzinfo=UTC)
@@ -275,18 +276,11 @@ def test_who_has_gone_is_given_nothing(
     leaving.request("DELETE", f"/{queue}/messages/head?timeout=60", b"", {"Authorization": rest.token})
     frontend = contoso.server.frontend
     entity = frontend.namespace.queue(queue)
-    until(lambda: entity in frontend._lines)
+    wait_until(lambda: entity in frontend._lines)
     leaving.close()
-    until(lambda: entity not in frontend._lines)
+    wait_until(lambda: entity not in frontend._lines)
     rest.send(queue, "x")
     assert contoso.counts(queue).active == 1
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_who_waits_at_an_entity_that_is_deleted_is_told(
@@ -298,7 +292,7 @@ def test_who_waits_at_an_entity_that_is_deleted_is_told(
     waiting.start()
     frontend = contoso.server.frontend
     entity = frontend.namespace.queue(queue)
-    until(lambda: entity in frontend._lines)
+    wait_until(lambda: entity in frontend._lines)
     contoso.delete_queue(queue)
     waiting.join(30)
     assert got[0].status == 410
