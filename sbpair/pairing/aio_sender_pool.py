@@ -15,7 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
@@ -84,7 +84,7 @@ class AsyncPooledSender:
         self.sender = sender
         self.wire = AsyncWire(sender, is_plain=is_plain)
         self.was_reused = False
-        """Whether a call has succeeded on it, so that a later failure may mean that its link died while idle."""
+        """Whether the link was open before the last call, so that a failure may mean that it died while idle."""
         self.has_overrun = False
         """Whether the pool dropped its connection during a call."""
         self.is_retired = False
@@ -102,6 +102,12 @@ class AsyncPooledSender:
     def has_room(self) -> bool:
         """Whether it can take one more call."""
         return self.calls == 0 or self.wire.can_share
+
+    def begun(self) -> Self:
+        """Count one more call, which uses a link that is already open."""
+        self.calls += 1
+        self.was_reused = True
+        return self
 
     async def run(self, call: Coroutine[Any, Any, T], until: float) -> T:
         """Run an SDK call that must end by ``until``.
@@ -256,15 +262,12 @@ class AsyncSenderPool:
         least: AsyncPooledSender | None = None
         for pooled in self._senders:
             if pooled.calls < CROWD and pooled.has_room:
-                pooled.calls += 1
-                return pooled
+                return pooled.begun()
             if pooled.has_room and (least is None or pooled.calls < least.calls):
                 least = pooled
         if self._senders:
             self._open_another()
-        if least is not None:
-            least.calls += 1
-        return least
+        return None if least is None else least.begun()
 
     async def acquire(self, until: float, *, is_fresh: bool = False) -> AsyncPooledSender:
         """A sender for one call that must end by ``until``.
@@ -275,16 +278,20 @@ class AsyncSenderPool:
         """
         if is_fresh:
             self._retire(self._doubted_at)
-        while (pooled := self.try_acquire()) is None:
+        pooled = self.try_acquire()
+        if pooled is not None:
+            return pooled
+        while pooled is None:
             if self._is_ended:
                 raise ServiceBusError(CLOSED)
             self._open_another()
             await self._wait(until)
+            pooled = self.try_acquire()
+        pooled.was_reused = False  # it was opened during the wait
         return pooled
 
     def release(self, pooled: AsyncPooledSender) -> None:
         """Return a sender after a successful call."""
-        pooled.was_reused = True
         pooled.used_at = time.monotonic()
         self._left(pooled, is_sound=True)
 

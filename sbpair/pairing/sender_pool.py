@@ -40,7 +40,7 @@ class PooledSender:
         self.wire = Wire(sender)
         self.until = math.inf
         self.was_reused = False
-        """Whether a call has succeeded on it, so that a later failure may mean that its link died while idle."""
+        """Whether the link was open before the current call, so that a failure may mean that it died while idle."""
         self.used_at = time.monotonic()
         self.has_overrun = False
 
@@ -138,6 +138,7 @@ class SenderPool:
             if pooled.has_overrun:  # its socket was shut while it was being released
                 self.discard(pooled)
                 continue
+            pooled.was_reused = True
             return pooled
         return None
 
@@ -160,7 +161,6 @@ class SenderPool:
             self.discard(pooled)
             return
         pooled.until = math.inf
-        pooled.was_reused = True
         pooled.used_at = time.monotonic()
         self._idle.append(pooled)
         if self._waiting:
@@ -248,6 +248,7 @@ class SenderPool:
                 while True:
                     pooled = self.try_acquire()
                     if pooled is not None:
+                        pooled.was_reused = mine is None or pooled is not mine.pooled
                         return pooled
                     if self._recalls != recalls:
                         raise StillWaiting(message="The entity failed over meanwhile.")

@@ -132,9 +132,22 @@ async def test_a_sender_is_opened_beside_and_used_again(make: MakePool) -> None:
     assert (pooled.calls, pooled.was_reused, pooled.is_open) == (1, False, True)
     assert (it.pool.links, it.pool.calls, it.opened) == (1, 1, [1])
     it.pool.release(pooled)
-    assert (pooled.calls, pooled.was_reused, it.pool.calls) == (0, True, 0)
+    assert (pooled.calls, it.pool.calls) == (0, 0)
     assert await it.acquired(1) == [pooled]
+    assert pooled.was_reused
     assert len(it.made) == 1
+
+
+@pytest.mark.spec("R-8")
+async def test_a_link_opened_before_its_call_may_have_died_while_idle_even_if_no_call_has_used_it(
+    make: MakePool,
+) -> None:
+    it = make()
+    it.pool.warm()
+    await it.tasks.join(PATIENCE)
+    (pooled,) = await it.acquired(1)
+    assert pooled.sender is it.made[0]
+    assert pooled.was_reused
 
 
 async def test_calls_share_a_sender_up_to_a_crowd_and_then_another_is_opened(make: MakePool) -> None:

@@ -115,10 +115,22 @@ def test_a_sender_is_opened_on_a_worker_and_used_again(make: MakePool) -> None:
     before = first.used_at
     it.pool.release(first)
     assert first.until == math.inf
-    assert first.was_reused
     assert first.used_at >= before
     assert it.pool.acquire(until) is first
+    assert first.was_reused
     assert len(it.made) == 1
+
+
+@pytest.mark.spec("R-8")
+def test_a_link_opened_before_its_call_may_have_died_while_idle_even_if_no_call_has_used_it(
+    make: MakePool,
+) -> None:
+    it = make()
+    until = time.monotonic() + PATIENCE
+    it.pool.warm()
+    it.openers.join(PATIENCE)
+    assert it.pool.acquire(until).was_reused
+    assert not it.pool.acquire(until).was_reused
 
 
 def test_the_sender_that_was_used_last_is_used_first(make: MakePool) -> None:
