@@ -17,7 +17,7 @@ from sbpair.broker.entities.queue import DESCRIPTION, REASON
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.entities.rules import Rule, SqlAction, TrueFilter
 from sbpair.broker.entities.stored_message import LockToken
-from sbpair.broker.frontends.message_form import MAX_HEADER_BYTES, MAX_PROPERTY_BYTES
+from sbpair.broker.frontends.received_message import MAX_HEADER_BYTES, MAX_PROPERTY_BYTES
 from sbpair.broker.frontends.rule_form import AmqpPropertyCodec
 from tests.broker.conftest import Client, Lab
 

@@ -38,7 +38,8 @@ from sbpair.broker.faults import (
     TwoFieldError,
     Withhold,
 )
-from sbpair.broker.frontends.message_form import BATCH, peeked
+from sbpair.broker.frontends.delivered_message import peeked
+from sbpair.broker.frontends.received_message import BATCH
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000

@@ -10,7 +10,7 @@ from sbpair.amqp.types import Described, Symbol, ULong
 from sbpair.broker.entities import Namespace, QueueDescription, TopicDescription
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.errors import InvalidDescription
-from sbpair.broker.frontends.message_form import BATCH, MAX_IN_BATCH
+from sbpair.broker.frontends.received_message import BATCH, MAX_IN_BATCH
 
 pytestmark = pytest.mark.spec("R-47")
 

@@ -17,8 +17,8 @@ from sbpair.broker.clock import ClockReading
 from sbpair.broker.entities import Namespace, QueueDescription
 from sbpair.broker.entities.stored_message import StoredMessage
 from sbpair.broker.frontends.admin.http_messages import Request, Response
-from sbpair.broker.frontends.message_form import stored_messages
 from sbpair.broker.frontends.namespace_frontend import NamespaceFrontend
+from sbpair.broker.frontends.received_message import stored_messages
 from sbpair.broker.frontends.rest import requests as rest
 from sbpair.broker.frontends.rest.message import (
     BATCH_TYPE,

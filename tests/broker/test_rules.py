@@ -34,7 +34,8 @@ from sbpair.broker.entities.rules import (
 )
 from sbpair.broker.entities.stored_message import LockToken
 from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidRule, TooManyEntities
-from sbpair.broker.frontends.message_form import delivered, stored_messages
+from sbpair.broker.frontends.delivered_message import delivered
+from sbpair.broker.frontends.received_message import stored_messages
 from sbpair.broker.frontends.rule_form import AmqpPropertyCodec
 
 NOON = 1_800_000_000_000  # ms

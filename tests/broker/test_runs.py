@@ -19,7 +19,7 @@ from sbpair.broker.entities.namespace import TOKEN_SIZE, Namespace, random_token
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
 from sbpair.broker.faults import FaultRule, Full, NoCredit, Operation, Withhold
-from sbpair.broker.frontends import message_form
+from sbpair.broker.frontends import delivered_message
 from tests.broker.test_links import NOON
 
 
@@ -148,7 +148,7 @@ def test_the_short_way_to_encode_a_delivery_gives_the_same_bytes(
     )
     with_annotations = replace(message, annotations=b"\x00\x53\x72\xc1\x01\x00")  # an empty map: the long way
 
-    assert message_form.delivered(message, queue) == message_form.delivered(with_annotations, queue)
+    assert delivered_message.delivered(message, queue) == delivered_message.delivered(with_annotations, queue)
 
 
 def test_random_tokens_have_the_size_of_a_guid_and_do_not_repeat():

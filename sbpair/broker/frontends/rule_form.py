@@ -32,7 +32,8 @@ from ..entities.rules.message_properties import (
 )
 from ..entities.rules.values import EvaluationError, Value
 from ..entities.stored_message import StoredMessage
-from .message_form import MAX_HEADER_BYTES, MAX_ID_LENGTH, amended_section
+from .delivered_message import amended_section
+from .received_message import MAX_HEADER_BYTES, MAX_ID_LENGTH
 
 SPAN, OFFSET = Symbol("com.microsoft:timespan"), Symbol("com.microsoft:datetime-offset")
 TICKS_TO_EPOCH = 621_355_968_000_000_000  # 100 ns, from the year 1

@@ -12,8 +12,8 @@ from ..entities.queue import Queue
 from ..entities.stored_message import Instant, StoredMessage
 from ..errors import BrokerError, EntityDisabled, MessageTooLarge, NotAllowed
 from ..faults import Operation
-from .message_form import BATCH, stored_message, stored_messages
 from .namespace_frontend import NamespaceFrontend
+from .received_message import BATCH, stored_message, stored_messages
 
 TOLERANCE = 32
 """Bytes by which a delivery may exceed the limit: the envelope of the SDK's full batches does."""

@@ -31,7 +31,7 @@ from ..frontends.dashboard import views as page_views
 from ..frontends.dashboard.message import message_view
 from ..frontends.dashboard.timeline import PairTimeline, Records
 from ..frontends.dashboard.views import EntityRow, History
-from ..frontends.message_form import peeked
+from ..frontends.delivered_message import peeked
 from .broker import Broker
 from .control import NamespaceControl
 from .dashboard_actions import INTENT, MAX_REQUEST, Given, PageActions, body_of, is_intended

@@ -12,7 +12,7 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from sbpair.amqp.message import decode_properties, encode_properties, split
 from sbpair.broker.entities.stored_message import StoredMessage
-from sbpair.broker.frontends.message_form import stored_messages
+from sbpair.broker.frontends.received_message import stored_messages
 from sbpair.envelope.aliases import ANNOTATION_DESTINATION
 from sbpair.envelope.copies import Message, raw
 from sbpair.envelope.restore import MESSAGE_ANNOTATIONS

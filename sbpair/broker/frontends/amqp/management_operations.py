@@ -18,7 +18,8 @@ from ...entities.sessions import SessionLock
 from ...entities.stored_message import StoredMessage
 from ...entities.transaction import SettlementVerb
 from ...errors import InvalidArgument, InvalidRule, MessageTooLarge, NotAllowed, OutOfRange
-from ..message_form import delivered, peeked, stored_messages
+from ..delivered_message import delivered, peeked
+from ..received_message import stored_messages
 from ..rule_form import amqp_of, value_of
 from .management_call import Body, ManagementCall, nothing, ok
 from .request_response import NodeResponse

@@ -46,7 +46,7 @@ from ...entities.stored_message import LockToken, StoredMessage
 from ...entities.transaction import Settlement, SettlementVerb
 from ...errors import BrokerError, MessageLockLost, NotImplementedHere
 from ...faults import Delay, Effect, EndingEffect, LoseLock, Operation, RefusingEffect, SilenceLink
-from ..message_form import delivered_run
+from ..delivered_message import delivered_run
 from .faults import end_faulted, fault_outcome
 from .node import ConnectionContext, Node
 

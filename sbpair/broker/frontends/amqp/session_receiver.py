@@ -23,7 +23,7 @@ from ...entities.entity import Entity
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
 from ...errors import BrokerError, InvalidArgument, MessageLockLost, OperationTimedOut, SessionLockLost
-from ..message_form import MAX_ID_LENGTH
+from ..received_message import MAX_ID_LENGTH
 from ..refusals import condition_of
 from .node import ConnectionContext, Node
 from .queue_receiver import SETTLED, QueueReceiver

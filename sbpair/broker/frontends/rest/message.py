@@ -6,7 +6,7 @@
     the body                                        one data section
 
 Each entry of a batch is a JSON object with Body, BrokerProperties and UserProperties. Messages sent over REST
-can be received over AMQP and the other way round: both produce the same bytes, which ``message_form`` reads.
+can be received over AMQP and the other way round: both produce the same bytes, which ``received_message`` reads.
 """
 
 from __future__ import annotations
@@ -22,20 +22,14 @@ from email.utils import format_datetime, parsedate_to_datetime
 from ....amqp.encoding import encode
 from ....amqp.errors import DecodeError, EncodeError
 from ....amqp.message import Body, DataBody, Header, Message, Properties, Section, SequenceBody, ValueBody
+from ....amqp.performatives import MAX_UINT
 from ....amqp.types import Described, Symbol, Timestamp
 from ...entities.entity import Entity
 from ...entities.stored_message import Instant, StoredMessage
 from ...errors import InvalidArgument
 from ..admin.http_messages import Request
-from ..message_form import (
-    MAX_IN_BATCH,
-    PARTITION_KEY,
-    SCHEDULED,
-    UINT_MAX,
-    VIA_PARTITION_KEY,
-    delivered,
-    shown_time_to_live,
-)
+from ..delivered_message import delivered, shown_time_to_live
+from ..received_message import MAX_IN_BATCH, PARTITION_KEY, SCHEDULED, VIA_PARTITION_KEY
 
 FOREVER_S = 922_337_203_685  # seconds in the largest count of 100 ns ticks: no limit
 MAX_WHOLE = 2**63
@@ -178,7 +172,7 @@ class _Parts:
     def message(self, user: Mapping[object, object], body: bytes, now: Instant) -> bytes:
         properties = Properties(**self.texts)  # type: ignore[arg-type]
         ttl = self.time_to_live
-        if ttl is not None and ttl >= UINT_MAX:  # too long for the header's ttl: two instants
+        if ttl is not None and ttl >= MAX_UINT:  # too long for the header's ttl: two instants
             properties = replace(properties, creation_time=now, absolute_expiry_time=now + ttl)
             ttl = None
         try:

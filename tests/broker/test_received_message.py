@@ -17,8 +17,7 @@ from sbpair.amqp.message import (
     split,
 )
 from sbpair.amqp.types import ULong
-from sbpair.broker.frontends.fast_parse import plain_message
-from sbpair.broker.frontends.message_form import decoded_message, stored_message
+from sbpair.broker.frontends.received_message import decoded_message, plain_message, stored_message
 
 TEXT = st.none() | st.text(max_size=10)
 ASCII = st.sampled_from([None, "", "a", "orders"])

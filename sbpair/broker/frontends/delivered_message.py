@@ -1,0 +1,222 @@
+"""Delivered and peeked messages: from stored messages to the bytes that receivers get.
+
+    stored:     the fields that the broker uses, extracted  ·  the bare message, unchanged
+    delivered:  new header · annotations of the broker, then of the sender  ·  the same bytes
+
+The section of application properties is encoded again only when they were changed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+
+from ...amqp.encoding import encode
+from ...amqp.errors import DecodeError
+from ...amqp.message import (
+    Header,
+    Section,
+    Sections,
+    encode_header,
+    join_entries,
+    split,
+    split_entries,
+)
+from ...amqp.performatives import MAX_UINT
+from ...amqp.types import Symbol
+from ..entities.entity import Entity
+from ..entities.partitioned_entities import AnySubscription
+from ..entities.stored_message import LockToken, MessageState, StoredMessage
+
+_Entries = tuple[int, list[bytes]]  # the number of keys and values of a map, and their bytes
+_LONG, _TIMESTAMP = b"\x81", b"\x83"
+_PREFIX = b"\x00\x53\x72\xd1"  # message annotations, a map with a size of four bytes
+
+
+def _entry_head(key: str, code: bytes) -> bytes:
+    return encode(Symbol(key)) + code
+
+
+_ENQUEUED = _entry_head("x-opt-enqueued-time", _TIMESTAMP)
+_SEQUENCE = _entry_head("x-opt-sequence-number", _LONG)
+_ENQUEUE_SEQUENCE = _entry_head("x-opt-enqueue-sequence-number", _LONG)
+_LOCKED_UNTIL = _entry_head("x-opt-locked-until", _TIMESTAMP)
+_SOURCE = encode(Symbol("x-opt-deadletter-source"))
+_PARTITION = _entry_head("x-opt-partition-id", b"\x61")  # a short
+_NUMBERS = struct.Struct(f">{len(_ENQUEUED)}sq{len(_SEQUENCE)}sQ").pack
+_MAP_HEAD = struct.Struct(f">{len(_PREFIX)}sII").pack
+ACTIVE, DEFERRED, LOCKED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.LOCKED
+_DELIVERY = b"\x00\x53\x71"
+_TOKEN = _DELIVERY + b"\xc1\x24\x02" + _entry_head("x-opt-lock-token", b"\x98")  # a map of 36 bytes: one uuid
+_NO_TOKEN = _DELIVERY + b"\xc1\x01\x00"  # an empty map
+_GUID = struct.Struct("<IHH8s").unpack  # a lock token, in .NET's byte order
+_USUAL_SIZE = 4 + len(_ENQUEUED) + len(_SEQUENCE) + len(_LOCKED_UNTIL) + 3 * 8
+_USUAL_ENQUEUED = _MAP_HEAD(_PREFIX, _USUAL_SIZE, 6) + _ENQUEUED
+_USUAL = struct.Struct(
+    f">{len(_TOKEN)}sIHH8s{len(_USUAL_ENQUEUED)}sq{len(_SEQUENCE)}sQ{len(_LOCKED_UNTIL)}sQ"
+).pack
+_STATES = {
+    state: encode(Symbol("x-opt-message-state")) + bytes((0x54, state))
+    for state in (ACTIVE, DEFERRED, MessageState.SCHEDULED)
+}
+
+
+def delivered(message: StoredMessage, queue: Entity) -> bytes:
+    """Return the message as a receiver gets it, locked or, with receive-and-delete, removed.
+
+    It carries exactly the annotations that the service writes (R-51): the lock token, or empty delivery
+    annotations without one; the state only of a deferred message; the original sequence number
+    (``x-opt-enqueue-sequence-number``) only when the message was forwarded or scheduled.
+    """
+    return _delivered(message, queue, isinstance(queue.top, AnySubscription))
+
+
+def delivered_run(messages: Iterable[StoredMessage], queue: Entity) -> list[bytes]:
+    """Return each of the messages as :meth:`delivered` does."""
+    is_copy = isinstance(queue.top, AnySubscription)
+    return [_delivered(message, queue, is_copy) for message in messages]
+
+
+def _delivered(message: StoredMessage, queue: Entity, is_copy: bool) -> bytes:
+    token, number = message.lock_token, message.sequence_number
+    has_first_number = is_copy or message.enqueued_sequence_number != number or message.hops > 0
+    if not (
+        token is None
+        or has_first_number
+        or message.annotations
+        or message.is_deferred
+        or message.amended is not None
+        or message.dead_letter_source is not None
+        or message.partition_id is not None
+    ):
+        head = _header(
+            message.durable, message.priority, shown_time_to_live(message, queue), message.delivery_count
+        )
+        return (
+            head + _usual_annotations(token, message.enqueued_at, number, message.locked_until) + message.bare
+        )
+    state = _STATES[DEFERRED] if message.is_deferred else b""
+    own = _own(message, token is not None, has_first_number, state)
+    return _encoded(
+        message, shown_time_to_live(message, queue), _NO_TOKEN if token is None else _told(token), own
+    )
+
+
+def _usual_annotations(token: LockToken, enqueued_at: int, number: int, locked_until: int) -> bytes:
+    """Return the annotations of a locked message that needs no others."""
+    return _USUAL(
+        _TOKEN,
+        *_GUID(token),
+        _USUAL_ENQUEUED,
+        enqueued_at,
+        _SEQUENCE,
+        number,
+        _LOCKED_UNTIL,
+        locked_until,
+    )
+
+
+def shown_time_to_live(message: StoredMessage, queue: Entity) -> int | None:
+    """Return the time to live that receivers see (ms): the entity's default when the sender gave none (T-7)."""
+    expires_at = None if queue.parent is not None else queue.expires_at(message)
+    return message.time_to_live if expires_at is None else expires_at - message.enqueued_at
+
+
+def peeked(message: StoredMessage) -> bytes:
+    """Return the message as peek returns it: always with its state and original sequence number, never a lock token.
+
+    It has a TTL only when the sender gave one, capped at the entity's maximum (T-6, T-7).
+    """
+    span = message.time_to_live
+    if message.expires_at is not None:
+        span = message.expires_at - message.enqueued_at
+    is_locked = message.state is LOCKED
+    shown = (DEFERRED if message.is_deferred else ACTIVE) if is_locked else message.state
+    return _encoded(message, span, b"", _own(message, is_locked, True, _STATES.get(shown, _STATES[ACTIVE])))
+
+
+def _encoded(message: StoredMessage, ttl: int | None, for_delivery: bytes, own: _Entries) -> bytes:
+    annotations = message.annotations
+    if annotations.startswith(_DELIVERY):
+        sections = split(annotations)
+        for_delivery, annotations = _joined(for_delivery, sections[1]), sections[2]
+    return b"".join(
+        (
+            _header(message.durable, message.priority, ttl, message.delivery_count),
+            for_delivery,
+            _annotations(own, annotations),
+            message.bare if message.amended is None else _amended(message.bare, message.amended),
+        )
+    )
+
+
+@lru_cache(maxsize=1024)
+def _header(durable: bool | None, priority: int | None, ttl: int | None, delivery_count: int) -> bytes:
+    span = None if ttl is None else min(ttl, MAX_UINT)
+    return encode_header(Header(durable, priority, span, None, delivery_count))
+
+
+def _told(token: LockToken) -> bytes:
+    """Delivery annotations: the lock token again, as a uuid; the delivery tag has it in .NET's byte order."""
+    return _TOKEN + token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
+
+
+def _joined(ours: bytes, theirs: bytes) -> bytes:
+    return join_entries(Section.DELIVERY_ANNOTATIONS, [*split_entries(ours), *split_entries(theirs)])
+
+
+def _own(message: StoredMessage, is_locked: bool, tells_first_number: bool, state: bytes) -> _Entries:
+    """Return the broker's own message annotations: keys and values, encoded."""
+    entries = [_NUMBERS(_ENQUEUED, message.enqueued_at, _SEQUENCE, message.sequence_number)]
+    count = 4
+    if tells_first_number:
+        entries += (_ENQUEUE_SEQUENCE, message.enqueued_sequence_number.to_bytes(8, "big"))
+        count += 2
+    if is_locked:
+        entries += (_LOCKED_UNTIL, message.locked_until.to_bytes(8, "big"))
+        count += 2
+    if state:
+        entries.append(state)
+        count += 2
+    if message.partition_id is not None:
+        entries.append(_PARTITION + message.partition_id.to_bytes(2, "big"))
+        count += 2
+    if message.dead_letter_source is not None:
+        entries.append(_SOURCE + encode(message.dead_letter_source))
+        count += 2
+    return count, entries
+
+
+def _annotations(own: _Entries, kept: bytes) -> bytes:
+    """Return the section of message annotations: the broker's own, then the sender's."""
+    count, entries = own
+    if kept:
+        theirs, body = _map_body(kept)
+        entries.append(body)
+        count += theirs
+    content = b"".join(entries)
+    return _MAP_HEAD(_PREFIX, len(content) + 4, count) + content
+
+
+def _map_body(section: bytes) -> tuple[int, bytes]:
+    """Count and items of a map section that ``join_entries`` wrote."""
+    if section[3] == 0xC1:
+        return section[5], section[6:]
+    return int.from_bytes(section[8:12], "big"), section[12:]
+
+
+def _amended(bare: bytes, changes: Mapping[str, object]) -> bytes:
+    sections = split(bare)
+    return sections.properties + amended_section(sections, changes) + sections.body + sections.footer
+
+
+def amended_section(sections: Sections, changes: Mapping[str, object]) -> bytes:
+    """Return the section of application properties with ``changes`` set on it."""
+    entries: Sequence[tuple[object, bytes]] = ()
+    with suppress(DecodeError):  # unreadable: only the changes set since remain
+        entries = split_entries(sections.application_properties)
+    kept = [(key, value) for key, value in entries if key not in changes]
+    kept += [(key, encode(value)) for key, value in changes.items()]
+    return join_entries(Section.APPLICATION_PROPERTIES, kept)
