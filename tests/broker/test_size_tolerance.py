@@ -13,7 +13,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from sbpair.amqp.message import DataBody, Message
 from sbpair.amqp.performatives import Accepted, Rejected
 from sbpair.broker import Broker
-from sbpair.broker.frontends.validation import TOLERANCE
+from sbpair.broker.frontends.received_message import TOLERANCE
 
 pytestmark = pytest.mark.spec("R-46")
 LIMIT = 262_144

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
 from ...amqp.decoding import decode
 from ...amqp.errors import DecodeError
+from ...amqp.events import MessageReceived
 from ...amqp.message import (
     Header,
     MessageId,
@@ -37,8 +39,18 @@ from ...amqp.message import (
 )
 from ...amqp.performatives import MAX_UINT
 from ...amqp.types import Described, Timestamp
-from ..entities.stored_message import StoredMessage
-from ..errors import HeaderTooLarge, InvalidArgument, MalformedMessage
+from ..entities.entity import Entity
+from ..entities.queue import Queue
+from ..entities.stored_message import Instant, StoredMessage
+from ..errors import (
+    BrokerError,
+    HeaderTooLarge,
+    InvalidArgument,
+    MalformedMessage,
+    MessageTooLarge,
+)
+from ..faults import Operation
+from .namespace_frontend import NamespaceFrontend
 
 BATCH = 0x80013700
 MAX_IN_BATCH = 4_500  # messages
@@ -49,6 +61,7 @@ _NO_HEADER = Header()
 SCHEDULED = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
 VIA_PARTITION_KEY = "x-opt-via-partition-key"
+TOLERANCE = 32  # bytes by which a delivery may exceed the limit: the envelope of the SDK's full batches does
 OVERHEAD = 64  # bytes of a stored message beyond the sender's
 
 # Written by the broker on delivery; the sender's values, for example of a forwarded message, are dropped.
@@ -87,6 +100,58 @@ _SYMBOLS = frozenset((6, 7))  # content-type, content-encoding
 _INSTANTS = frozenset((8, 9))  # absolute-expiry-time, creation-time
 _CONTENT_TYPE, _GROUP_ID = 6, 10
 _FIELDS = 13
+
+
+def messages_of(
+    frontend: NamespaceFrontend,
+    queue: Entity,
+    payload: bytes,
+    message_format: int,
+    now: Instant,
+    visible_at: Instant | None = None,
+) -> list[StoredMessage]:
+    """Return the messages of one delivery, hidden until ``visible_at`` if given (ms of entity time).
+
+    Raises StoreFull, ServerBusy, MessageTooLarge, and everything ``stored_messages`` raises.
+    """
+    frontend.check_room()
+    credits = frontend.namespace.credits
+    if credits.per_second is not None:
+        credits.check(now)
+    description = queue.description
+    limit = description.max_batch_size if message_format == BATCH else description.max_message_size
+    if len(payload) > limit + TOLERANCE:
+        raise MessageTooLarge(len(payload), limit)
+    messages = stored_messages(payload, message_format)
+    if credits.per_second is not None:
+        credits.charge_messages(queue, len(messages), now)
+    if visible_at is not None:
+        for message in messages:
+            message.scheduled_for = max(message.scheduled_for or 0, visible_at)
+    return messages
+
+
+def messages_of_run(
+    frontend: NamespaceFrontend, queue: Entity, events: Sequence[MessageReceived]
+) -> list[StoredMessage] | None:
+    """Return the messages of deliveries that arrived together, at half the cost; None to process them one by one.
+
+    None when a fault may apply to each or each costs credits, when the entity is partitioned or a topic, for
+    a batch, inside a transaction, and when one is refused, because then the others may not be.
+    """
+    if type(queue) is not Queue or frontend.needs_single_messages(Operation.SEND, queue.path):
+        return None
+    limit = queue.description.max_message_size + TOLERANCE
+    messages: list[StoredMessage] = []
+    try:
+        frontend.check_room()
+        for _link, _number, _tag, payload, _settled, message_format, state in events:
+            if message_format or state is not None or len(payload) > limit:
+                return None
+            messages.append(stored_message(payload))
+    except (BrokerError, DecodeError):
+        return None
+    return messages
 
 
 def stored_messages(payload: bytes, message_format: int) -> list[StoredMessage]:

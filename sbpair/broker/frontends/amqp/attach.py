@@ -19,7 +19,7 @@ from ...entities.paths import MAX_ADDRESS, path_of
 from ...entities.quotas import Tier
 from ...errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere, TooManyConnections
 from ..address import Address, NodeKind, management_of, parse_address
-from ..validation import check_enabled, check_received_from, check_sent_to
+from ..namespace_frontend import check_enabled, check_received_from, check_sent_to
 from .claims import Claims
 from .coordinator import CoordinatorNode
 from .management import manage

@@ -13,7 +13,7 @@ from ...entities.entity import Entity
 from ...entities.stored_message import StoredMessage
 from ...errors import BrokerError, MessageTooLarge, Rerouting
 from ...faults import Delay, Effect, EndingEffect, LateVisibility, Operation
-from ..validation import TOLERANCE, messages_of, messages_of_run
+from ..received_message import TOLERANCE, messages_of, messages_of_run
 from .faults import end_faulted, fault_outcome
 from .node import ConnectionContext, Node
 

@@ -17,8 +17,8 @@ from ...entities.queue import Queue
 from ...entities.sessions import MessageSessions
 from ...entities.stored_message import Instant, MessageState
 from ...errors import InvalidArgument, MessageNotFound
-from ..namespace_frontend import NamespaceFrontend
-from ..validation import check_enabled, check_received_from, check_sent_to, messages_of
+from ..namespace_frontend import NamespaceFrontend, check_enabled, check_received_from, check_sent_to
+from ..received_message import messages_of
 
 MAX_AT_ONCE = 500  # messages purged or resubmitted in one call
 MAX_PROPERTIES = 100

@@ -41,9 +41,8 @@ from ...errors import (
 from ...faults import Effect, LateVisibility, Operation
 from ..address import parse_address
 from ..admin.http_messages import Request, Response, failed, refused
-from ..namespace_frontend import NamespaceFrontend
-from ..received_message import BATCH
-from ..validation import check_enabled, check_received_from, check_sent_to, messages_of
+from ..namespace_frontend import NamespaceFrontend, check_enabled, check_received_from, check_sent_to
+from ..received_message import BATCH, messages_of
 from .faults import UNTOUCHED, FaultedResponse, faulted_response
 from .message import BATCH_TYPE, message_reference, read_batch, read_message
 from .receiver import RestReceiver
