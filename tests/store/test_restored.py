@@ -14,10 +14,9 @@ from sbpair.broker.entities.descriptions import AccessRule
 from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.errors import StoreDamaged
-from sbpair.broker.store import message_rows, segments
-from sbpair.broker.store.message_rows import segment_row
+from sbpair.broker.store import message_rows
+from sbpair.broker.store.message_rows import Segment, Segments, segment_row
 from sbpair.broker.store.schema import with_checksum
-from sbpair.broker.store.segments import Segment, Segments
 from tests.store.kept import NOON, Kept, contents
 
 pytestmark = pytest.mark.spec("R-66", "G-26")
@@ -231,7 +230,7 @@ def segment(first: int, count: int, size: int = 1000) -> Segment:
 
 
 def test_the_waste_of_segments_is_what_their_removed_messages_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "ALLOWED_WASTE", 0)
+    monkeypatch.setattr(message_rows, "ALLOWED_WASTE", 0)
     all_segments = Segments()
     one, two = segment(1, 10), segment(2000, 10)
     all_segments.add(one)
@@ -272,7 +271,7 @@ def test_a_commit_rewrites_no_more_than_its_share(
         assert kept_one.lock_token is not None
         orders.defer(kept_one.lock_token, NOON, {})
     kept.store.commit()
-    monkeypatch.setattr(segments, "ALLOWED_WASTE", 0)
+    monkeypatch.setattr(message_rows, "ALLOWED_WASTE", 0)
 
     def large() -> int:
         return sum(len(blob) > 5000 for _, blob, _ in rows(kept, "segment"))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 from sbpair.broker.entities import QueueDescription, StoredMessage
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.stored_message import MessageState
-from sbpair.broker.store import segments
+from sbpair.broker.store import message_rows
 from sbpair.broker.store.columns import pack_messages, unpack_messages
 from tests.store.kept import NOON, Kept, contents
 
@@ -79,7 +79,7 @@ def test_the_size_of_a_segment_is_limited(kept: Kept, orders: Queue) -> None:
     fill(kept, orders, 40, bytes(100_000))
     found = kept.store.connection.execute("SELECT length(messages) FROM segment").fetchall()
     assert len(found) > 1
-    assert max(size for (size,) in found) < segments.MAX_BYTES + 200_000
+    assert max(size for (size,) in found) < message_rows.MAX_BYTES + 200_000
 
 
 def test_deleting_a_queue_deletes_its_segments(kept: Kept, orders: Queue) -> None:
@@ -99,7 +99,7 @@ def test_few_remaining_messages_do_not_occupy_the_space_of_many(
     kept: Kept, orders: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one message left in each segment, the space used stays bounded, and the messages are unchanged."""
-    monkeypatch.setattr(segments, "ALLOWED_WASTE", 100_000)
+    monkeypatch.setattr(message_rows, "ALLOWED_WASTE", 100_000)
     most = 0
     for _ in range(20):
         fill(kept, orders, 200)
@@ -123,7 +123,7 @@ def test_messages_removed_before_a_restart_count_as_waste_after_it(
     fill(kept, orders, 200)
     settle(kept, orders, 150)
     kept.reopen()
-    monkeypatch.setattr(segments, "ALLOWED_WASTE", 0)
+    monkeypatch.setattr(message_rows, "ALLOWED_WASTE", 0)
     settle(kept, kept.namespace.queue("orders"), 1)
     ((held,),) = kept.store.connection.execute("SELECT length(messages) FROM segment").fetchall()
     assert held < 50 * 1200  # rewritten with the remaining messages

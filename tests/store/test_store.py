@@ -21,7 +21,7 @@ from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
 from sbpair.broker.entities.transaction import Anchor, Settlement, SettlementVerb, Transaction
 from sbpair.broker.errors import BrokerError, StoreDamaged, StoreError, StoreInUse
-from sbpair.broker.store import segments
+from sbpair.broker.store import message_rows
 from sbpair.broker.store.disk import Disk
 from sbpair.broker.store.integrity import mark_path
 from sbpair.broker.store.schema import MIGRATIONS, prepare
@@ -147,7 +147,7 @@ def test_a_crash_after_any_commit_leaves_exactly_what_was_committed(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(segments, "ALLOWED_WASTE", -(2**40))  # every sparse segment is rewritten
+        monkeypatch.setattr(message_rows, "ALLOWED_WASTE", -(2**40))  # every sparse segment is rewritten
     kept = Kept(tmp_path / "data")
     furnished(kept.namespace, NOON)
     worker, chance = Worker(kept.namespace, seed), random.Random(seed)
