@@ -6,7 +6,7 @@
 Five operations are traced with a profiler: a healthy send and a redirected one (over open links), the drain of
 a syphon that brings parked messages home (from its first connection on), a message that the broker accepts and
 commits to its disk, and the command `sbpair backlog list`. A file counts when one of its functions runs;
-importing it does not.
+importing it does not, nor do the bodies of its classes and the decorators that run then.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import ast
 import asyncio
 import contextlib
+import inspect
 import io
 import json
 import os
@@ -27,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
@@ -60,8 +62,8 @@ class Trail:
             self._threads = ()
 
     def _called(self, frame: FrameType, event: str, _: object) -> None:
-        if not self._threads or event != "call" or frame.f_code.co_name == "<module>":
-            return
+        if not self._threads or event != "call" or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            return  # the body of a module or class, unlike that of a function, is not optimized
         name = frame.f_code.co_filename
         if name.startswith(str(PACKAGE)) and threading.current_thread().name.startswith(self._threads):
             self.files.add(str(Path(name).relative_to(PACKAGE)))
@@ -120,6 +122,8 @@ def ways() -> dict[str, list[str]]:
 def _listed(environment: tuple[str, str, str], trail: Trail) -> list[str]:
     from sbpair.cli import main
 
+    import_module("sbpair.cli.group")
+    import_module("sbpair.cli.backlog")
     names = ("SBPAIR_PRIMARY", "SBPAIR_SECONDARY", "SBPAIR_CA_FILE")
     os.environ.update(zip(names, environment, strict=True))
     words = ["backlog", "list", "--backlogs", "1", "--primary-namespace-name", "contoso"]
