@@ -27,9 +27,8 @@ from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLost, said
 
-from .answers import DeliveryAction, action_for, action_for_condition, is_answer, is_busy
 from .events import DestinationHeld, DestinationResumed, SyphonEvent
-from .in_flight import InFlightMessage
+from .in_flight import DeliveryAction, InFlightMessage, action_for, action_for_condition, is_answer, is_busy
 
 FIRST_RETRY = 0.5  # seconds
 STALLED_AFTER = 0.25  # seconds without an answer or credit after which messages in flight are stalled

@@ -28,8 +28,7 @@ from sbpair.client.link import OutgoingMessage, Sender
 from sbpair.client.transaction import TransactionController
 from sbpair.envelope.transfer import addressed
 
-from .answers import DeliveryAction, action_for
-from .in_flight import InFlightMessage
+from .in_flight import DeliveryAction, InFlightMessage, action_for
 
 MAX_IN_TRANSACTION = 100  # messages of one transaction: the limit of the service
 MAX_TRANSACTIONS = 4  # of one link at a time

@@ -24,10 +24,9 @@ from sbpair.client.transaction import TransactionController
 from sbpair.envelope.names import path_key
 
 from ..pairing.pair_state import Role
-from .answers import DeliveryAction, action_for_condition
 from .delivery import DeliveryTimeouts, Destination, SendingLink
 from .events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent
-from .in_flight import InFlightMessage
+from .in_flight import DeliveryAction, InFlightMessage, action_for_condition
 from .landing import Landing
 from .landing_link import LandingLink
 from .slots import LinkSlots

@@ -40,11 +40,10 @@ from sbpair.envelope.restore import EXPIRED, Forward, Poison, locked_until_of, p
 from sbpair.tracing import current
 
 from ..pairing.pair_state import Role
-from .answers import DEAD_LETTER_REASONS
 from .credit import MemoryBudget, RecentSize, Window
 from .delivery import Destination
 from .events import MessageSetAside, MessagesForwarded, SyphonEvent
-from .in_flight import InFlightMessage
+from .in_flight import DEAD_LETTER_REASONS, InFlightMessage
 from .locks import LockRenewal
 from .overflow import LockedDelivery, Overflow
 from .spans import trace_forward

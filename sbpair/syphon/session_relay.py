@@ -32,10 +32,9 @@ from sbpair.envelope.inspect import message_id_of
 from sbpair.envelope.ordering import OrderStamp
 from sbpair.envelope.restore import Forward, Poison, printable, restore
 
-from .answers import DEAD_LETTER_REASONS
 from .delivery import Destination
 from .events import MessageSetAside, MessagesForwarded, SessionHeld, SyphonEvent
-from .in_flight import InFlightMessage
+from .in_flight import DEAD_LETTER_REASONS, InFlightMessage
 from .order_check import OrderCheck
 from .pump import DEAD_LETTER, DESCRIPTION, MAX_DESCRIPTION_LENGTH, REASON
 from .status import SyphonCounters

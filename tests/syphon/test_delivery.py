@@ -6,7 +6,7 @@ import pytest
 
 from sbpair.amqp.performatives import Accepted, Condition, Modified, Received, Rejected, Released
 from sbpair.client.backoff import Backoff
-from sbpair.syphon.answers import DeliveryAction, action_for
+from sbpair.syphon.in_flight import DeliveryAction, action_for
 
 
 @pytest.mark.spec("G-20")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sbpair.amqp.performatives import ACCEPTED, Condition, Rejected, Released
 from sbpair.pairing.pair_state import Role
-from sbpair.syphon.answers import DEAD_LETTER_REASONS, is_answer, is_busy
+from sbpair.syphon.in_flight import DEAD_LETTER_REASONS, is_answer, is_busy
 from sbpair.syphon.landing import MAX_PATHS, Landing
 
 HOME, AWAY = Role.PRIMARY, Role.SECONDARY

@@ -11,7 +11,8 @@ import pytest
 from sbpair.amqp.performatives import ACCEPTED, Condition, Modified, Rejected, Released
 from sbpair.pairing.pair_state import Role
 from sbpair.syphon import status as of_status
-from sbpair.syphon.answers import (
+from sbpair.syphon.events import BacklogDetached, BacklogMissing, SideAccepted, SideRefused
+from sbpair.syphon.in_flight import (
     BUSY_CONDITIONS,
     DEAD_LETTER_REASONS,
     DeliveryAction,
@@ -20,7 +21,6 @@ from sbpair.syphon.answers import (
     is_answer,
     is_busy,
 )
-from sbpair.syphon.events import BacklogDetached, BacklogMissing, SideAccepted, SideRefused
 from sbpair.syphon.slots import LinkSlots
 from sbpair.syphon.status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
 from tests.waiting import PATIENCE

@@ -33,7 +33,7 @@ def syphon_counters() -> str:
 
 
 def dead_letter_reasons() -> str:
-    from sbpair.syphon.answers import DEAD_LETTER_REASONS
+    from sbpair.syphon.in_flight import DEAD_LETTER_REASONS
 
     reasons: dict[str, list[str]] = {}
     for condition, reason in DEAD_LETTER_REASONS.items():

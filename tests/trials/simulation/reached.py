@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from sbpair.envelope import restore
-from sbpair.syphon import answers
+from sbpair.syphon import in_flight
 
 POISON_REASONS = (
     restore.UNREADABLE,
@@ -15,7 +15,7 @@ POISON_REASONS = (
     restore.INVALID_ALIAS,
     restore.EXPIRED,
 )
-DEAD_LETTER_REASONS = frozenset((*POISON_REASONS, *answers.DEAD_LETTER_REASONS.values()))
+DEAD_LETTER_REASONS = frozenset((*POISON_REASONS, *in_flight.DEAD_LETTER_REASONS.values()))
 """Every reason for which the syphon sets a message aside, as its code has them."""
 
 MUST_REACH = (

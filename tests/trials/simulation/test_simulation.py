@@ -285,7 +285,7 @@ def keeps_its_spool_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def judges_everything_unavailable_final(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sbpair.syphon.answers import DEAD_LETTER_REASONS
+    from sbpair.syphon.in_flight import DEAD_LETTER_REASONS
 
     monkeypatch.setitem(DEAD_LETTER_REASONS, "com.microsoft:server-busy", "DestinationRefused")
     monkeypatch.setitem(DEAD_LETTER_REASONS, "amqp:internal-error", "DestinationRefused")
