@@ -1,4 +1,4 @@
-"""A restored message on its way from a backlog to its destination, and what the answer of the destination means for it."""
+"""A restored message on its way from a backlog to its destination, and what the answer means for it."""
 
 from __future__ import annotations
 

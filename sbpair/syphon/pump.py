@@ -44,8 +44,7 @@ from .credit import MemoryBudget, RecentSize, Window
 from .delivery import Destination
 from .events import MessageSetAside, MessagesForwarded, SyphonEvent
 from .in_flight import DEAD_LETTER_REASONS, InFlightMessage
-from .locks import LockRenewal
-from .overflow import LockedDelivery, Overflow
+from .locks import LockedDelivery, LockRenewal, Overflow
 from .spans import trace_forward
 from .status import SyphonCounters
 

@@ -15,8 +15,8 @@ from sbpair.client.route import Route
 from sbpair.syphon.claims import as_fault, is_refusal
 from sbpair.syphon.credit import INITIAL_SIZE, MemoryBudget, RecentSize, Window
 from sbpair.syphon.delivery import Destination
+from sbpair.syphon.locks import FIRST_BATCH, LockedDelivery, Overflow
 from sbpair.syphon.options import SyphonOptions
-from sbpair.syphon.overflow import FIRST_BATCH, LockedDelivery, Overflow
 
 pytestmark = pytest.mark.spec("R-66")
 
