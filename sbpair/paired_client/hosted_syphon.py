@@ -29,7 +29,7 @@ from ..syphon.status import SyphonCounters, SyphonStatus
 if TYPE_CHECKING:
     from sbpair.pairing.base_runtime import BaseRuntime
 
-    from ..syphon.monitor import BacklogDepth
+    from ..syphon.peeking import BacklogDepth
 
 logger = logging.getLogger("sbpair.syphon")
 

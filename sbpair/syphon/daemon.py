@@ -37,9 +37,9 @@ from . import events
 from .claims import NAMESPACE, as_fault, parked_paths, refusal_of
 from .forwarding import ForwardingSession
 from .landing import Landing
-from .monitor import BacklogDepth, BacklogDepths, OverdueBacklogs, StrandedBacklogs
 from .options import SyphonOptions
 from .order_check import OrderCheck
+from .peeking import BacklogDepth, BacklogDepths, OverdueBacklogs, StrandedBacklogs
 from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
 from .untransferred import UntransferredMessages
 

@@ -25,10 +25,10 @@ from .delivery import DeliveryTimeouts, Destination
 from .events import SyphonEvent
 from .landing import Landing
 from .landings import Landings
-from .monitor import has_more
 from .options import SyphonOptions
 from .order_check import OrderCheck
 from .ordered_backlogs import OrderedBacklog, Places, session_credit
+from .peeking import has_more
 from .pump import Pump, PumpSettings
 from .session_relay import RelaySettings
 from .slots import LinkSlots

@@ -26,7 +26,7 @@ from sbpair.client.request import RequestNode
 
 from .claims import is_refusal
 from .credit import INITIAL_SIZE, SMALLEST_SIZE
-from .monitor import has_more
+from .peeking import has_more
 from .session_relay import RelaySettings, SessionRelay
 from .status import BacklogLinks
 

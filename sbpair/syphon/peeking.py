@@ -1,21 +1,47 @@
-"""Peek at the messages of an entity page by page, over ``$management``."""
+"""Peek at the messages of an entity, and watch the depth and the age of backlog queues.
+
+Peeking locks nothing, starts no receive, and needs the Listen right only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TypeVar
 
+from sbpair.amqp.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, DecodeError
+from sbpair.amqp.message import decode_map_section, split
 from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import ClientError, LinkRefused
 from sbpair.client.request import RequestNode, peek
 from sbpair.envelope.inspect import ParkedMessage, read_parked
+from sbpair.envelope.names import backlog_queue_name
+
+from .events import BacklogCaughtUp, BacklogOverdue, BacklogStranded, SyphonEvent
+
+logger = logging.getLogger("sbpair.syphon")
 
 T = TypeVar("T")
 
 PAGE = 100  # messages per peek
+STRANDED_EVERY = 900.0  # seconds between checks for stranded backlogs
+MAX_STRANDED = 100  # queues checked
+MIN_AGE_INTERVAL, MAX_AGE_INTERVAL = 0.25, 300.0  # seconds between checks for overdue backlogs
+MAX_COUNTED = 1000  # messages of a backlog
+FIRST_AFTER = 1.0  # seconds until the first measurement
+NUMBER, STATE = "x-opt-sequence-number", "x-opt-message-state"
+ACTIVE = 0  # a message state
+BEYOND_RIGHTS = (
+    "whether %s holds messages cannot be seen (%s): grant Listen on it if senders use more than %d backlogs"
+)
 DEAD_LETTERS = "/$DeadLetterQueue"
 TRANSFER_DEAD_LETTERS = (
     "/$Transfer" + DEAD_LETTERS
-)  # of messages sent via the queue and refused after the commit
+)  # messages sent via the queue and refused after the commit
 
 
 def peek_parked(
@@ -62,3 +88,199 @@ async def peek_all(
             left = None if left is None else left - len(page)
     finally:
         await node.close()
+
+
+@dataclass(slots=True)
+class StrandedBacklogs:
+    """The backlog queues beyond ``count`` (F-48), each reported once, and again once it holds messages.
+
+    They are checked one after another until one does not exist.
+    """
+
+    label: str
+    count: int
+    emit: Callable[[SyphonEvent], None]
+    found: dict[str, bool] = field(default_factory=dict)
+    """Whether each held messages at the last check."""
+
+    async def run(self, connection: NamespaceConnection) -> None:
+        """Check now and at intervals, until cancelled."""
+        while True:
+            try:
+                await self.check(connection)
+            except ClientError as error:
+                logger.info("the backlogs beyond %d cannot be peeked: %s", self.count, error)
+            await asyncio.sleep(STRANDED_EVERY)
+
+    async def check(self, connection: NamespaceConnection) -> list[str]:
+        """Return the queues that hold messages now.
+
+        A key that may not read them is logged as a warning: it may have rights for the other backlogs alone. Raises
+        TokenRefused, LinkRefused or ConnectionLost when they cannot be read for another reason.
+        """
+        holding = []
+        for index in range(self.count, self.count + MAX_STRANDED):
+            backlog = backlog_queue_name(self.label, index)
+            try:
+                holds = await oldest(connection, backlog) is not None
+            except ClientError as error:
+                symbol = None if error.condition is None else error.condition.symbol
+                if symbol == UNAUTHORIZED_ACCESS:
+                    logger.warning(BEYOND_RIGHTS, backlog, error, self.count)
+                elif symbol != NOT_FOUND:
+                    raise
+                break
+            if self.found.get(backlog) is not holds and not self.found.get(backlog):
+                self.emit(BacklogStranded(time.time(), backlog, holds))
+            self.found[backlog] = holds
+            if holds:
+                holding.append(backlog)
+        return holding
+
+
+@dataclass(slots=True)
+class OverdueBacklogs:
+    """The backlogs that hold a message older than ``threshold``; the start and the end of that are reported."""
+
+    threshold: timedelta
+    emit: Callable[[SyphonEvent], None]
+    overdue: set[str] = field(default_factory=set)
+
+    @property
+    def interval(self) -> float:
+        """The seconds between two checks: a quarter of the threshold, within bounds."""
+        return min(MAX_AGE_INTERVAL, max(MIN_AGE_INTERVAL, self.threshold.total_seconds() / 4))
+
+    async def run(
+        self, busy: Callable[[], Iterable[str]], borrow: Callable[[], Awaitable[NamespaceConnection]]
+    ) -> None:
+        """Check the ``busy`` backlogs, and those that were overdue, at intervals until cancelled."""
+        while True:
+            await asyncio.sleep(self.interval)
+            if not self.overdue.union(busy()):
+                continue  # all are known to be empty: nothing is peeked, and nothing billed
+            try:
+                connection = await borrow()
+                for backlog in sorted(self.overdue.union(busy())):  # some were found empty meanwhile
+                    self.measured(backlog, await oldest(connection, backlog), time.time())
+            except ClientError as error:
+                logger.debug("the age of the backlogs cannot be measured: %s", error)
+
+    def measured(self, backlog: str, parked_at: int | None, now: float) -> None:
+        """Record when the oldest message was parked: milliseconds since the epoch, None in an empty backlog."""
+        age = 0.0 if parked_at is None else now - parked_at / 1000
+        limit = self.threshold.total_seconds()
+        if age > limit and backlog not in self.overdue:
+            self.overdue.add(backlog)
+            self.emit(BacklogOverdue(time.time(), backlog, age, limit))
+        elif age <= limit and backlog in self.overdue:
+            self.overdue.discard(backlog)
+            self.emit(BacklogCaughtUp(time.time(), backlog))
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogDepth:
+    """The messages in a backlog: a count of :data:`MAX_COUNTED` means at least that many."""
+
+    depth: int
+    parked_at: int | None
+    """When the oldest was parked: milliseconds since the epoch, by the secondary's clock."""
+
+    def age(self, now: float) -> float:
+        """Return the seconds the oldest has waited at ``now``, seconds since the epoch; 0 in an empty backlog."""
+        return 0.0 if self.parked_at is None else max(0.0, now - self.parked_at / 1000)
+
+
+EMPTY = BacklogDepth(0, None)
+
+
+class BacklogDepths:
+    """The depth of each backlog at the last measurement, taken every ``interval`` seconds.
+
+    A backlog whose long poll waits is known to be empty and not peeked. Of others the first messages are counted, by
+    at most ten peeks.
+    """
+
+    def __init__(self, backlogs: Iterable[str], interval: float) -> None:
+        self._backlogs = tuple(backlogs)
+        self._interval = interval
+        self._measured: dict[str, BacklogDepth] = {}
+
+    def current(self, busy: Iterable[str]) -> dict[str, BacklogDepth]:
+        """Return the known depths; those of backlogs that are not ``busy`` are zero."""
+        busy = frozenset(busy)
+        known = {each: self._measured.get(each) if each in busy else EMPTY for each in self._backlogs}
+        return {each: depth for each, depth in known.items() if depth is not None}
+
+    async def run(
+        self, busy: Callable[[], Iterable[str]], borrow: Callable[[], Awaitable[NamespaceConnection]]
+    ) -> None:
+        """Measure the ``busy`` backlogs at intervals until cancelled."""
+        pause = min(FIRST_AFTER, self._interval)
+        while True:
+            await asyncio.sleep(pause)
+            pause = self._interval
+            backlogs = tuple(busy())
+            try:
+                measured = {each: await depth_of(await borrow(), each) for each in backlogs}
+            except ClientError as error:
+                logger.debug("the backlogs cannot be peeked: %s", error)
+                measured = {}  # better no figure than an outdated one
+            self._measured = measured
+
+
+async def oldest(connection: NamespaceConnection, backlog: str) -> int | None:
+    """Return when the oldest message was parked, in milliseconds since the epoch; None in an empty backlog.
+
+    Raises TokenRefused, LinkRefused, ConnectionLost.
+    """
+    async for message in peek_parked(connection, backlog, most=1):
+        return message.parked_at or 0
+    return None
+
+
+async def depth_of(connection: NamespaceConnection, backlog: str) -> BacklogDepth:
+    """Measure the depth of a backlog, which is zero when it does not exist.
+
+    Raises TokenRefused, LinkRefused, ConnectionLost.
+    """
+    depth, parked_at = 0, None
+    try:
+        async for message in peek_parked(connection, backlog, most=MAX_COUNTED):
+            parked_at = (message.parked_at or 0) if depth == 0 else parked_at
+            depth += 1
+    except ClientError as error:
+        if error.condition is None or error.condition.symbol != NOT_FOUND:
+            raise
+    return BacklogDepth(depth, parked_at)
+
+
+async def has_more(connection: NamespaceConnection, backlog: str) -> bool:
+    """Return whether a backlog holds an active message, locked or not. Raises ClientError.
+
+    An empty drain proves only that no message is free; a peek also finds those locked by another syphon. Deferred and
+    scheduled messages do not count, because no syphon receives them.
+    """
+    await connection.authorize(backlog)
+    node = RequestNode(connection, connection.namespace.address(f"{backlog}/$management"))
+    try:
+        start = 1
+        while page := await peek(node, backlog, start, PAGE):
+            numbers, states = zip(*(_number_and_state(backlog, payload) for payload in page), strict=True)
+            if ACTIVE in states:
+                return True
+            start = max(numbers) + 1
+        return False
+    finally:
+        await node.close()
+
+
+def _number_and_state(backlog: str, payload: bytes) -> tuple[int, int]:
+    try:
+        annotations = decode_map_section(split(payload).message_annotations)
+        number, state = annotations[NUMBER], annotations.get(STATE, ACTIVE)
+    except (DecodeError, IndexError, KeyError) as error:
+        raise LinkRefused(f"a message of {backlog} cannot be read: {error!r}") from error
+    if not isinstance(number, int) or not isinstance(state, int):
+        raise LinkRefused(f"a message of {backlog} has no sequence number, or no state")
+    return int(number), int(state)

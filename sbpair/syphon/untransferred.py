@@ -15,8 +15,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError
 
 from .events import MessagesUntransferred, SyphonEvent
-from .monitor import depth_of
-from .peeking import TRANSFER_DEAD_LETTERS
+from .peeking import TRANSFER_DEAD_LETTERS, depth_of
 
 CHECK_INTERVAL = 60.0  # seconds
 

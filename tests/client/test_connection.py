@@ -20,7 +20,7 @@ from sbpair.broker import Broker
 from sbpair.client.dial import connect
 from sbpair.client.request import RequestNode
 from sbpair.syphon import ConnectionLost, LinkRefused, SyphonFaulted, SyphonState, TokenRefused
-from sbpair.syphon.monitor import has_more
+from sbpair.syphon.peeking import has_more
 from tests.syphon.pair import Pair, message_id, parked, put, take, take_over
 from tests.waiting import PATIENCE, until
 

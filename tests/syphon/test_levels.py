@@ -11,7 +11,7 @@ import pytest
 from sbpair.observation import Metrics
 from sbpair.observation.metrics import show_syphon
 from sbpair.syphon import SyphonOptions
-from sbpair.syphon.monitor import EMPTY, BacklogDepth, BacklogDepths
+from sbpair.syphon.peeking import EMPTY, BacklogDepth, BacklogDepths
 from tests.syphon.pair import BACKLOGS, Pair, parked, put
 from tests.syphon.test_sides import running
 from tests.waiting import until
@@ -46,7 +46,7 @@ def test_how_often_to_measure_has_a_range(span: int) -> None:
 async def test_the_gauges_show_what_waits_while_the_primary_is_away_and_that_it_came_home(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbpair.syphon.monitor.MAX_COUNTED", 5)
+    monkeypatch.setattr("sbpair.syphon.peeking.MAX_COUNTED", 5)
     await pair.park([parked(n) for n in range(3)])
     await pair.park([parked(n) for n in range(3, 11)], index=1)
     syphon = pair.syphon(measure_every=SOON)
@@ -98,7 +98,7 @@ async def test_backlogs_that_are_known_to_be_empty_are_not_asked(monkeypatch: py
     async def borrow() -> None:
         return None
 
-    monkeypatch.setattr("sbpair.syphon.monitor.depth_of", depth_of)
+    monkeypatch.setattr("sbpair.syphon.peeking.depth_of", depth_of)
     levels = BacklogDepths(("a", "b"), 0.001)
     looking = asyncio.create_task(levels.run(which, borrow))
     await until(lambda: rounds >= 5)

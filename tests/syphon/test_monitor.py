@@ -13,7 +13,7 @@ import pytest
 from sbpair.broker.faults import RejectWith
 from sbpair.syphon import Syphon, SyphonOptions
 from sbpair.syphon.events import BacklogCaughtUp, BacklogOverdue, BacklogStranded, SyphonEvent
-from sbpair.syphon.monitor import OverdueBacklogs
+from sbpair.syphon.peeking import OverdueBacklogs
 from tests.syphon.pair import BACKLOGS, Pair, parked, put
 from tests.waiting import PATIENCE, until
 
@@ -99,9 +99,9 @@ async def test_an_idle_syphon_asks_nothing_and_is_billed_for_its_receives_alone(
         await until(lambda: len(looks) >= enough)
 
     monkeypatch.setattr(Syphon, "_busy_backlogs", looking)
-    monkeypatch.setattr("sbpair.syphon.monitor.oldest", noting)
-    monkeypatch.setattr("sbpair.syphon.monitor.MIN_AGE_INTERVAL", 0.01)
-    monkeypatch.setattr("sbpair.syphon.monitor.OverdueBacklogs.interval", 0.01)
+    monkeypatch.setattr("sbpair.syphon.peeking.oldest", noting)
+    monkeypatch.setattr("sbpair.syphon.peeking.MIN_AGE_INTERVAL", 0.01)
+    monkeypatch.setattr("sbpair.syphon.peeking.OverdueBacklogs.interval", 0.01)
     syphon = overdue(pair)
     async with running(syphon):
         await until(lambda: syphon.counters.receives == BACKLOGS)

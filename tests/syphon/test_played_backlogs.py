@@ -16,10 +16,11 @@ from sbpair.amqp.types import Symbol, Timestamp
 from sbpair.client.errors import ConnectionLost, LinkRefused
 from sbpair.syphon.deadletters import RENEWED_EVERY, RedriveCounts, _Rounds, purge, redrive
 from sbpair.syphon.events import BacklogCaughtUp, BacklogOverdue, BacklogStranded, SyphonEvent
-from sbpair.syphon.monitor import (
+from sbpair.syphon.peeking import (
     EMPTY,
     MAX_COUNTED,
     MAX_STRANDED,
+    PAGE,
     BacklogDepth,
     BacklogDepths,
     OverdueBacklogs,
@@ -27,8 +28,8 @@ from sbpair.syphon.monitor import (
     depth_of,
     has_more,
     oldest,
+    peek_parked,
 )
-from sbpair.syphon.peeking import PAGE, peek_parked
 from tests.client.played import Played, status, turns
 from tests.syphon.scripted import driven, now
 

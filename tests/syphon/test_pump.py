@@ -16,7 +16,7 @@ from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.client.dial import connect
 from sbpair.syphon.credit import FIRST_LIMIT
 from sbpair.syphon.events import BacklogMissing, DestinationHeld
-from sbpair.syphon.monitor import oldest
+from sbpair.syphon.peeking import oldest
 from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, running, take
 from tests.waiting import PATIENCE, until
 

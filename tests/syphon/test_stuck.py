@@ -10,7 +10,7 @@ import pytest
 from sbpair.broker.faults import Full, NoCredit, Operation, Withhold
 from sbpair.syphon import forwarding
 from sbpair.syphon.events import DestinationHeld, DestinationResumed, SyphonDisconnected
-from sbpair.syphon.monitor import has_more
+from sbpair.syphon.peeking import has_more
 from tests.syphon.driven import BACKLOGS, CLOCK, Driven, play
 from tests.syphon.pair import parked
 
