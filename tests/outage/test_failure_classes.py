@@ -24,7 +24,13 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from sbpair import EntityState, ReservedPropertyError, StoredIn
+from sbpair import (
+    EntityState,
+    PairedServiceBusClient,
+    PairedServiceBusSender,
+    ReservedPropertyError,
+    StoredIn,
+)
 from sbpair.broker import NamespaceControl
 from sbpair.broker.faults import RejectWith
 from tests.outage.conftest import Either
@@ -167,3 +173,31 @@ async def test_what_the_caller_did_wrong_is_raised_and_never_fails_over(
     assert client.state_of("orders") is EntityState.HEALTHY
     assert either.primary.counts("orders").total == 0
     assert either.secondary.operations.sends == 0
+
+
+@pytest.mark.spec("F-42", "F-55")
+@pytest.mark.parametrize("was_used", [True, False])
+async def test_a_queue_that_is_made_again_is_sent_to_over_a_new_link_and_is_no_outage(
+    either: Either, was_used: bool
+) -> None:
+    """The links of the deleted queue are detached, also one that is open and was never sent over."""
+    client = either.client(interval=0, ping=60)
+    sender = await opened(either, client)
+    if was_used:
+        await either.send(sender, ServiceBusMessage("deleted with its queue"))
+    with deleted(either.primary):
+        pass
+    receipt = await either.send(sender, ServiceBusMessage("x"))
+    assert receipt.stored_in is StoredIn.PRIMARY
+    assert client.state_of("orders") is EntityState.HEALTHY
+    assert (either.primary.counts("orders").active, either.parked()) == (1, [0, 0])
+
+
+async def opened(either: Either, client: PairedServiceBusClient) -> PairedServiceBusSender:
+    """A sender that was entered, and so has an open link."""
+    sender = client.get_queue_sender("orders")
+    if either.is_asyncio:
+        await sender.__aenter__()  # type: ignore[attr-defined]
+    else:
+        sender.__enter__()
+    return sender
