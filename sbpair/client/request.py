@@ -6,13 +6,15 @@ A request goes out on one link; the answer arrives on another, correlated by the
 from __future__ import annotations
 
 import asyncio
+import struct
+from dataclasses import replace
 from itertools import count
 from typing import Any
 from uuid import uuid4
 
 from sbpair.amqp.errors import MESSAGE_SIZE_EXCEEDED, DecodeError
 from sbpair.amqp.events import MessageReceived
-from sbpair.amqp.message import Message, Properties, ValueBody
+from sbpair.amqp.message import Message, Properties, ValueBody, split
 from sbpair.amqp.performatives import Accepted, Condition, Source, Target
 from sbpair.amqp.types import Int
 
@@ -28,6 +30,11 @@ CONDITIONS = {  # of statuses that come without a condition, or with a vague one
     429: "com.microsoft:server-busy",
     503: "com.microsoft:server-busy",
 }
+_MESSAGES, _MESSAGE = b"\xa1\x08messages", b"\xa1\x07message"  # keys of the answer to a peek
+_ANSWER = struct.Struct(
+    ">3sBII10sBII"
+)  # a section with a map of one list: each form, size and number of items
+_ENTRY = struct.Struct(">BII9sBI")  # a map of one binary: its form, size, number of items, key, form and size
 
 
 class RequestNode:
@@ -124,7 +131,7 @@ class RequestNode:
             event.link.dispose(event.delivery_id, event.delivery_id, Accepted())
         event.link.flow(CREDIT)
         try:
-            message = Message.decode(event.payload)
+            message = decode_answer(event.payload)
         except (
             DecodeError,
             IndexError,
@@ -138,6 +145,41 @@ class RequestNode:
         answer = self._answers.get(message.properties.correlation_id if message.properties else None)
         if answer is not None and not answer.done():
             answer.set_result(message)
+
+
+def decode_answer(payload: bytes) -> Message:
+    """Decode the answer to a request. Raises DecodeError, IndexError.
+
+    The messages in the answer to a peek are found directly, not as values of values.
+    """
+    sections = split(payload)
+    messages = _peeked(sections.body)
+    if messages is None:
+        return Message.decode(payload)
+    answer = Message.decode(b"".join(sections._replace(body=b"")))
+    return replace(answer, body=ValueBody({"messages": [{"message": each} for each in messages]}))
+
+
+def _peeked(body: bytes) -> list[bytes] | None:
+    """The messages in the answer to a peek; None if the body is anything else, or in a form that is unusual."""
+    if len(body) < _ANSWER.size:
+        return None
+    *form, size, items, key, kind, length, number = _ANSWER.unpack_from(body)
+    at, end = _ANSWER.size, len(body)
+    if (form, items, key, kind) != ([b"\x00\x53\x77", 0xD1], 2, _MESSAGES, 0xD0):
+        return None
+    if size != end - 8 or length != end - at + 4 or number > length // _ENTRY.size:
+        return None
+    messages = []
+    for _ in range(number):
+        if at + _ENTRY.size > end:
+            return None
+        code, size, items, key, kind, length = _ENTRY.unpack_from(body, at)
+        start, at = at + _ENTRY.size, at + 5 + size
+        if (code, items, key, kind) != (0xD1, 2, _MESSAGE, 0xB0) or start + length != at or at > end:
+            return None
+        messages.append(body[start:at])
+    return messages if at == end else None
 
 
 async def peek(

@@ -28,7 +28,7 @@ from sbpair.client.request import RequestNode, peek
 from . import worker
 from .checkpoint import NAMESPACE, check_origin, origin_name
 from .claim import EntityRenewed, check_age
-from .glimpse import Glimpse, glimpse
+from .glimpse import Glimpse, Waiting, glimpse, waiting
 from .outage import OutageState
 from .ranges import (
     ACTIVE,
@@ -110,10 +110,11 @@ class Entities:
         page = self._begin_page(piece.first, piece)
         while True:
             messages = self._end_page(page, piece)
-            wanted = [each for each in messages if each.seen.number <= piece.last]
-            ends = len(wanted) < len(messages) or not messages or wanted[-1].seen.number >= piece.last
+            wanted = [each for each in messages if (each.number or 0) <= piece.last]
+            last = (wanted[-1].number or 0) if wanted else piece.last
+            ends = len(wanted) < len(messages) or last >= piece.last
             if not ends:
-                start = wanted[-1].seen.number + 1
+                start = last + 1
                 page = self._begin_page(start, piece)
             if active := [each for each in wanted if each.state == ACTIVE]:
                 yield active
@@ -201,7 +202,7 @@ class Entities:
         while True:
             payloads = self._run(partial(_Link.peek, path=path, start=start, most=PAGE), path)
             try:
-                start = search.send([(glimpse(payload).seen.number, len(payload)) for payload in payloads])
+                start = search.send([(waiting(payload).number or 0, len(payload)) for payload in payloads])
             except StopIteration as found:
                 last, used = found.value
                 return int(last), int(used)
@@ -279,14 +280,14 @@ class Entities:
             self._link.by_session.add(path)
         return Settled(settler.completed, remain=is_cut_short or settler.passed_over > 0)
 
-    async def _pages(self, path: str, marks: tuple[Mark, ...]) -> AsyncGenerator[list[Glimpse], None]:
+    async def _pages(self, path: str, marks: tuple[Mark, ...]) -> AsyncGenerator[list[Waiting], None]:
         """Yield the messages up to ``marks`` that may be received, in pages; the next page is requested ahead.
 
         Raises EntityRenewed.
         """
         starts = {mark: before_lane(mark.lane) + 1 for mark in marks}
 
-        async def page() -> list[Glimpse]:
+        async def page() -> list[Waiting]:
             found = await asyncio.gather(*(self._known(path, mark, start) for mark, start in starts.items()))
             nexts = zip(list(starts), found, strict=True)
             starts.clear()
@@ -308,14 +309,14 @@ class Entities:
             if not ahead.cancelled():
                 ahead.exception()  # of a page that is no longer needed
 
-    async def _known(self, path: str, mark: Mark, start: int) -> tuple[list[Glimpse], int | None]:
+    async def _known(self, path: str, mark: Mark, start: int) -> tuple[list[Waiting], int | None]:
         """A page of messages up to ``mark`` that may be received, and the start of the next page, None at the end.
 
         Raises EntityRenewed.
         """
         most = min(PAGE, mark.upto - start + 1)
         payloads = await self._attempt(partial(_Link.peek, path=path, start=start, most=most))
-        page = [each for each in map(glimpse, payloads) if (each.number or 0) <= mark.upto]
+        page = [each for each in map(waiting, payloads) if (each.number or 0) <= mark.upto]
         known = [each for each in page if each.state == ACTIVE and each.number]
         for each in known:
             check_age(path, mark, each.enqueued_at)

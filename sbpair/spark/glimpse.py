@@ -1,26 +1,21 @@
-"""The position of an encoded message: what reading and settling need of each, whatever else they need of it.
+"""An encoded message, split into its sections: what reading needs of it before its columns are made.
 
 Performs no I/O.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import Sections, decode_header, decode_properties, split
 from sbpair.envelope.inspect import read_parked
-from sbpair.envelope.scan import part_entries
 
+from .positions import Position, position_in, position_of
 from .ranges import ACTIVE, Seen
-from .section_values import whole_number
-
-NUMBER, ENQUEUED, STATE = b"x-opt-sequence-number", b"x-opt-enqueued-time", b"x-opt-message-state"
-POSITION = frozenset((NUMBER, ENQUEUED, STATE))
 
 
-@dataclass(frozen=True, slots=True)
-class Glimpse:
+class Glimpse(NamedTuple):
     """The position of an encoded message. Its sections stay encoded, for speed."""
 
     number: int | None
@@ -51,23 +46,40 @@ class Glimpse:
         return decode_properties(self.sections.properties).group_id if self.sections.properties else None
 
 
+class Waiting(NamedTuple):
+    """A message to be settled: its position, and the rest only when it is needed."""
+
+    number: int | None
+    enqueued_at: int | None
+    state: int
+    payload: bytes
+
+    @property
+    def deliveries(self) -> int:
+        """How often the message was delivered before."""
+        return glimpse(self.payload).deliveries
+
+    @property
+    def session(self) -> str | None:
+        """The session id."""
+        return glimpse(self.payload).session
+
+
 def glimpse(payload: bytes) -> Glimpse:
     """Never raises: of a malformed message only the position is known, if any."""
     try:
         sections = split(payload)
-        found = part_entries(sections.message_annotations, POSITION).found
-        return Glimpse(
-            _whole(found.get(NUMBER)),
-            _whole(found.get(ENQUEUED)),
-            _whole(found.get(STATE)) or ACTIVE,
-            sections,
-        )
+        number, enqueued_at, state = position_in(sections.message_annotations)
     except (DecodeError, IndexError) as error:
         parked = read_parked(payload)
         trouble = f"not well-formed AMQP: {error}"
         return Glimpse(parked.sequence_number, parked.parked_at, ACTIVE, Sections(), trouble)
+    return Glimpse(number, enqueued_at, state, sections)
 
 
-def _whole(encoded: bytes | None) -> int | None:
-    """Raises DecodeError."""
-    return None if encoded is None else whole_number(encoded)
+def waiting(payload: bytes) -> Waiting:
+    """The message as settling needs it. Never raises; of a malformed message only the position is known, if any."""
+    found: Position | Glimpse | None = position_of(payload)
+    if found is None:
+        found = glimpse(payload)
+    return Waiting(found[0], found[1], found[2], payload)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -222,7 +221,7 @@ def test_columns_have_the_values_of_the_general_decoder(
         payloads.append(bytes(payload))
 
     def only_rows(found: Glimpse) -> Glimpse:
-        return replace(found, trouble=found.trouble or "")
+        return found._replace(trouble=found.trouble or "")
 
     seen = [glimpse(each) for each in payloads]
     wanted = to_arrow_schema(schema(), timezone="UTC")
