@@ -1,4 +1,4 @@
-"""Child processes: how one ended, and a stop that holds for all of its threads."""
+"""Child processes: collect an exit code within a bound, and suspend a process with all of its threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.waiting import PATIENCE
 
 
 def exit_code_of(child: int) -> int:
-    """Wait for a forked child, within a bound: one that hangs is killed, and its exit code says so."""
+    """Wait for a forked child and return its exit code; a child that hangs is killed, which its code shows."""
     until, pause = time.monotonic() + PATIENCE, threading.Event()
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > until:
@@ -24,9 +24,9 @@ def exit_code_of(child: int) -> int:
 
 
 def suspend(process: int) -> None:
-    """Stop a process, and return when each of its threads has stopped.
+    """Send SIGSTOP to a process and return once each of its threads has stopped.
 
-    SIGSTOP alone returns earlier: the other threads run on until one of them has taken the signal.
+    kill() returns earlier: the threads run on until one of them has handled the signal.
     """
     os.kill(process, signal.SIGSTOP)
     until, pause = time.monotonic() + PATIENCE, threading.Event()

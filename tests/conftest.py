@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Configuration shared by all tests: hypothesis profiles, grouping for xdist, faster SDK teardown."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
 
-# Six workers share the cores: how long an example takes says nothing of the code. And a run says something of
-# the code, not of the draw: the examples are the same each time, as hypothesis has it in CI too.
+# Six workers share the cores, so the duration of an example says nothing about the code. The examples are the same
+# in every run: a failure then points at a change in the code, not at a lucky draw.
 settings.register_profile(
     "beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
@@ -25,35 +25,35 @@ settings.register_profile(
 settings.register_profile("exploring", settings.get_profile("beside others"), derandomize=False)
 settings.load_profile("beside others")
 
-ONE_WORKER = (  # what these start is too dear for each worker to start: JVMs, a browser, a demo of seconds
+ONE_WORKER = (  # each group runs on one worker: what it starts (a JVM, a browser, a demo) is too expensive for all six
     "tests/page/",
-    "tests/trials/test_spark_cluster.py",  # these two start Sparks of their own,
+    "tests/trials/test_spark_cluster.py",  # this one and the next start a Spark each
     "tests/spark/test_command.py",
-    "tests/spark/test_audit.py",  # these share a Spark,
-    "tests/spark/test_outage.py",  # those that wait for outages another,
+    "tests/spark/test_audit.py",  # shares one Spark
+    "tests/spark/test_outage.py",  # waits for outages, on a second Spark
     "tests/spark/test_messages_in_spark.py",
-    "tests/spark/",  # and the others a third
+    "tests/spark/",  # all others share a third Spark
     "tests/interop/test_go.py",
     "tests/interop/test_java.py",
     "tests/interop/test_javascript.py",
     "tests/cli/test_demo.py",
     "tests/test_spec.py",  # parses every file once
-    "tests/test_floors.py",  # so does this
-    "tests/typing/",  # these share mypy's cache
+    "tests/test_floors.py",  # likewise
+    "tests/typing/",  # shares mypy's cache
 )
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests stay to the end: the garbage collector need not walk over them again and again."""
+    """Exempt the collected tests from garbage collection: there are thousands, and all live until the end."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Every test goes to whichever worker is free; those that share something dear all go to one.
+    """Send each test to whichever worker is free, and each group of ``ONE_WORKER`` to a single one.
 
-    Not by ``--dist loadgroup``: with pytest 9.2 and pytest-xdist 3.8 it does not group.
+    ``--dist loadgroup`` would do, but does not group with pytest 9.2 and pytest-xdist 3.8.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -70,9 +70,9 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _sdk_links_that_close_at_once() -> Iterator[None]:
-    """The SDK's keep-alive threads look twenty times a second, not once, whether their link has ended.
+    """Let the SDK's keep-alive threads check twenty times a second, not once, whether their link has ended.
 
-    Whoever closes a link waits for its thread.
+    Closing a link waits for its thread, so each close would take up to a second.
     """
     client = sys.modules.get("azure.servicebus._pyamqp.client")
     if client is None:
@@ -81,10 +81,12 @@ def _sdk_links_that_close_at_once() -> Iterator[None]:
 
     class Hurried(ModuleType):
         def __getattr__(self, name: str) -> object:
-            return getattr(time, name)  # as it is now: a test may have set the clock
+            return getattr(time, name)  # looked up on each call: a test may have replaced the clock
 
         def sleep(self, seconds: float) -> None:
-            time.sleep(0.05 if seconds == 1 else seconds)  # no other pause of that module is of one second
+            time.sleep(
+                0.05 if seconds == 1 else seconds
+            )  # only the keep-alive thread sleeps for exactly one second
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(client, "time", Hurried("time"))

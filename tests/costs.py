@@ -1,7 +1,7 @@
-"""What does it cost us? Calls that are counted, and processor time that is this thread's own.
+"""Measure what a call costs: functions called, lines run and processor time of this thread.
 
-The collector stands still meanwhile: what other tests left behind is collected when it likes, and calls functions
-of its own, some of hypothesis among them.
+Garbage collection is disabled meanwhile: it would collect what other tests left behind and run their callbacks,
+some of hypothesis's among them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TraceFunction = Callable[[FrameType, str, Any], Any]
 
 
 def calls_of(act: Callable[[], object]) -> int:
-    """How many functions it calls, of Python and of C, in this thread."""
+    """Count the Python and C functions that ``act`` calls in this thread."""
     calls = 0
 
     def count(_frame: object, event: str, _argument: object) -> None:
@@ -36,7 +36,7 @@ def calls_of(act: Callable[[], object]) -> int:
 
 
 def steps_of(act: Callable[[], object]) -> int:
-    """How many lines of Python it runs in this thread, each round of a loop anew: a walk without a call shows too."""
+    """Count the lines of Python that ``act`` runs in this thread: unlike calls_of, this also sees a bare loop."""
     steps = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> TraceFunction:
@@ -55,7 +55,7 @@ def steps_of(act: Callable[[], object]) -> int:
 
 
 def cpu_of(act: Callable[[], object]) -> float:
-    """Seconds of this thread's processor that it takes. A busy machine makes them more, twice or thrice."""
+    """Measure the processor time of ``act`` in this thread, in seconds; a busy machine doubles or triples it."""
     with _nothing_collected():
         began = time.thread_time()
         act()

@@ -1,9 +1,9 @@
-"""Peers that are not us: rhea, qpid-proton, the SDKs of JavaScript, Java and Go, and what runs them.
+"""Install and start foreign AMQP peers: rhea, qpid-proton, and the SDKs for JavaScript, Java and Go.
 
-`rhea_directory()` answers a directory whose `node_modules` holds rhea, installed once into the
-user's cache and never into the tree; or it skips the test, saying what is missing. `needs_proton()`
-stands at the top of a file that imports proton. With SBPAIR_REQUIRE_PEERS=1 a peer that is missing
-fails the test: that is how CI runs.
+`rhea_directory()` returns a directory whose `node_modules` holds rhea, installed once into the user's
+cache and never into the tree, or skips the test with a message that names what is missing. Call
+`needs_proton()` at the top of a file that imports proton. With SBPAIR_REQUIRE_PEERS=1, as in CI, a
+missing peer fails the test.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 </project>
 """
 WS_VERSION = "8.18.0"
-FIRST_BUILD = 100  # seconds: everything compiled, on a busy machine
+FIRST_BUILD = 100  # seconds to compile everything on a busy machine
 _GO_DIRECTIVE = re.compile(r"^go ([\d.]+)$", re.MULTILINE)
 
 
 def missing(what: str) -> NoReturn:
-    """Skip with a word; or fail, where every peer has to be there."""
+    """Skip and name what is missing, or fail if SBPAIR_REQUIRE_PEERS requires every peer."""
     if os.environ.get("SBPAIR_REQUIRE_PEERS") == "1":
         pytest.fail(f"a peer is missing: {what}")
     pytest.skip(what, allow_module_level=True)
 
 
 def needs_proton() -> None:
-    """Skip the file that calls this where proton is not installed (`pip install '.[interop]'`)."""
+    """Skip the calling test module if proton is not installed (`pip install '.[interop]'`)."""
     try:
         importlib.import_module("proton")
     except ImportError:
@@ -55,22 +55,22 @@ def needs_proton() -> None:
 
 
 def rhea_directory() -> Path:
-    """Where `require("rhea")` works; skips when node, npm or the package cannot be had."""
+    """Return a directory from which `require("rhea")` works; skips if node, npm or the package is unavailable."""
     return _package_directory("rhea", RHEA_VERSION)
 
 
 def service_bus_directory() -> Path:
-    """Where `require("@azure/service-bus")` works, the JavaScript SDK; skips likewise."""
+    """Return a directory from which `require("@azure/service-bus")` works, the JavaScript SDK; skips likewise."""
     return _package_directory("@azure/service-bus", SERVICE_BUS_VERSION)
 
 
 def ws_directory() -> Path:
-    """Where `require("ws")` works, the WebSocket that the JavaScript SDK is given; skips likewise."""
+    """Return a directory from which `require("ws")` works, the JavaScript SDK's WebSocket; skips likewise."""
     return _package_directory("ws", WS_VERSION)
 
 
 def java_classpath() -> str:
-    """The class path of the Java SDK and all it needs; skips when java, mvn or a package cannot be had."""
+    """Return the class path of the Java SDK with its dependencies; skips if java, mvn or a package is unavailable."""
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             missing(f"{tool} is not installed")
@@ -81,8 +81,8 @@ def java_classpath() -> str:
 
 
 def run_java(program: Path, *arguments: str, within: float) -> str:
-    """What a Java program of one file prints, run from its source. Fails when it does, or takes too long."""
-    # compiled lightly and collected simply: it lives for seconds
+    """Run a single-file Java program from source and return what it prints; fails if it fails or takes too long."""
+    # light compilation and the serial collector: the program lives for seconds
     command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", java_classpath(), str(program)]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=within)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -90,7 +90,7 @@ def run_java(program: Path, *arguments: str, within: float) -> str:
 
 
 def prometheus_program(name: str) -> str:
-    """The path of ``prometheus`` or ``promtool``; skips without Debian's package prometheus, which has both."""
+    """Return the path of ``prometheus`` or ``promtool``; skips without Debian's package prometheus."""
     found = shutil.which(name)
     if found is None:
         missing(f"{name} is not installed (Debian's package prometheus)")
@@ -98,15 +98,15 @@ def prometheus_program(name: str) -> str:
 
 
 def start_java(program: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start a Java program of one file; its input and output are text, by pipe."""
+    """Start a single-file Java program with text pipes for its input and output."""
     command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", java_classpath(), str(program)]
     return _start([*command, *arguments], {})
 
 
 def go_program(source: Path, into: Path) -> Path:
-    """A Go program built from the module in ``source``; skips when go or a module cannot be had.
+    """Build the Go module in ``source`` and return its executable; skips if go or a module is unavailable.
 
-    Go keeps what it downloads and compiles in caches of its own: only the first build takes long.
+    Go caches what it downloads and compiles, so only the first build is slow.
     """
     version = _go_version()
     asked = tuple(int(part) for part in _GO_DIRECTIVE.search((source / "go.mod").read_text())[1].split("."))
@@ -153,7 +153,7 @@ def _package_directory(package: str, version: str) -> Path:
 
 
 def found_by_node(program: Path, *arguments: str, packages: Sequence[Path], **variables: str) -> Any:
-    """What a node program found: the one line of JSON that it prints. Fails when the program does."""
+    """Run a node program and decode the one line of JSON that it prints; fails if the program fails."""
     path = os.pathsep.join(str(package / "node_modules") for package in packages)
     done = subprocess.run(
         ["node", str(program), *arguments],
@@ -167,7 +167,7 @@ def found_by_node(program: Path, *arguments: str, packages: Sequence[Path], **va
 
 
 def run_node(script: Path, *arguments: str, package: Path | None = None) -> subprocess.Popen[str]:
-    """Start a node program that may `require("rhea")`, or the package of a directory; its output is text, by pipe."""
+    """Start a node program that may `require` rhea, or the given package, with text pipes for input and output."""
     modules = (package or rhea_directory()) / "node_modules"
     return _start(["node", str(script), *arguments], {"NODE_PATH": str(modules)})
 
@@ -189,7 +189,7 @@ def _cache() -> Path:
 
 
 def _install(directory: Path, what: str, command: list[str], files: dict[str, str], there: str) -> None:
-    """Run `command` among `files` in a scratch directory, and move that into place; `there` is in it then."""
+    """Run `command` in a scratch directory that holds `files`, then move it to `directory`; `there` must exist."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
         for name, text in files.items():
@@ -203,7 +203,7 @@ def _install(directory: Path, what: str, command: list[str], files: dict[str, st
         try:
             os.rename(scratch, directory)
         except OSError:
-            if not (directory / there).exists():  # another process was first, or something is wrong
+            if not (directory / there).exists():  # otherwise another process was faster
                 raise
         else:
             Path(scratch).mkdir()  # the context wants something to remove

@@ -1,4 +1,4 @@
-"""A TCP server on loopback that leaves no connection open, whenever it ends."""
+"""A TCP server on loopback that closes every connection when it ends, even one that it is accepting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def served(serve: Serve) -> AsyncIterator[int]:
-    """Yields the port. A connection is closed when its ``serve`` returns, and aborted at the end."""
+    """Yield the port. A connection is closed when its ``serve`` returns, or aborted when the block ends."""
 
     async def converse(connection: socket.socket) -> None:
         reader, writer = await asyncio.open_connection(sock=connection)

@@ -1,4 +1,4 @@
-"""In which forms could a secret leak?"""
+"""The forms in which a secret could leak."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import quote, quote_plus
 
 
 def spellings(secret: str) -> set[str]:
-    """A secret as it is, as a URL carries it, and as base64 hides it."""
+    """Return a secret as it is, in its URL encodings and in base64."""
     raw = secret.encode()
     return {
         secret,

@@ -1,4 +1,4 @@
-"""Two namespaces on loopback, a paired client between them, and a watch on what it leaves behind."""
+"""Fixtures for outages: two namespaces on loopback, paired clients, and checks that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def options_of(
 
 
 def retries(policy: RetryPolicy) -> dict[str, Any]:
-    """The keywords of a client that retries like this."""
+    """Return the client keywords for a retry policy."""
     return {
         "retry_total": policy.total,
         "retry_backoff_factor": policy.backoff_factor,
@@ -62,7 +62,7 @@ def retries(policy: RetryPolicy) -> dict[str, Any]:
 
 
 class Pairing:
-    """A broker with two namespaces, and clients made for them."""
+    """A broker with two namespaces, and the blocking clients created for them."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -89,7 +89,7 @@ class Pairing:
     def client_of(
         self, primary: str, secondary: str, *, options: PairedNamespaceOptions | None = None
     ) -> PairedServiceBusClient:
-        """A client for connection strings of the test's own; it does not retry, unless told to."""
+        """Create a client for the given connection strings; by default it does not retry."""
         return self.watched(
             PairedServiceBusClient.from_connection_strings(
                 primary,
@@ -101,7 +101,7 @@ class Pairing:
         )
 
     def client_with(self, credential: Credential, **options: object) -> PairedServiceBusClient:
-        """A client that has this credential for the primary, over TLS."""
+        """Create a client that uses this credential on both sides, over TLS."""
         return self.watched(
             PairedServiceBusClient(
                 f"localhost:{self.primary.port}",
@@ -115,36 +115,38 @@ class Pairing:
         )
 
     def watched(self, client: PairedServiceBusClient) -> PairedServiceBusClient:
-        """Note what it tells, and close it in the end."""
+        """Record the events of ``client``, and close it at the end of the test."""
         client.on_event(self._note)
         self._clients.append(client)
         return client
 
     def wait_for(self, kind: type[PairingEvent], path: str | None = None) -> PairingEvent:
-        """The first event of this kind, within a bound."""
+        """Wait for the first event of this kind and return it."""
 
         def found() -> PairingEvent | None:
             matching = (e for e in self.told if isinstance(e, kind) and path in (None, e.path))
             return next(matching, None)
 
         with self._told:
-            assert self._told.wait_for(lambda: found() is not None, PATIENCE), f"no {kind.__name__} was told"
+            assert self._told.wait_for(lambda: found() is not None, PATIENCE), (
+                f"no {kind.__name__} was emitted"
+            )
             event = found()
         assert event is not None
         return event
 
     def bodies(self, namespace: NamespaceControl, queue: str) -> list[bytes]:
-        """Receive everything that is in a queue."""
+        """Receive all messages of a queue and return their bodies."""
         return [b"".join(message.body) for message in emptied(namespace, queue)]
 
     def parked(self, backlogs: int = 2) -> list[int]:
-        """How many messages wait in each backlog queue."""
+        """Count the messages in each backlog queue."""
         return [self._waiting_in(f"contoso/x-servicebus-transfer/{index}") for index in range(backlogs)]
 
     def _waiting_in(self, backlog: str) -> int:
         try:
             return self.secondary.counts(backlog).active
-        except EntityNotFound:  # it is being created, in the background
+        except EntityNotFound:  # still being created in the background
             return 0
 
     def close(self) -> None:
@@ -159,13 +161,16 @@ class Pairing:
 
 @pytest.fixture(autouse=True)
 def _forgotten_by_urllib3(request: pytest.FixtureRequest) -> None:
-    """An administration call that an outage cuts in its TLS handshake leaves a socket to the collector."""
+    """Ignore the socket that urllib3 leaves unclosed when an outage interrupts a TLS handshake."""
     request.node.add_marker(pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"))
 
 
 @pytest.fixture
 def parks_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A send that hangs leaves its primary after a tenth of its time: the rest is for the backlogs."""
+    """Give the primary a tenth of a send's timeout, and the backlogs the rest.
+
+    A send that hangs is then parked early, and a pause of the test process does not use up the time for parking.
+    """
     monkeypatch.setattr("sbpair.pairing.pair.MAX_RESERVE_SECONDS", 60.0)
     monkeypatch.setattr("sbpair.pairing.pair.RESERVE_SHARE", 0.9)
 
@@ -186,9 +191,9 @@ def pairing() -> Iterator[Pairing]:
 
 
 def collect_forgotten(warning: str) -> None:
-    """Let go of the sockets that others dropped unclosed when an outage cut their calls.
+    """Collect the sockets that dependencies leave unclosed after an outage, without their warnings.
 
-    urllib3 does so with an administration call, and the blocking SDK with a connection that was reset.
+    urllib3 leaves one when an administration call is interrupted, the blocking SDK when a connection is reset.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", warning, ResourceWarning)
@@ -196,7 +201,7 @@ def collect_forgotten(warning: str) -> None:
 
 
 def settled(before: set[threading.Thread]) -> list[threading.Thread]:
-    """The threads that are new since ``before``, once they had time to end."""
+    """Return the threads that are new since ``before`` and do not end within a bound."""
     until = time.monotonic() + PATIENCE
     while (new := [t for t in threading.enumerate() if t not in before]) and time.monotonic() < until:
         new[0].join(0.1)
@@ -205,7 +210,7 @@ def settled(before: set[threading.Thread]) -> list[threading.Thread]:
 
 @pytest.fixture
 def failed_over(pairing: Pairing) -> Callable[..., PairedServiceBusClient]:
-    """A client whose entity "orders" has failed over, and whose primary is away."""
+    """Create a client whose entity "orders" has failed over and whose primary is down."""
 
     def make(**options: float) -> PairedServiceBusClient:
         client = pairing.client(**options)  # type: ignore[arg-type]
@@ -218,7 +223,7 @@ def failed_over(pairing: Pairing) -> Callable[..., PairedServiceBusClient]:
 
 
 class AsyncPairing:
-    """The same two namespaces, and clients of asyncio."""
+    """The same two namespaces with asyncio clients."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -243,7 +248,7 @@ class AsyncPairing:
         options: PairedNamespaceOptions | None = None,
         retry: RetryPolicy = NO_RETRIES,
     ) -> aio.PairedServiceBusClient:
-        """A client for connection strings of the test's own; it does not retry, unless told to."""
+        """Create a client for the given connection strings; by default it does not retry."""
         client = aio.PairedServiceBusClient.from_connection_strings(
             primary,
             secondary,
@@ -256,14 +261,14 @@ class AsyncPairing:
         return client
 
     def failed_over(self, **options: object) -> aio.PairedServiceBusClient:
-        """A client whose entity "orders" has failed over, and whose primary is away."""
+        """Create a client whose entity "orders" has failed over and whose primary is down."""
         client = self.client(**options)
         self.primary.take_down("refuse")
         client.fail_over("orders")
         return client
 
     async def heard(self, kind: type[PairingEvent]) -> PairingEvent:
-        """The first event of this kind, within a bound."""
+        """Wait for the first event of this kind and return it."""
         async with asyncio.timeout(PATIENCE):
             while not (found := [event for event in self.told if isinstance(event, kind)]):
                 self._told.clear()
@@ -271,7 +276,7 @@ class AsyncPairing:
         return found[0]
 
     async def bodies(self, namespace: NamespaceControl, queue: str) -> list[bytes]:
-        """Receive everything that is in a queue."""
+        """Receive all messages of a queue and return their bodies."""
         return await asyncio.to_thread(Pairing.bodies, self, namespace, queue)  # type: ignore[arg-type]
 
     def parked(self, backlogs: int = 2) -> list[int]:
@@ -290,7 +295,7 @@ class AsyncPairing:
 
 @pytest.fixture
 async def aio_pairing() -> AsyncIterator[AsyncPairing]:
-    """What a test leaves behind is counted: tasks, threads, and the connections at the broker."""
+    """Yield an AsyncPairing; afterwards check that no task, thread or socket is left."""
     threads, tasks, sockets = set(threading.enumerate()), asyncio.all_tasks(), open_sockets()
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         pairing = AsyncPairing(broker)
@@ -302,30 +307,35 @@ async def aio_pairing() -> AsyncIterator[AsyncPairing]:
                 await client.close()
             new = asyncio.all_tasks() - tasks - {asyncio.current_task()}
             left = [str(task.get_coro()) for task in new if not task.done()]
-    await asyncio.get_running_loop().shutdown_default_executor()  # name lookups, and to_thread
+    await (
+        asyncio.get_running_loop().shutdown_default_executor()
+    )  # its threads resolve names and run to_thread
     assert not left, f"tasks were left behind: {left}"
     started = [thread.name for thread in settled(threads)]
     assert not started, f"threads were left behind: {started}"
-    collect_forgotten("unclosed <ssl.SSLSocket")  # of the administration, cut off while it made the backlogs
+    collect_forgotten("unclosed <ssl.SSLSocket")  # of administration calls that created the backlogs
     until = time.monotonic() + PATIENCE
-    while open_sockets() > sockets:  # those of TLS close in a turn of their own
+    while open_sockets() > sockets:  # TLS transports close in a later turn of the loop
         assert time.monotonic() < until, "sockets were left behind"
         await asyncio.sleep(0.01)
 
 
 def open_sockets() -> int:
-    """How many of this process's descriptors are sockets."""
+    """Count the descriptors of this process that are sockets."""
     found = 0
     for each in Path("/proc/self/fd").iterdir():
         try:
             found += each.readlink().name.startswith("socket:")
         except OSError:
-            continue  # the listing's own
+            continue  # the descriptor of the listing itself
     return found
 
 
 class Either:
-    """One of the two skins, for what must hold in both: blocking calls are made in the loop's own thread."""
+    """One of the two clients, blocking or asyncio, for tests that must pass with both.
+
+    Blocking calls run in the thread of the event loop.
+    """
 
     def __init__(self, pairing: AsyncPairing, *, is_asyncio: bool) -> None:
         self.broker = pairing.broker
@@ -333,12 +343,12 @@ class Either:
         self.told = pairing.told
         self.is_asyncio = is_asyncio
         self.ways = pairing.primary.connection_string, pairing.secondary.connection_string
-        """The connection strings that clients are made for; a test may lead them through a tap."""
+        """The connection strings of the clients; a test may route them through a tap."""
         self._pairing = pairing
         self._blocking: list[PairedServiceBusClient] = []
 
     def client(self, *, retry: RetryPolicy = NO_RETRIES, **options: object) -> PairedServiceBusClient:
-        """A client of this skin; the type says the blocking one, whose names the other has too."""
+        """Create a client of this kind; typed as the blocking one, whose names the asyncio one shares."""
         if self.is_asyncio:
             return self._pairing.client_of(*self.ways, options=options_of(**options), retry=retry)  # type: ignore[return-value,arg-type]
         client = PairedServiceBusClient.from_connection_strings(
@@ -350,7 +360,7 @@ class Either:
         return self.watched(client)
 
     def watched(self, client: PairedServiceBusClient) -> PairedServiceBusClient:
-        """Note what a client of this skin tells, and close it in the end."""
+        """Record the events of ``client``, and close it at the end of the test."""
         if self.is_asyncio:
             client.on_event(self._pairing._note)
             self._pairing.clients.append(client)  # type: ignore[arg-type]
@@ -368,7 +378,7 @@ class Either:
         return await answer if inspect.isawaitable(answer) else answer
 
     async def heard(self, kind: type[PairingEvent]) -> PairingEvent:
-        """The first event of this kind, within a bound."""
+        """Wait for the first event of this kind and return it."""
         await self.until(lambda: any(isinstance(event, kind) for event in self.told))
         return next(event for event in self.told if isinstance(event, kind))
 
@@ -377,18 +387,18 @@ class Either:
         await until(holds)
 
     async def message_ids(self, queue: str = "orders") -> list[str | None]:
-        """Receive everything that is in a queue of the primary; the ids."""
+        """Receive all messages of a queue of the primary and return their ids."""
         return [message.message_id for message in emptied(self.primary, queue)]
 
     async def bodies(self, queue: str = "orders") -> list[bytes]:
-        """Receive everything that is in a queue of the primary."""
+        """Receive all messages of a queue of the primary and return their bodies."""
         return Pairing.bodies(self, self.primary, queue)  # type: ignore[arg-type]
 
     def parked(self, backlogs: int = 2) -> list[int]:
         return self._pairing.parked(backlogs)
 
     def syphon(self) -> Syphon:
-        """One between the two namespaces, for two backlogs."""
+        """Create a syphon between the two namespaces, for two backlogs."""
         both = self.primary.connection_string, self.secondary.connection_string
         settings = SyphonOptions(backlog_queue_count=2, primary_namespace_name="contoso")
         return Syphon.from_connection_strings(*both, options=settings)
@@ -411,7 +421,7 @@ async def either(request: pytest.FixtureRequest, aio_pairing: AsyncPairing) -> A
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """The two namespaces as the syphon's tests hold them."""
+    """The two namespaces as the tests of the syphon use them."""
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         yield pair_of(broker)
 

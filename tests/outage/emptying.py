@@ -10,8 +10,8 @@ from sbpair.broker import NamespaceControl
 def emptied(namespace: NamespaceControl, queue: str) -> list[ServiceBusReceivedMessage]:
     """Receive and complete every active message of a queue, in its order.
 
-    A message counts as active until it is completed, so however slowly messages arrive, none is missed. In
-    receive-and-delete mode it would be gone from the queue before the receiver has it.
+    A message counts as active until it is completed, so none is missed however slowly messages arrive. In
+    receive-and-delete mode it would leave the queue before the receiver has it.
     """
     found: list[ServiceBusReceivedMessage] = []
     with (

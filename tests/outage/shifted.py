@@ -1,4 +1,4 @@
-"""Two namespaces whose entity time is set ahead, a client of either skin for them, and a drain."""
+"""Clients and a drain for two namespaces whose entity clock is advanced by the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def drain(broker: Broker) -> tuple[int, int]:
 
 
 def paired(broker: Broker, *, is_asyncio: bool, **other: object) -> Any:
-    """A client of either skin for a broker whose clock is driven."""
+    """Create a blocking or asyncio client for a broker with a driven clock."""
     kind = aio.PairedServiceBusClient if is_asyncio else PairedServiceBusClient
     return kind.from_connection_strings(
         broker.namespace("contoso").connection_string,

@@ -1,9 +1,9 @@
-"""A relay before a namespace that reads every AMQP frame, so that a test can strike between two of them.
+"""A relay in front of a namespace that parses every AMQP frame, so that a test can act between two frames.
 
-A tap runs in a thread of its own and carries bytes both ways. Before a frame goes on, the test's rule is
-asked: False keeps it back for ever, bytes go on instead, a ConnectionResetError resets the connection, and a
-ConnectionAbortedError ends it without a word. A rule may do what it likes meanwhile, such as killing one of
-the two; ``after`` is called once the frame has gone on.
+A tap runs in its own thread and relays bytes in both directions. It calls the test's ``rule`` before it forwards
+a frame: True forwards it, False drops it, and bytes replace it; ConnectionResetError resets the connection, and
+ConnectionAbortedError closes it without an AMQP close. A rule may also act by itself, for example kill one of the
+peers. ``after`` is called once the frame has been forwarded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sbpair.testing.accept import accept_until
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """A frame on its way; ``path`` is the entity of its link or of its delivery, "" for none."""
+    """A frame in transit; ``path`` is the entity of its link or delivery, or "" without one."""
 
     is_clients: bool
     performative: object
@@ -34,23 +34,23 @@ class Passing:
     connection: int
 
     def is_attach(self, path: str) -> bool:
-        """The request for a link to or from this entity, or the answer."""
+        """Whether this attaches a link to or from the entity, in either direction."""
         return isinstance(self.performative, Attach) and self.path == path
 
     def is_transfer(self, path: str) -> bool:
-        """Of a message, in either direction, on a link to or from this entity."""
+        """Whether this transfers a message to or from the entity."""
         return isinstance(self.performative, Transfer) and self.path == path
 
     def is_answer(self, path: str) -> bool:
-        """What the broker says of a message that the client sent to this entity."""
+        """Whether the broker settles a message that the client sent to the entity."""
         return self._is_disposition(path, is_clients=False, role=RECEIVER)
 
     def is_completion(self, path: str) -> bool:
-        """What the client says of a message that it received from this entity."""
+        """Whether the client settles a message that it received from the entity."""
         return self._is_disposition(path, is_clients=True, role=RECEIVER)
 
     def is_completed(self, path: str) -> bool:
-        """What the broker says to that."""
+        """Whether the broker confirms such a settlement."""
         return self._is_disposition(path, is_clients=False, role=not RECEIVER)
 
     def _is_disposition(self, path: str, *, is_clients: bool, role: bool) -> bool:
@@ -63,12 +63,12 @@ class Passing:
         )
 
 
-TLS_RECORDS = range(20, 24)  # RFC 8446, 5.1: no frame below 16 MiB begins like this, and no header
+TLS_RECORDS = range(20, 24)  # RFC 8446, 5.1; no AMQP header and no frame below 16 MiB begins with these bytes
 Rule = Callable[[Passing], bool | bytes]
 
 
 class Tap:
-    """A relay to the port of a namespace. ``connection_string`` leads through it."""
+    """A relay to the port of a namespace; connect with its ``connection_string``."""
 
     def __init__(self, namespace: NamespaceControl) -> None:
         self.let_pass()
@@ -94,23 +94,23 @@ class Tap:
         return re.sub(rf":{self._target}\b", f":{self.port}", self._string)
 
     def let_pass(self) -> None:
-        """Be a mere relay again."""
+        """Forward everything from now on, without delay."""
         self.rule: Rule = lambda passing: True
         self.after: Callable[[Passing], object] = lambda passing: None
-        self.delay = 0.0  # seconds before each frame
-        self.is_sliced = False  # into packets of one byte
+        self.delay = 0.0  # seconds to wait before each frame
+        self.is_sliced = False  # whether to send one byte at a time
 
     @property
     def connections(self) -> int:
-        """How many there have been."""
+        """The number of connections so far."""
         return len(self._gates)
 
     def block(self, connection: int) -> None:
-        """Carry nothing of this one any more, and do not end it: its peer is gone without a word."""
+        """Stop relaying this connection without closing it, as if its peer had vanished."""
         self._loop.call_soon_threadsafe(self._gates[connection].clear)
 
     def free(self, connection: int) -> None:
-        """Carry on, with all that was held."""
+        """Resume relaying, beginning with what was held back."""
         self._loop.call_soon_threadsafe(self._gates[connection].set)
 
     def _run(self) -> None:
@@ -126,7 +126,7 @@ class Tap:
         for relay in relays:
             relay.cancel()
         await asyncio.gather(*relays, return_exceptions=True)
-        await asyncio.sleep(0)  # the transports close their sockets
+        await asyncio.sleep(0)  # lets the transports close their sockets
 
     async def _relay(self, client: socket.socket) -> None:
         with ExitStack() as streams:
@@ -140,7 +140,7 @@ class Tap:
             streams.callback(to_broker.transport.abort)
             try:
                 await self._carry_both_ways(reader, writer, from_broker, to_broker)
-            except asyncio.CancelledError:  # the end of the tap: nothing waits for a slow client
+            except asyncio.CancelledError:  # the tap ends and does not wait for a slow client
                 writer.transport.abort()
                 raise
 
@@ -160,7 +160,7 @@ class Tap:
                 both.create_task(self._carry(reader, to_broker, wire, is_clients=True))
                 both.create_task(self._carry(from_broker, writer, wire, is_clients=False))
         except* (asyncio.IncompleteReadError, ConnectionAbortedError):
-            pass  # one end is closed: so is the other
+            pass  # one end closed, so close the other
         except* OSError:
             writer.transport.abort()
 
@@ -169,7 +169,7 @@ class Tap:
     ) -> None:
         while True:
             data, passing = await reader.readexactly(8), None
-            if data[0] in TLS_RECORDS:  # administration: nothing to read in it
+            if data[0] in TLS_RECORDS:  # administration traffic, which is relayed unread
                 return await _carry_opaque(data, reader, writer)
             if not data.startswith(b"AMQP"):
                 size, _, kind, channel = FRAME_HEAD.unpack(data)
@@ -205,11 +205,11 @@ async def _carry_opaque(data: bytes, reader: asyncio.StreamReader, writer: async
 
 @dataclass(slots=True)
 class _Wire:
-    """What one connection has agreed on: numbers stand for entities in its frames."""
+    """The state of one connection that maps the numbers in its frames to entities."""
 
     number: int
     gate: asyncio.Event
-    _sessions: dict[int, int] = field(default_factory=dict)  # the broker's channel: the client's
+    _sessions: dict[int, int] = field(default_factory=dict)  # the broker's channel to the client's
     _links: dict[tuple[bool, int, int], str] = field(default_factory=dict)
     _deliveries: dict[tuple[bool, int, int], str] = field(default_factory=dict)
 
@@ -244,5 +244,5 @@ class _Wire:
 
 
 def _path_of(address: object) -> str:
-    """The entity of an address, which some clients write as a whole URL."""
+    """Return the entity of a link address, which some clients send as a full URL."""
     return re.sub(r"^amqps?://[^/]*/", "", str(address or "")).casefold()

@@ -1,4 +1,4 @@
-"""The asyncio client between two namespaces: healthy, failed over, home again."""
+"""The asyncio client on two namespaces: healthy, failed over and recovered."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ TROUBLE: dict[str, str | Effect] = {
 
 @pytest.fixture
 def in_trouble(aio_pairing, trouble: str) -> Iterator[Callable[[], object]]:
-    """Switches the trouble on."""
+    """Return a function that starts the trouble, which lasts until the end of the test."""
     kind = TROUBLE[trouble]
     with ExitStack() as until_the_end:
         if isinstance(kind, str):
@@ -123,7 +123,7 @@ async def test_a_send_can_be_cancelled_wherever_it_waits(aio_pairing, in_trouble
             with pytest.raises(asyncio.CancelledError):
                 await sending
         assert watch.seconds < OVERRUN
-    assert client.state_of("orders") is EntityState.HEALTHY  # P-3 knows failures, not changes of mind
+    assert client.state_of("orders") is EntityState.HEALTHY  # a cancellation is not a failure (P-3)
     assert not aio_pairing.pool("orders").calls
 
 
@@ -196,8 +196,8 @@ async def test_closes_at_once_wait_for_each_other_and_leave_no_connection(aio_pa
         await asyncio.gather(*(sender.send_messages(ServiceBusMessage("x")) for _ in range(3)))
     assert aio_pairing.primary.connection_count > 0
     closing = [asyncio.create_task(client.close()) for _ in range(3)]
-    await asyncio.gather(*closing)  # none is cancelled by another
-    async with asyncio.timeout(PATIENCE):  # the broker hears of it a little later
+    await asyncio.gather(*closing)  # no close cancels another
+    async with asyncio.timeout(PATIENCE):  # the broker notices shortly afterwards
         while aio_pairing.primary.connection_count:
             await asyncio.sleep(0.01)
     assert not client._runtime._tasks._running

@@ -1,4 +1,4 @@
-"""Are the backlog queues there, and if not, who makes them?"""
+"""Creating the backlog queues: when a client is created, on first need, and not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancel a send of asyncio after any number of turns of its loop: wherever it waits then."""
+"""Cancel an asyncio send after any number of turns of the event loop, wherever it is then."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from azure.servicebus import ServiceBusMessage
 from sbpair import EntityState, StoredIn
 from tests.outage.conftest import AsyncPairing
 
-EVERY_TURN = 16  # up to here; then ever fewer, until the send ends before it is cancelled
+EVERY_TURN = (
+    16  # up to here each number of turns; then half as many more each time, until the send completes first
+)
 
 
 async def cancelled_after(turns: int, sending: asyncio.Task[object]) -> bool:
-    """Whether it was still under way, and is cancelled now."""
+    """Cancel ``sending`` after so many turns; return whether it was still under way."""
     for _ in range(turns):
         await asyncio.sleep(0)
     sending.cancel()

@@ -1,4 +1,4 @@
-"""One side of a pair is closed, or refuses us: what becomes of the other? (P-50, G-25, R-1) Both skins."""
+"""One side of a pair is closed or refuses its key, and what that does to the other (P-50, G-25, R-1)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from tests.waiting import PATIENCE
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second in place of five: the machine's own tests have the true number."""
+    """Shorten the grace period to half a second; the tests of the pair state check the real five seconds."""
     monkeypatch.setattr("sbpair.pairing.pair_state.GRACE", 0.5)
     monkeypatch.setattr("sbpair.pairing.pair_state.LOOK", 0.1)
 
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten minutes in place of five seconds: the partner follows in time, however slow the machine is."""
+    """Extend the grace period to ten minutes, so that a slow machine closes the partner in time."""
     monkeypatch.setattr("sbpair.pairing.pair_state.GRACE", 600.0)
 
 
@@ -50,7 +50,7 @@ def with_a_wrong_key(connection_string: str) -> str:
 
 
 def policy_of(namespace: NamespaceControl) -> tuple[str, str]:
-    """The name and the key in its connection string."""
+    """Return the policy name and the key of a namespace's connection string."""
     fields = dict(part.split("=", 1) for part in namespace.connection_string.split(";") if part)
     return fields["SharedAccessKeyName"], fields["SharedAccessKey"]
 
@@ -149,7 +149,7 @@ async def test_a_secondary_that_refuses_its_key_never_stops_a_send_to_the_primar
     assert (await either.heard(SideFaulted)).side == "secondary"
     assert client.secondary.state is SideState.REFUSED
     looks = client._runtime.pair_state._sides[Role.SECONDARY]
-    await either.until(lambda: looks.looks >= 3)  # beyond the five seconds, which `soon` makes 0.5
+    await either.until(lambda: looks.looks >= 3)  # longer than the grace period, which `soon` makes 0.5 s
     for number in range(69):
         receipt = await either.send(healthy, ServiceBusMessage(str(number)))
         assert receipt.stored_in is StoredIn.PRIMARY
@@ -175,12 +175,12 @@ async def test_a_primary_that_refuses_its_key_raises_the_sdks_own_error_at_each_
         await either.send(sender, ServiceBusMessage("refused again"))
     assert client.state_of("orders") is EntityState.HEALTHY
     assert not [event for event in either.told if isinstance(event, PairFaulted)]
-    client.fail_over("orders")  # and the secondary, which is in order, takes what is diverted by hand
+    client.fail_over("orders")  # the secondary works and takes what is diverted by hand
     assert (await either.send(sender, ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
 
 
 def with_credentials(either: Either, primary: object, secondary: object) -> PairedServiceBusClient:
-    """A client of this skin with a credential of its own for each side."""
+    """Create a client with a separate credential for each side."""
     kind = aio.PairedServiceBusClient if either.is_asyncio else PairedServiceBusClient
     addresses = [f"localhost:{side.port}" for side in (either.primary, either.secondary)]
     return either.watched(
@@ -218,7 +218,7 @@ async def test_a_refused_side_heals_by_itself_once_its_key_works(
     side = getattr(client, wrong)
     assert side.state is SideState.REFUSED
     credentials[wrong].update(*keys[wrong])
-    assert (await either.heard(SideRecovered)).side == wrong  # a look found it, and no send
+    assert (await either.heard(SideRecovered)).side == wrong  # found by a probe, not by a send
     assert side.state is SideState.OPEN
     stored_in = (await either.send(sender, ServiceBusMessage("x"))).stored_in
     assert stored_in is (StoredIn.BACKLOG if wrong == "secondary" else StoredIn.PRIMARY)

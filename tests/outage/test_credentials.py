@@ -1,4 +1,4 @@
-"""Each side with a credential of its own, of every kind: both skins, and the hosted syphon."""
+"""A separate credential of every kind for each side, with both clients and the hosted syphon."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bearer(namespace: NamespaceControl) -> BearerCredential:
 
 
 class AsyncBearer:
-    """The same, as azure.identity.aio's are."""
+    """The asynchronous counterpart, shaped like the credentials of azure.identity.aio."""
 
     def __init__(self, policy: str, key: str) -> None:
         self._blocking = BearerCredential(policy, key)
@@ -44,7 +44,7 @@ class AsyncBearer:
         return self._blocking.get_token(*scopes, **other)
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing; the protocol requires it."""
 
 
 def async_bearer(namespace: NamespaceControl) -> AsyncBearer:
@@ -113,7 +113,7 @@ def test_a_misspelt_keyword_is_refused_by_its_name(kind: type) -> None:
 async def test_tokens_for_entra_id_create_the_backlogs_and_bring_the_messages_home(
     aio_pairing: AsyncPairing,
 ) -> None:
-    """The administration API with a bearer token, and a syphon on its own."""
+    """This covers the administration API with a bearer token and a separate syphon."""
     given = arguments(aio_pairing, async_bearer) | {"options": options_of(ping=60)}
     async with aio.PairedServiceBusClient(**given) as client, client.get_queue_sender("orders") as sender:
         client.hold("orders")

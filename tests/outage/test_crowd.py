@@ -1,4 +1,4 @@
-"""Many sends at once, links that open slowly, names that are not found: none of it is an outage."""
+"""Many concurrent sends, slow links and failing name resolution do not count as an outage."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def crowd(sender, count: int, **named: object) -> list[asyncio.Task[object]]:
 
 @pytest.fixture
 async def slow_to_open(aio_pairing, monkeypatch) -> AsyncIterator[asyncio.Event]:
-    """Links to the primary open when the event is set, and no earlier."""
+    """Delay the links to the primary until the event is set."""
     may_open = asyncio.Event()
     pool = aio_pairing.client(interval=60, ping=60)._runtime.primary_pool("orders")
     monkeypatch.setattr(pool, "_find", may_open.wait)
@@ -189,7 +189,7 @@ async def test_links_that_a_crowd_has_left_are_closed_but_for_one(aio_pairing) -
     pool = aio_pairing.pool("orders")
     await asyncio.gather(*crowd(sender, 400))
     await until(lambda: pool._opening is None)
-    pool._open_another()  # whether one was opened for the crowd depends on how fast it was
+    pool._open_another()  # whether the crowd needed a second link depends on its speed
     await until(lambda: pool.links > 1)
     later = max(pooled.used_at for pooled in pool._senders) + 3600
     assert pool.trim(later) is None
@@ -199,7 +199,7 @@ async def test_links_that_a_crowd_has_left_are_closed_but_for_one(aio_pairing) -
 
 @pytest.fixture
 def unfound(monkeypatch) -> Iterator[str]:
-    """A host whose look-up hangs until the test is over."""
+    """A host name whose resolution hangs until the end of the test."""
     found, name, find = threading.Event(), "primary.contoso.example", socket.getaddrinfo
 
     def hanging(host: object, *given: object, **named: object) -> object:
@@ -233,7 +233,7 @@ async def test_a_batch_has_the_last_limit_known_while_the_primary_is_away(aio_pa
     client = aio_pairing.client(interval=60)
     sender = client.get_queue_sender("orders")
     known = (await sender.create_message_batch()).max_size_in_bytes
-    sender._batch_limit = known + 1  # as if this entity had another limit than the standard one
+    sender._batch_limit = known + 1  # stands for an entity with a limit other than the default
     client.fail_over("orders")
     assert (await sender.create_message_batch()).max_size_in_bytes == known + 1
 

@@ -1,4 +1,4 @@
-"""Switched off from outside: the primary, as the SDK alone would use it, and nothing else."""
+"""A pairing that is disabled by configuration uses the primary as the plain SDK would, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a paired client do what its users' SDK keywords say, on the wire?"""
+"""A paired client honours the keywords of the SDK's client, checked on the wire."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_sessions_are_listed_as_by_the_sdk(either: Either) -> None:
 
 
 class _Blocking:
-    """A blocking context where an asynchronous one is asked for."""
+    """Adapt a blocking context manager to `async with`."""
 
     def __init__(self, inner: object) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""The paired client between two namespaces: healthy, failed over, home again."""
+"""The blocking client on two namespaces: healthy, failed over and recovered."""
 
 from __future__ import annotations
 
@@ -265,14 +265,14 @@ def test_eight_threads_share_one_sender_through_an_outage_and_lose_nothing(pairi
     assert report.is_conserved, report
     assert report.acknowledged == stored_in.total()
     assert sum(count for (rest, _), count in stored_in.items() if rest is StoredIn.BACKLOG) >= 5 * threads
-    # a copy too many only where a receipt says that the primary may have one
+    # an extra copy only where the receipt says that the primary may have one
     assert report.duplicates <= sum(count for (_, ambiguous), count in stored_in.items() if ambiguous)
 
 
 @pytest.mark.spec("P-2", "G-12")
 def test_more_threads_that_send_at_once_than_links_are_opened_at_once_are_no_outage(pairing) -> None:
     client = pairing.client(interval=0)
-    client._runtime._workers._most = 2  # instead of 64, which 100 threads of a web service are beyond
+    client._runtime._workers._most = 2  # instead of 64, which a web service with 100 threads would exceed
     sender = client.get_queue_sender("orders")
     together, stored_in = threading.Barrier(8), []
 
@@ -302,7 +302,7 @@ def test_the_receiver_is_the_primarys_own(pairing) -> None:
 @pytest.mark.spec("F-19")
 def test_a_forked_child_opens_links_of_its_own(pairing) -> None:
     client = pairing.client()
-    pairing.wait_for(BacklogsCreated)  # no thread of ours is in the middle of something
+    pairing.wait_for(BacklogsCreated)  # no background thread is busy during the fork
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("parent"))
     child = os.fork()
@@ -397,7 +397,7 @@ def test_a_peer_that_is_silent_in_the_tls_handshake_does_not_hold_a_send(pairing
         with Stopwatch() as watch, pytest.raises(OperationTimeoutError):
             client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"), timeout=1)
         assert watch.seconds < 2.5
-        pairing.primary.bring_up()  # the abandoned handshake ends with its connection
+        pairing.primary.bring_up()  # ends the abandoned handshake
 
 
 @pytest.mark.spec("P-3")

@@ -1,6 +1,6 @@
-"""The table of failure classes, walked on a real broker through both skins: what fails over, what is raised?
+"""Every row of the table of failure classes against a real broker: what fails over and what is raised.
 
-Each row is sent twice: with an interval of 0, where an outage parks the very message, and with an hour.
+Each row is sent twice: with a failover interval of 0, where an outage parks that message, and of an hour.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sbpair.broker import NamespaceControl
 from sbpair.broker.faults import RejectWith
 from tests.outage.conftest import Either
 
-BUDGET = 9.0  # seconds: less than a busy service asks us to wait
+BUDGET = 9.0  # seconds; shorter than the pause that a busy service asks for
 HOUR = 3600.0
 
 
@@ -107,7 +107,7 @@ def message() -> ServiceBusMessage:
 
 
 def looks(sent: ServiceBusMessage) -> tuple[object, ...]:
-    """What a caller can see of a message."""
+    """Return what a caller can observe about a message."""
     names = ("message_id", "session_id", "time_to_live", "scheduled_enqueue_time_utc", "subject", "to")
     fields = [getattr(sent, name) for name in names]
     return (list(sent.body), dict(sent.application_properties or {}), *fields, sent.correlation_id)

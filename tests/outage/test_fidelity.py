@@ -1,7 +1,7 @@
-"""Does a message that took the detour look to foreign eyes as one that did not?
+"""A message that went through a backlog looks to foreign clients like one that did not.
 
-Sender and receivers are not us: rhea writes and reads, proton reads. The broker and the syphon share one
-codec, whose faults could cancel out; here the first and the last word is a stranger's.
+rhea sends, and rhea and proton receive. The broker and the syphon share one codec, in which two mistakes could
+cancel out; foreign clients at both ends rule that out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def node(*arguments: object) -> str:
 
 
 async def send_both_ways(broker: Broker) -> int:
-    """The same typed message, straight to ``direct``, and by the syphon to ``detour``; the port of both."""
+    """Send the same typed message to ``direct`` and, through the syphon, to ``detour``; return the port."""
     primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
     node("send", primary.port, "direct", "-")
     node("send", secondary.port, BACKLOG, "detour")

@@ -1,4 +1,4 @@
-"""A send returns by its deadline, under every way the SDK was measured to hang or fail in."""
+"""A blocking send returns by its deadline under every fault that makes the SDK hang or fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The syphon in the sender's process: both skins, against the real broker. (P-1, P-40)"""
+"""A syphon hosted in the sender's process, with both clients against the real broker (P-1, P-40)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 def test_what_was_parked_comes_home_without_another_process(pairing: Pairing) -> None:
     client = pairing.client(enable_syphon=True, ping=60)
     pairing.wait_for(BacklogsCreated)
-    assert "sbpair-syphon" not in [thread.name for thread in threading.enumerate()]  # lazily
+    assert "sbpair-syphon" not in [thread.name for thread in threading.enumerate()]  # it starts on first need
     client.hold("orders")
     with client, client.get_queue_sender("orders") as sender:
         assert (
@@ -63,7 +63,7 @@ def test_a_forked_child_runs_a_syphon_of_its_own(pairing: Pairing) -> None:
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("of the parent"))
     wait_until(lambda: pairing.primary.counts("orders").active == 1)
-    wait_until(lambda: sum(pairing.parked()) == 0)  # no thread of ours is in the middle of something
+    wait_until(lambda: sum(pairing.parked()) == 0)  # no background thread is busy during the fork
     child = os.fork()
     if child == 0:
         try:
@@ -76,7 +76,7 @@ def test_a_forked_child_runs_a_syphon_of_its_own(pairing: Pairing) -> None:
     assert exit_code_of(child) == 0
     wait_until(lambda: pairing.primary.counts("orders").active == 2)
     sender.send_messages(ServiceBusMessage("of the parent again"))
-    wait_until(lambda: pairing.primary.counts("orders").active == 3)  # the parent's still works
+    wait_until(lambda: pairing.primary.counts("orders").active == 3)  # the parent's syphon still works
 
 
 @pytest.mark.spec("P-50", "P-40")

@@ -1,4 +1,4 @@
-"""What an application may hand to a sender, straight and parked, in both skins: the odd and the extreme."""
+"""Unusual and extreme messages, sent to the primary and parked, with both clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sbpair.broker.server.namespace_server import NamespaceServer
 
 
 def peeked(either, queue: str, namespace: object) -> list[object]:
-    """What rests in a queue, oldest first."""
+    """Peek the messages of a queue, oldest first."""
     with (
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,  # type: ignore[attr-defined]
         client.get_queue_receiver(queue) as receiver,
@@ -31,7 +31,7 @@ def parked_in(either) -> list[object]:
 
 
 def held(either):
-    """A client and a sender whose messages are parked."""
+    """Create a client that parks, and a sender."""
     client = either.client(interval=0, ping=60, backlogs=1)
     client.hold("orders")
     return client, client.get_queue_sender("orders")
@@ -172,11 +172,11 @@ async def test_the_link_to_a_backlog_is_open_before_the_first_message_needs_it(e
         await either.until(lambda: senders_of(either.secondary) == 1)
         links = links_of(either.secondary)
         assert (await either.send(sender, ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
-    assert links_of(either.secondary) == links  # that which was opened ahead
+    assert links_of(either.secondary) == links  # the link that was opened in advance
 
 
 def links_of(namespace: NamespaceControl) -> set[int]:
-    """Every link that is open to a namespace, by what the broker has for it."""
+    """Return every link that is open at a namespace."""
 
     def found(server: NamespaceServer) -> set[int]:
         return {id(node) for wire in server.wires.values() for node in wire.client.links}
@@ -185,7 +185,7 @@ def links_of(namespace: NamespaceControl) -> set[int]:
 
 
 def senders_of(namespace: NamespaceControl) -> int:
-    """How many links have brought, or may bring, messages to a queue of a namespace."""
+    """Count the links that send to a queue of a namespace."""
 
     def found(server: NamespaceServer) -> int:
         nodes = [node for wire in server.wires.values() for node in wire.client.links]

@@ -1,7 +1,7 @@
-"""Do libraries that make their own ServiceBusClient ride out an outage on a paired one, as they are?
+"""Libraries that create their own ServiceBusClient survive an outage on a paired one, unchanged.
 
-Each sends while the primary is away, and receives what it sent when the syphon has brought it home. Nothing
-of the library is changed but the name by which it knows the SDK's client.
+Each sends while the primary is down, and receives what it sent once the syphon has forwarded it. Only the name by
+which the library imports the SDK's client is replaced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
-    """Let go of what a library dropped unclosed, before another test is blamed for it."""
+    """Collect what a library left unclosed, so that no later test gets the warning."""
     yield
     collect_forgotten("unclosed")
 
@@ -38,7 +38,7 @@ async def client(servicebus_pair: NamespacePair) -> AsyncIterator[aio.PairedServ
 
 
 async def home(pair: NamespacePair, client: aio.PairedServiceBusClient, sent: int) -> None:
-    """The primary is back, and the syphon has brought everything to it."""
+    """Bring the primary up and let the syphon forward everything to it."""
     assert client.state_of("tasks") is EntityState.FAILED_OVER
     pair.primary.bring_up()
     assert await asyncio.to_thread(pair.drain) == sent
@@ -52,7 +52,7 @@ def test_kombu_publishes_through_an_outage_and_consumes_afterwards(
 
     client = servicebus_pair.client()
     monkeypatch.setattr(azureservicebus, "ServiceBusClient", client.stand_in())
-    monkeypatch.setattr(  # the broker's certificate is of an authority that only we know
+    monkeypatch.setattr(  # only this test knows the authority of the broker's certificate
         azureservicebus, "ServiceBusAdministrationClient", _Administration(servicebus_pair)
     )
     with (
@@ -76,7 +76,7 @@ def test_kombu_publishes_through_an_outage_and_consumes_afterwards(
 
 
 class _Administration:
-    """Stands for the SDK's administration client, and knows the broker's authority."""
+    """The SDK's administration client, configured with the broker's certificate authority."""
 
     def __init__(self, pair: NamespacePair) -> None:
         self._pair = pair
@@ -105,7 +105,7 @@ async def test_taskiq_kicks_through_an_outage_and_works_afterwards(
     servicebus_pair.primary.take_down("refuse")
     for n in range(3):
         await work.kiq(n)
-    await broker.shutdown()  # closes the loan, and not the client
+    await broker.shutdown()  # closes the stand-in and not the client
     await home(servicebus_pair, client, 3)
 
     broker.is_worker_process = True

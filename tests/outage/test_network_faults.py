@@ -1,4 +1,4 @@
-"""What a network does to a connection, done to ours: one way lost, slow, sliced, ended, blocked."""
+"""Network faults on a client's connections: one direction lost, slow, fragmented, closed or blocked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OVERRUN = 1.5  # seconds after its deadline that a blocking send may take
 
 @pytest.fixture
 def tap(either: Either) -> Iterator[Tap]:
-    """Before the primary."""
+    """A tap in front of the primary."""
     with Tap(either.primary) as tap:
         either.ways = tap.connection_string, either.ways[1]
         yield tap
@@ -88,7 +88,7 @@ async def test_a_link_that_was_being_opened_before_the_operators_word_fails_no_s
 
 @pytest.fixture
 def black_hole() -> Iterator[int]:
-    """A port whose queue of connections is full: the system drops every SYN that comes."""
+    """A port whose accept queue is full, so that the kernel drops every SYN."""
     with ExitStack() as held:
         listener = held.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         port: int = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The order of a session through failover, drain and return, in both skins, against the broker."""
+"""The order of a session through failover, drain and recovery, with both clients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ordered_client(either: Either, **options: object) -> PairedServiceBusClient:
 
 @pytest.fixture
 def sessions(either: Either) -> str:
-    """A queue of the primary that requires sessions."""
+    """Create a queue on the primary that requires sessions."""
     either.primary.create_queue("sessions", requires_session=True)
     return "sessions"
 
@@ -59,7 +59,7 @@ def syphon_of(either: Either, **options: object) -> Syphon:
 
 
 def parked(either: Either) -> list[list[str]]:
-    """The ids of the messages in each ordered backlog queue."""
+    """Return the ids of the messages in each ordered backlog queue."""
     found = []
     for name in ORDERED:
         try:
@@ -74,7 +74,7 @@ async def send_all(either: Either, sender: object, numbers: Iterable[int]) -> li
 
 
 async def send_until_home(either: Either, sender: object, number: int) -> int:
-    """Send one after the other until one goes to the primary; the number of that one."""
+    """Send messages one by one until one goes to the primary; return its number."""
     async with asyncio.timeout(60):
         while (await either.send(sender, numbered(number))).stored_in is not StoredIn.PRIMARY:
             number += 1
@@ -122,7 +122,7 @@ async def test_a_session_arrives_in_order_through_failover_drain_and_return(
 
 
 def third_of(either: Either, queue: str) -> tuple[object, ...]:
-    """What a receiver sees of the third message of session s, the first that was parked."""
+    """Receive the third message of session "s", the first that was parked."""
     with (
         ServiceBusClient.from_connection_string(either.primary.connection_string) as plain,
         plain.get_queue_receiver(queue, session_id="s") as receiver,
@@ -146,7 +146,7 @@ async def test_a_client_that_starts_parks_until_the_ordered_backlogs_were_seen_e
     async with running(syphon_of(either)):
         last = await send_until_home(either, sender, 4)
     ids = either.primary.message_ids(sessions)
-    ids.remove("1")  # that of the other session
+    ids.remove("1")  # the message of the other session
     assert ids == in_order(last)
 
 
@@ -222,7 +222,7 @@ async def test_a_session_does_not_change_its_queue_when_that_fails(either: Eithe
 async def test_an_unknown_outcome_ends_its_connection_before_the_next_message(
     aio_pairing: AsyncPairing,
 ) -> None:
-    """A second send on the same link is ended with it, and does not wait for its own deadline."""
+    """A second send on the same link ends with it, well before its own deadline."""
     aio_pairing.primary.create_queue("sessions", requires_session=True)
     client = aio_pairing.client_of(
         aio_pairing.primary.connection_string,
@@ -270,7 +270,7 @@ async def test_the_spool_keeps_the_order_of_a_session_past_the_fence(
 async def test_a_send_is_reported_before_the_next_of_its_session_begins(
     either: Either, sessions: str
 ) -> None:
-    """So a journal has the sends of a session in their order, whichever threads made them."""
+    """A journal therefore lists the sends of a session in order, whichever threads made them."""
     sender = ordered_client(either).get_queue_sender(sessions)
     for given in (
         numbered(1),

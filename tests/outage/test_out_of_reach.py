@@ -1,4 +1,4 @@
-"""What the system refuses a broker: a directory it may not write, and descriptors beyond its limit."""
+"""A broker whose directory is not writable, or that is at its limit of descriptors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DESCRIPTORS = 64
 
 @pytest.fixture
 def frugal(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A durable broker that may open few descriptors."""
+    """A durable broker with a low limit of descriptors."""
     command = ["broker", "--namespace", "contoso:0", "--queue", "contoso/orders", "--json"]
     broker = subprocess.Popen(
         [sys.executable, "-m", "sbpair.cli", *command, "--data", str(tmp_path / "data")],
@@ -73,7 +73,7 @@ def test_a_broker_at_its_limit_of_descriptors_serves_who_is_there_and_others_whe
 
 
 @pytest.mark.spec("F-89", "S-10")
-@pytest.mark.parametrize("place", ["/proc/no-data", "/sys/no-data"])  # nobody may write there, root neither
+@pytest.mark.parametrize("place", ["/proc/no-data", "/sys/no-data"])  # not even root may write there
 def test_a_directory_that_may_not_be_written_is_named_at_the_start(place: str) -> None:
     command = [sys.executable, "-m", "sbpair.cli", "broker", "--namespace", "contoso:0", "--data", place]
     done = subprocess.run(

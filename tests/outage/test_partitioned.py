@@ -1,4 +1,4 @@
-"""A pair over partitioned entities: one partition down, a partitioned backlog, and the way home."""
+"""A pair with partitioned entities: one partition down, a partitioned backlog, and forwarding."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_key_whose_partition_is_down_is_parked_and_comes_home_with_its_key(bro
         with primary.partition("orders", 5).take_down():
             parked = sender.send_messages(ServiceBusMessage("1", partition_key=key_of(5)))
             assert parked.stored_in is StoredIn.BACKLOG
-            for n in range(2, 18):  # the entity has failed over: what follows is parked, and loses its pin
+            for n in range(2, 18):  # the entity has failed over: later messages are parked and lose their pin
                 sender.send_messages(ServiceBusMessage(str(n), partition_key=key_of(5)))
     with ServiceBusClient.from_connection_string(secondary.connection_string) as foreign:
         first = foreign.get_queue_receiver(BACKLOG).peek_messages(1)[0]
@@ -95,7 +95,7 @@ def test_pings_that_succeed_elsewhere_do_not_make_an_entity_come_and_go_without_
         home = threading.Event()
         client.on_event(lambda event: (told.append(event), isinstance(event, EntityRecovered) and home.set()))
         sender.send_messages(ServiceBusMessage("first", partition_key=key_of(5)))
-        client.mark_path_healthy("orders")  # should the first ping have met the very partition
+        client.mark_path_healthy("orders")  # in case the first ping hit that very partition
         assert home.wait(PATIENCE)
         for _ in range(50):
             receipt = sender.send_messages(ServiceBusMessage("x", partition_key=key_of(5)))

@@ -1,4 +1,4 @@
-"""What the options decide about a failing send, in both skins: busy, full, classified, probed."""
+"""Options that decide about a failing send: busy, full, classified and probed, with both clients."""
 
 from __future__ import annotations
 
@@ -124,13 +124,13 @@ async def test_what_the_application_was_handling_says_nothing_of_the_send_in_eit
 
 
 def many(count: int, size: int = 40_000) -> list[ServiceBusMessage]:
-    """Messages of which no more than six fit one batch."""
+    """Create messages of which at most six fit in a batch."""
     return [ServiceBusMessage("x" * size, message_id=str(number)) for number in range(count)]
 
 
 @contextmanager
 def failing_after_the_first_piece(either, backlog: int) -> Iterator[None]:
-    """That backlog queue refuses all but the first piece of a batch that is split."""
+    """Let a backlog queue refuse all but the first piece of a split batch."""
     path, real = f"contoso/x-servicebus-transfer/{backlog}", SendRequest.chunks
 
     with ExitStack() as fault:
@@ -152,7 +152,7 @@ async def test_a_list_that_is_split_over_two_backlogs_keeps_its_order_and_the_re
     client = either.client(interval=0, ping=60)
     client.hold("orders")
     sender = client.get_queue_sender("orders")
-    own = (await either.send(sender, ServiceBusMessage("first"))).backlog  # which picks the backlog
+    own = (await either.send(sender, ServiceBusMessage("first"))).backlog  # this picks the backlog
     with failing_after_the_first_piece(either, own):
         receipt = await either.send(sender, many(9))
     assert receipt.stored_in is StoredIn.BACKLOG
@@ -203,7 +203,7 @@ async def test_a_side_that_is_closed_when_part_of_a_call_is_parked_is_told_with_
 
     def close(event: PairingEvent) -> None:
         if isinstance(event, BacklogWithdrawn):
-            assert not client._runtime._side_closed(Role.SECONDARY)  # which leaves the primary open
+            assert not client._runtime._side_closed(Role.SECONDARY)  # the primary stays open
 
     client.on_event(close)
     with failing_after_the_first_piece(either, own), pytest.raises(PartlyParkedError) as caught:
@@ -217,7 +217,7 @@ async def test_a_side_that_is_closed_when_part_of_a_call_is_parked_is_told_with_
 
 
 def of_size(size: int) -> ServiceBusMessage:
-    """A message that takes exactly so many bytes on its way."""
+    """Create a message of exactly ``size`` encoded bytes."""
     rest = encoded_size(ServiceBusMessage("x" * 1000, message_id="m").raw_amqp_message) - 1000
     return ServiceBusMessage("x" * (size - rest), message_id="m")
 

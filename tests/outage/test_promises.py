@@ -1,4 +1,4 @@
-"""Promises between both ends: what the program sent, what the brokers hold, what a consumer gets."""
+"""End-to-end guarantees: what the program sent, what the brokers store and what a consumer receives."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plain(namespace: NamespaceControl) -> Iterator[ServiceBusClient]:
 
 
 def taken(namespace: NamespaceControl, queue: str, sub_queue: str | None = None) -> list:
-    """All messages of a queue, received and gone."""
+    """Receive and complete all messages of a queue."""
     with (
         plain(namespace) as client,
         client.get_queue_receiver(queue, sub_queue=sub_queue, receive_mode="receiveanddelete") as receiver,
@@ -69,7 +69,7 @@ async def test_every_acknowledged_id_is_in_one_of_the_places_where_it_may_be(
         client.hold(path)
     await send(10)
     await done(client.close())
-    primary.delete_queue("doomed")  # ten are lost with it, as the operator wants; ten wait for nothing
+    primary.delete_queue("doomed")  # deletes ten messages, as the operator intends
     assert await drain(shifted) == (10, 10)
     dead = taken(secondary, backlog(), "deadletter")
     assert {message.dead_letter_reason for message in dead} == {"DestinationNotFound"}
@@ -93,7 +93,7 @@ async def test_with_duplicate_detection_an_ambiguous_send_arrives_once_while_the
         duplicate_detection_history_time_window=WINDOW // timedelta(milliseconds=1),
     )
     client = paired(shifted, is_asyncio=is_asyncio, failover_interval=timedelta(0))
-    with primary.fault("once", Withhold()):  # stored, and nobody told
+    with primary.fault("once", Withhold()):  # stored, but the answer is lost
         sent = ServiceBusMessage(b"x", message_id="m-1", application_properties={"mine": 1})
         receipt = await done(client.get_queue_sender("once").send_messages(sent, timeout=20))
     assert (receipt.stored_in, receipt.ambiguous) == (StoredIn.BACKLOG, True)
@@ -123,7 +123,7 @@ async def test_order_is_kept_on_the_primary_and_broken_by_what_was_parked_in_bet
     await send(4, 5)
     client.release("orders")
     client.mark_path_healthy("orders")
-    await send(6, 7)  # before the backlog is drained: this is where the order breaks
+    await send(6, 7)  # sent before the backlog is drained, which breaks the order
     await done(client.close())
     assert await drain(shifted) == (2, 0)
     arrived = [message.message_id for message in taken(shifted.namespace("contoso"), "orders")]
@@ -164,7 +164,7 @@ async def test_a_ping_brings_the_entity_home_and_reaches_nobody(either: Either) 
     assert [str(message) for message in got] == ["home"]
     assert counts.dead_letter == 0
     await either.done(client.close())
-    assert either.primary.operations.pings == home  # none while healthy, none after the close
+    assert either.primary.operations.pings == home  # no ping while healthy or after the close
 
 
 @pytest.mark.spec("G-17", "T-5", "F-85")

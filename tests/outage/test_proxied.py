@@ -1,4 +1,4 @@
-"""What only shows on the line between: answers that vanish, slow lines, completions whose answer is lost."""
+"""Faults of the line between client and broker: lost answers, slow lines, lost settlement confirmations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = replace(QUICK, primary_namespace_name="contoso", ping_primary_interval
 
 
 def through(proxy: ChaosProxy, pairing: Pairing) -> PairedServiceBusClient:
-    """A paired client whose primary is behind the proxy."""
+    """Create a paired client whose primary is behind the proxy."""
     return pairing.client_of(
         proxy.connection_string(pairing.primary.connection_string),
         pairing.secondary.connection_string,

@@ -1,4 +1,4 @@
-"""A blip that is shorter than the retries raises nothing. (R-7) Both skins, against the real broker."""
+"""A failure that is shorter than the retries raises nothing (R-7), with both clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_a_send_that_failed_is_tried_again_with_the_same_id_and_nothing_is
     assert not [event for event in either.told if isinstance(event, EntitySuspected | SendRaised)]
     stored = await either.message_ids()
     assert set(stored) == {"same"}
-    assert 1 <= len(stored) <= 3  # one extra copy at most for each lost answer (G-4)
+    assert 1 <= len(stored) <= 3  # at most one extra copy for each lost answer (G-4)
 
 
 @pytest.mark.spec("R-7", "P-3")

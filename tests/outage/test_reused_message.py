@@ -1,4 +1,4 @@
-"""An object is used again while its acknowledgement is pending: every attempt sends what was given."""
+"""A message object that is reused while its send is pending: every attempt sends the original content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.outage.conftest import Either
 
 
 def taken(namespace: NamespaceControl, queue: str) -> list[tuple[str, object]]:
-    """What lies in a queue: id, and body or the property n."""
+    """Receive a queue's messages: the id, and the body or the property n."""
     with (
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,
         client.get_queue_receiver(queue, receive_mode="receiveanddelete") as receiver,

@@ -1,4 +1,4 @@
-"""Scheduling and cancelling, with both skins: on the primary, and while its messages are parked."""
+"""Scheduling and cancelling with both clients, on the primary and while messages are parked."""
 
 from __future__ import annotations
 

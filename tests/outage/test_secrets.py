@@ -1,4 +1,4 @@
-"""Is a key, or a token made of one, told anywhere: in logs, errors, events, reprs, arguments of a process?"""
+"""No key and no token appears in logs, errors, events, reprs or process arguments."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def key_of(namespace: NamespaceControl) -> str:
 
 
 def told_by(thing: object) -> list[str]:
-    """What an object says of itself, and what its parts say."""
+    """Return the repr and str of an object and of its parts."""
     parts = list(vars(thing).values()) if hasattr(thing, "__dict__") else []
     return [text for each in (thing, *parts) for text in (str(each), repr(each))]
 
 
 def told_in(error: BaseException) -> list[str]:
-    """An error, whatever it wraps, and where it arose."""
+    """Return the text of an error, of what it wraps and of its traceback."""
     causes = getattr(error, "causes", ())
     whole = "".join(traceback.format_exception(error))
     return [whole, repr(vars(error)), *told_by(error), *(text for each in causes for text in told_by(each))]

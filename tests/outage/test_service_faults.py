@@ -1,4 +1,4 @@
-"""What a service does to its clients, done to ours through a tap: detached, out of credit, full, refused."""
+"""What a service does to its clients: it detaches links, withholds credit, is full or refuses connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OVERRUN = 1.5  # seconds after its deadline that a blocking send may take
 
 @pytest.fixture
 def tap(either: Either) -> Iterator[Tap]:
-    """Before the primary."""
+    """A tap in front of the primary."""
     with Tap(either.primary) as tap:
         either.ways = tap.connection_string, either.ways[1]
         yield tap
@@ -135,7 +135,7 @@ async def test_a_send_whose_link_ends_in_wait_goes_again_over_a_new_one_and_says
 async def test_without_credit_a_send_ends_by_its_deadline(
     either: Either, parks_early: None, tap: Tap, interval: int, budget: float
 ) -> None:
-    """The SDK sends without credit after a while; nobody takes that."""
+    """The SDK eventually sends without credit; the tap drops that transfer."""
 
     def rule(passing: Passing) -> bool | bytes:
         what = passing.performative

@@ -1,4 +1,4 @@
-"""A syphon whose clock is minutes from its brokers', and one that wakes to deliveries no longer its own."""
+"""A syphon whose clock differs from the brokers' by minutes, and one that resumes after its locks ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.syphon.pair import BACKLOGS, Pair, message_id, pair_of, parked, start
 from tests.waiting import PATIENCE, until
 
 MESSAGES = 300
-LOCK = 5_000  # ms, the shortest there is: one test sleeps through it
+LOCK = 5_000  # ms, the shortest allowed; one test waits for its end
 
 
 async def found(pair: Pair) -> Counter[str]:
@@ -37,7 +37,7 @@ async def test_a_syphon_with_a_wrong_clock_forwards_each_message_once_and_says_s
     with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock(timedelta(minutes=minutes))) as broker:
         pair = pair_of(broker)
         await pair.park([parked(number) for number in range(MESSAGES)])
-        ours = time.time()  # it stands, so that no pause of this machine makes a lock look old
+        ours = time.time()  # frozen, so that a pause of this machine does not age a lock
         for module in ("pump", "locks"):
             monkeypatch.setattr(f"sbpair.syphon.{module}.time", SimpleNamespace(time=lambda: ours))
         syphon = pair.syphon()
@@ -51,13 +51,13 @@ async def test_a_syphon_with_a_wrong_clock_forwards_each_message_once_and_says_s
 
         assert await found(pair) == {f"m{number}": 1 for number in range(MESSAGES)}
         assert (syphon.counters.lock_lost, syphon.counters.released, pair.set_aside()) == (0, 0, 0)
-        assert renewals == []  # it asks for nothing where it can know
+        assert renewals == []  # no renewal where the clock is known
         for event in pair.said(ClockDiffers):
             assert event.ahead == pytest.approx(60 * minutes, abs=PATIENCE)
 
 
 def count_renewals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many locks each renewal asks for."""
+    """Record the number of locks in each renewal."""
     from sbpair.syphon import locks
 
     asked: list[int] = []
@@ -88,7 +88,7 @@ async def test_a_clock_that_is_set_ahead_while_the_syphon_runs_costs_a_renewal_a
         offset = time.time
         ahead = [0.0]
         monkeypatch.setattr(time, "time", lambda: offset() + ahead[0])
-        ahead[0] = 100.0  # our clock is set ahead: each delivery seems to be 100 s old
+        ahead[0] = 100.0  # the local clock jumps ahead: each delivery appears to be 100 s old
         await pair.park([parked(number) for number in range(1, 11)])
         await until(lambda: syphon.counters.completed == 11)
         assert 1 <= sum(renewals) <= 10
@@ -103,24 +103,26 @@ async def test_a_clock_that_is_set_ahead_while_the_syphon_runs_costs_a_renewal_a
 
 @pytest.mark.spec("F-66", "G-4")
 async def test_a_woken_syphon_forwards_nothing_that_its_successor_has_forwarded() -> None:
-    """It was stopped with deliveries in its socket; their locks end, and another brings the messages home."""
+    """It is suspended with deliveries in its socket; their locks end and another syphon forwards the messages."""
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         pair = pair_of(broker)
         for index in range(BACKLOGS):
             queue = pair.secondary.description(pair.backlog(index))
             pair.secondary.update_queue(pair.backlog(index), replace(queue, lock_duration=LOCK))
-        sleeper = await start_syphon(pair, "--window", "10")  # no credit is left for what comes again
+        sleeper = await start_syphon(pair, "--window", "10")  # no credit remains for redeliveries
         try:
             await pair.park([parked(1000)], 0)
             await until(lambda: pair.primary.counts("orders").active == 1 and pair.waiting() == 0)
 
             suspend(sleeper.pid)
-            await pair.park([parked(number) for number in range(10)], 0)  # on their way into its socket
-            await pair.park([parked(number) for number in range(10, 20)], 1)  # and the first of their link
-            for index in range(BACKLOGS):  # whoever takes them then has all his time
+            await pair.park([parked(number) for number in range(10)], 0)  # in transit to its socket
+            await pair.park(
+                [parked(number) for number in range(10, 20)], 1
+            )  # the first deliveries of their link
+            for index in range(BACKLOGS):  # the next receiver gets the full lock duration
                 queue = pair.secondary.description(pair.backlog(index))
                 pair.secondary.update_queue(pair.backlog(index), replace(queue, lock_duration=60_000))
-            counters = await pair.syphon().drain()  # which waits until those locks have ended
+            counters = await pair.syphon().drain()  # waits until those locks have ended
             assert (counters.forwarded, pair.primary.counts("orders").active) == (20, 21)
 
             sleeper.send_signal(signal.SIGCONT)
@@ -150,7 +152,7 @@ async def test_what_waits_for_a_busy_primary_goes_out_only_while_its_lock_holds(
             running = asyncio.create_task(syphon.run(shutdown))
             await until(lambda: syphon.counters.pending == 5)
             for message in syphon._session._pumps[0]._messages.values():
-                message.lock_ends = 0.0  # as if we had slept until now
+                message.lock_ends = 0.0  # simulates having slept until now
             broker.advance(timedelta(minutes=2))
         await until(lambda: syphon.counters.completed == 5)
         shutdown.set()

@@ -1,4 +1,4 @@
-"""Both namespaces are away: what rests in the spool comes home, in order, once one of them is back."""
+"""Both namespaces are down: messages wait in the spool and are delivered in order once one is back."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def take_down(pairing) -> None:
 
 
 def emptied(client) -> None:
-    """Wait until nothing waits in the spool any more."""
+    """Wait until the spool is empty."""
     wait_until(lambda: client.spooled() == 0)
 
 
@@ -196,7 +196,7 @@ def test_a_message_that_no_broker_takes_is_set_aside_and_the_others_go_on(pairin
     sender.send_messages(ServiceBusMessage(bytes(300 * 1024), message_id="huge"))
     for n in range(3, 6):
         sender.send_messages(ServiceBusMessage(str(n)))
-    pairing.primary.bring_up()  # it alone: until it is healed, a backlog would be given what waits
+    pairing.primary.bring_up()  # the primary only: with a backlog available, what waits would be parked there
     emptied(client)
     refused = pairing.wait_for(SpooledMessageRefused)
     assert (refused.path, refused.message_id) == ("orders", "huge")
@@ -274,7 +274,9 @@ def test_a_cut_of_both_under_load_loses_nothing_and_keeps_the_order_of_every_sen
         take_down(pairing)
         wait_until(lambda spooled=spooled: count_of(pairing.told) >= spooled)  # under load for a while
         pairing.primary.bring_up()
-        wait_until(lambda: set(stored_in.values()) == {StoredIn.PRIMARY})  # caught up, though nobody paused
+        wait_until(
+            lambda: set(stored_in.values()) == {StoredIn.PRIMARY}
+        )  # caught up although no sender paused
     stop.set()
     for thread in threads:
         thread.join(PATIENCE)
@@ -291,16 +293,16 @@ def test_a_cut_of_both_under_load_loses_nothing_and_keeps_the_order_of_every_sen
     for number in range(4):
         firsts = list(dict.fromkeys(body for body in bodies if body.startswith(f"{number}:")))
         assert firsts == sorted(firsts)
-    assert sum(pairing.parked(1)) == 0  # the secondary was down whenever the primary was
+    assert sum(pairing.parked(1)) == 0  # the secondary was down whenever the primary was down
 
 
 def count_of(told: list[PairingEvent]) -> int:
-    """How many messages were spooled."""
+    """Count the receipts of spooled messages."""
     return sum(event.count for event in list(told) if isinstance(event, MessageSpooled))
 
 
 class StalledDisk:
-    """A disk that answers when it is told to."""
+    """Make spool writes wait until ``answers`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answers, real = threading.Event(), Spool.append

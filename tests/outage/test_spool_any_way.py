@@ -1,4 +1,4 @@
-"""What the spool acknowledged is delivered by any way that is open, whatever the backlogs say of it."""
+"""Acknowledged spooled messages are delivered by whichever way is open, whatever the backlogs answer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def create_backlogs(either: Either, **fields: bool) -> None:
 
 
 def just_fitting(message_id: str) -> ServiceBusMessage:
-    """A message that leaves no room for what rewriting adds."""
+    """Create a message that leaves no room for the properties added when it is parked."""
 
     def of(size: int) -> ServiceBusMessage:
         return ServiceBusMessage(bytes(size), message_id=message_id)
@@ -79,7 +79,7 @@ async def test_what_is_too_large_once_rewritten_waits_for_the_primary_and_the_ot
     await either.until(lambda: client.spooled() == 1)
     assert (
         await either.send(sender, ServiceBusMessage(b"2"))
-    ).stored_in is StoredIn.BACKLOG  # not behind the large one
+    ).stored_in is StoredIn.BACKLOG  # they do not wait behind the large one
     either.primary.bring_up()
     assert (await either.send(sender, ServiceBusMessage(b"3"))).stored_in is StoredIn.BACKLOG
     client.mark_path_healthy("orders")

@@ -1,4 +1,4 @@
-"""Suspend the primary's broker, as a process: its port accepts, and nobody answers (a gray failure)."""
+"""Suspend the process of the primary's broker: its port accepts connections and never answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_sends_to_a_suspended_broker_end_by_their_deadline_and_what_it_sto
         assert (receipt.ambiguous, quick.ambiguous) == (True, False)
         asks.send(True)
         assert hears.poll(60)
-        assert hears.recv() in (1, 2)  # "during" may have been in its socket: that is the ambiguity
+        assert hears.recv() in (1, 2)  # "during" may have been in its socket, hence the ambiguity
         client.mark_path_healthy("orders")
         assert (await either.send(sender, ServiceBusMessage("home"))).stored_in is StoredIn.PRIMARY
         await either.done(client.close())

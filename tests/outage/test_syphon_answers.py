@@ -1,4 +1,4 @@
-"""Completions that are never answered, stops at any moment, and ports that must not be trusted."""
+"""Completions without an answer, stops at random moments, and servers with untrusted certificates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.syphon.pair import BACKLOGS, Pair, message_id, pair_of, parked, take
 from tests.waiting import PATIENCE, until
 
 YEAR = 365 * 86_400
-TLS_HANDSHAKE = 0x16  # the first byte of a client that speaks TLS and not AMQP
+TLS_HANDSHAKE = 0x16  # the first byte of a TLS handshake, as opposed to AMQP in plain text
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def test_completions_whose_answers_are_lost_block_nothing_and_repeat_nothi
         await pair.park([parked(number) for number in range(1, 11)])
         await until(lambda: pair.waiting() == 0 and syphon.counters.forwarded == 11)
         proxy.remove(lost)
-        await until(lambda: syphon.counters.pending == 0)  # it has given up waiting, and connected anew
+        await until(lambda: syphon.counters.pending == 0)  # it has given up waiting and reconnected
         await pair.park([parked(11)])
         await until(lambda: pair.primary.counts("orders").active == 12)
         shutdown.set()
@@ -67,7 +67,7 @@ async def test_completions_whose_answers_are_lost_block_nothing_and_repeat_nothi
 
 @pytest.mark.spec("F-22", "G-27")
 async def test_stopped_at_twenty_random_moments_it_loses_and_repeats_nothing(pair: Pair) -> None:
-    """The event is what SIGTERM sets; locks of five minutes, so that what is not given back stays away."""
+    """It stops as for SIGTERM. The locks last five minutes, so a message that is not released stays invisible."""
     random_moment = random.Random(22).uniform
     for index in range(BACKLOGS):
         queue = pair.secondary.description(pair.backlog(index))
@@ -87,7 +87,7 @@ async def test_stopped_at_twenty_random_moments_it_loses_and_repeats_nothing(pai
 
 @contextmanager
 def port_of(context: ssl.SSLContext, host: str) -> Iterator[tuple[int, list[int]]]:
-    """A port that speaks TLS with this certificate; and the first byte of whoever came."""
+    """Serve TLS with this certificate; yield the port and the first byte of each connection."""
     came: list[int] = []
 
     def serve(listener: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""What else may befall a syphon: no memory is left, a peek says too little, a message shows itself late."""
+"""Other faults of a syphon's environment: no memory, incomplete peeks and messages that become visible late."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.syphon.pair import Pair, message_id, pair_of, parked, take
 
 QUARTER = timedelta(minutes=15)
 LARGE = 200_000  # bytes of a body
-MESSAGES = 150  # at most a window in flight: 30 MB of them
+MESSAGES = 150  # at most one window in flight: 30 MB
 
 
 @pytest.mark.spec("F-20", "G-1", "G-3")
@@ -44,7 +44,7 @@ async def test_what_was_accepted_and_shows_itself_a_quarter_of_an_hour_later_is_
     await pair.park([parked(1, x_ms_scheduledenqueuetimeutc=due.strftime("%Y-%m-%dT%H:%M:%SZ"))])
     assert (await pair.syphon().drain()).forwarded == 1
     counts = pair.primary.counts("orders")
-    assert (counts.active, pair.waiting()) == (0, 0)  # nobody can see it, and nobody holds it for lost
+    assert (counts.active, pair.waiting()) == (0, 0)  # invisible, but not considered lost
     shifted.advance(timedelta(minutes=10))
     assert (await pair.syphon().drain()).received == 0
     shifted.advance(timedelta(minutes=6))
@@ -54,7 +54,7 @@ async def test_what_was_accepted_and_shows_itself_a_quarter_of_an_hour_later_is_
 
 @pytest.mark.spec("F-59", "P-42")
 async def test_a_drain_finds_what_a_peek_does_not_show(pair: Pair) -> None:
-    """A peek shows one partition at a time, so it is no proof that a partitioned backlog is empty."""
+    """A peek shows one partition at a time and therefore cannot prove that a partitioned backlog is empty."""
     pair.secondary.delete_queue(pair.backlog(0))
     pair.secondary.create_queue(pair.backlog(0), enable_partitioning=True)
     await pair.park([parked(n) for n in range(40)])

@@ -1,4 +1,4 @@
-"""Kill -9 the syphon in mid-drain, three times (the Kafka trial): what is lost, and what comes twice?"""
+"""Kill the syphon three times in mid-drain: nothing is lost, and only messages in flight are repeated."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sbpair.broker import Broker
 from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, start_syphon, take
 from tests.waiting import until
 
-MESSAGES = 6000  # over all backlogs
+MESSAGES = 6000  # in all backlogs together
 WINDOW = 100
-LOCK = 5000  # ms, the shortest there is: what a killed syphon held comes again after it
+LOCK = 5000  # ms, the shortest allowed; after it, the messages of a killed syphon are redelivered
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def pair() -> Iterator[Pair]:
 
 
 def copies(pair: Pair) -> int:
-    """Messages in the backlogs and on the primary together: more than were sent when some are in both.
+    """Count the messages in the backlogs and on the primary; one that is in both counts twice.
 
-    The backlogs are counted first: a message that comes home in between counts twice, not in neither.
+    The backlogs are counted first, so a message that is forwarded in between counts twice instead of not at all.
     """
     waiting = pair.waiting()
     return waiting + pair.primary.counts("orders").active
@@ -50,12 +50,11 @@ async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in
         before = copies(pair)
         process.send_signal(signal.SIGKILL)
         await process.wait()
-        assert pair.waiting() > 0, "the trial ended before the kill: it proves nothing"
+        assert pair.waiting() > 0, "the drain ended before the kill, so the test proves nothing"
         assert before >= MESSAGES
 
-    process = await start_syphon(
-        pair, "--window", str(WINDOW), "--drain"
-    )  # one is enough: it knows of what the killed have locked
+    # one drain is enough: it waits for the messages that the killed processes hold locked
+    process = await start_syphon(pair, "--window", str(WINDOW), "--drain")
     _, said = await process.communicate()
     assert process.returncode == 0, said.decode()
     assert pair.waiting() == 0
@@ -74,7 +73,7 @@ async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in
 async def test_a_syphon_told_to_stop_in_mid_drain_loses_nothing_and_gives_the_rest_back_at_once(
     pair: Pair, is_told_twice: bool
 ) -> None:
-    """Told once, it gives back what it holds: nobody waits for its locks, of five minutes."""
+    """After one signal it releases its messages: they are available before their locks of five minutes end."""
     for index in range(BACKLOGS):
         if not is_told_twice:
             queue = pair.secondary.description(pair.backlog(index))

@@ -1,4 +1,4 @@
-"""Suspend the syphon for longer than a lock: what it held is somebody else's when it wakes."""
+"""Suspend the syphon for longer than a lock, so that its messages belong to another when it resumes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.children import suspend
 from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, start_syphon, take
 from tests.waiting import PATIENCE, until
 
-MESSAGES = 10  # less than a window begins with: all of them are in its hands at once
+MESSAGES = 10  # fewer than the initial window, so it holds all of them at once
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def arrived(pair: Pair) -> Counter[str]:
 
 
 async def page_of(process: asyncio.subprocess.Process) -> str:
-    """Where the syphon shows its state."""
+    """Return the URL of the syphon's status page."""
     assert process.stderr is not None
     async with asyncio.timeout(PATIENCE):
         while line := (await process.stderr.readline()).decode():
@@ -66,7 +66,7 @@ async def test_a_syphon_that_sleeps_through_its_locks_loses_nothing_and_repeats_
 async def trial(broker: Broker, pair: Pair, sleeper: asyncio.subprocess.Process) -> None:
     page = await page_of(sleeper)
     await pair.park([parked(MESSAGES)])
-    await until(lambda: pair.waiting() == 0)  # both links are open now
+    await until(lambda: pair.waiting() == 0)  # both links are open
 
     pair.primary.take_down("silent")
     await pair.park([parked(number) for number in range(MESSAGES)])
@@ -74,9 +74,9 @@ async def trial(broker: Broker, pair: Pair, sleeper: asyncio.subprocess.Process)
         while (await client.get(page)).json()["counters"]["pending"] < MESSAGES:
             await asyncio.sleep(0.02)
     suspend(sleeper.pid)
-    pair.primary.bring_up()  # it hears what the sleeper had sent
+    pair.primary.bring_up()  # it reads what the suspended syphon had sent
     await until(lambda: pair.primary.counts("orders").active == MESSAGES + 1)
-    broker.advance(timedelta(minutes=2))  # no lock is left
+    broker.advance(timedelta(minutes=2))  # all locks have ended
 
     sleeper.send_signal(signal.SIGCONT)
     await until(lambda: pair.waiting() == 0)
@@ -86,5 +86,5 @@ async def trial(broker: Broker, pair: Pair, sleeper: asyncio.subprocess.Process)
     assert sleeper.returncode == 0, said.decode()
     found = await arrived(pair)
     assert set(found) == {f"m{number}" for number in range(MESSAGES + 1)}
-    assert max(found.values()) == 2  # what it had sent before it slept, and once more
+    assert max(found.values()) == 2  # sent once before the suspension and once more
     assert pair.set_aside() == 0

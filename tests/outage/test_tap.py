@@ -1,4 +1,4 @@
-"""A tap leaves nothing open, whenever it ends."""
+"""A tap closes everything, at whatever moment it ends."""
 
 from __future__ import annotations
 

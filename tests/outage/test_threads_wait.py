@@ -1,4 +1,4 @@
-"""Threads that wait for a link, a name or a thread of ours: the blocking side of test_crowd.py."""
+"""Threads that wait for a link, for name resolution or for a worker thread: the blocking test_crowd.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def told(pairing: Pairing, *kinds: type) -> list[object]:
 
 @pytest.fixture
 def crowd() -> Iterator[Callable[..., list[Future[object]]]]:
-    """Many threads that send one message each."""
+    """Send one message from each of many threads."""
     with ThreadPoolExecutor(120) as pool:
 
         def send(sender, count: int, **named: object) -> list[Future[object]]:
@@ -39,7 +39,7 @@ def crowd() -> Iterator[Callable[..., list[Future[object]]]]:
 
 @pytest.fixture
 def may_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Links to the entity "orders" open when the event is set, and no earlier."""
+    """Delay the links to "orders" until the event is set."""
     event, begin = threading.Event(), PooledSender.open
 
     def late(pooled: PooledSender) -> None:
@@ -168,6 +168,6 @@ def test_a_batch_has_the_last_limit_known_while_the_primary_is_away(pairing) -> 
     client = pairing.client(interval=60)
     sender = client.get_queue_sender("orders")
     known = sender.create_message_batch().max_size_in_bytes
-    sender._batch_limit = known + 1  # as if this entity had another limit than the standard one
+    sender._batch_limit = known + 1  # stands for an entity with a limit other than the default
     client.fail_over("orders")
     assert sender.create_message_batch().max_size_in_bytes == known + 1

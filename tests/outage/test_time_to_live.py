@@ -1,4 +1,4 @@
-"""A time to live that was parked: it does not run on the backlog, and starts again on the primary."""
+"""The time to live of a parked message does not run in the backlog and starts again on the primary."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_dwell_longer_than_the_time_to_live_expires_nothing_and_the_whol
 
 @contextmanager
 def driven(span: timedelta) -> Iterator[None]:
-    """The syphon's wall clock, that far from ours."""
+    """Shift the syphon's wall clock by ``span``."""
     clock = SimpleNamespace(time=lambda: time.time() + span.total_seconds())
     with patch("sbpair.syphon.pump.time", clock):
         yield
@@ -74,7 +74,7 @@ async def test_with_a_deadline_a_message_lives_for_what_is_left_and_a_late_one_i
         assert receipt.stored_in is StoredIn.BACKLOG
     await done(client.close())
     shifted.advance(timedelta(minutes=6))
-    # What the syphon calls now must be the broker's clock: its own runs at the real rate.
+    # The syphon's clock must agree with the broker's, which was advanced.
     with driven(timedelta(minutes=6)):
         assert await drain(shifted) == (2, 1)
     passed = timedelta(seconds=time.monotonic() - began)
@@ -100,7 +100,7 @@ async def test_with_a_deadline_a_message_lives_for_what_is_left_and_a_late_one_i
 async def test_clocks_that_differ_move_the_deadline_by_as_much_and_lose_nothing(
     shifted: Broker, minutes: int
 ) -> None:
-    """The sender dates the deadline and the syphon compares it: documented, and never a silent loss."""
+    """The sender sets the deadline and the syphon checks it, so a difference of clocks shifts it, as documented."""
     with paired(shifted, is_asyncio=False, ttl_policy="deadline") as client:
         client.hold("orders")
         client.get_queue_sender("orders").send_messages(ServiceBusMessage("x", time_to_live=3 * MINUTE))
@@ -155,9 +155,9 @@ async def test_every_span_goes_through_a_backlog_and_back(shifted: Broker, milli
         ServiceBusClient.from_connection_string(shifted.namespace("contoso").connection_string) as plain,
         plain.get_queue_receiver("orders") as receiver,
     ):
-        (peeked,) = receiver.peek_messages(1)  # which also shows what has expired (T-2)
+        (peeked,) = receiver.peek_messages(1)  # a peek also shows expired messages (T-2)
         properties, header = peeked.raw_amqp_message.properties, peeked.raw_amqp_message.header
         span = None if header is None else header.time_to_live
-        if milliseconds is not None and milliseconds > UINT_MAX:  # then it lives between two instants
+        if milliseconds is not None and milliseconds > UINT_MAX:  # such a span is sent as two instants
             span = properties.absolute_expiry_time - properties.creation_time
     assert span == milliseconds

@@ -1,4 +1,4 @@
-"""A paired sender for a topic, with both skins: healthy and parked."""
+"""A paired sender for a topic, healthy and parked, with both clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that its options make visible: journal, status pages, webhook, in both skins."""
+"""A client observed through its journal, status pages and webhook, with both clients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def records(directory: Path) -> list[dict]:
 
 
 def page(client: object, name: str) -> tuple[int, str]:
-    """The status and the text of a page."""
+    """Return the status code and the text of a page."""
     port = client._runtime._observer.port  # type: ignore[attr-defined]
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=60) as answer:
@@ -56,7 +56,7 @@ def test_the_journal_has_every_event_and_its_closing_record_and_no_healthy_send(
     pairing: Pairing, tmp_path: Path
 ) -> None:
     client = pairing.client(observation=ObservationOptions(journal=tmp_path), ping=60)
-    assert not list(tmp_path.iterdir())  # lazily
+    assert not list(tmp_path.iterdir())  # it starts on first need
     with client, client.get_queue_sender("orders") as sender:
         sender.send_messages(ServiceBusMessage("healthy"))
         client.hold("orders")
@@ -84,7 +84,7 @@ def test_the_pages_tell_how_the_client_is(pairing: Pairing) -> None:
         client.get_queue_sender("orders") as sender,
     ):
         sender.send_messages(ServiceBusMessage("x"))
-        wait_until(lambda: page(client, "health")[0] == 200)  # a round trip is given five seconds
+        wait_until(lambda: page(client, "health")[0] == 200)  # the probe allows five seconds for a round trip
         assert page(client, "ready")[0] == 200
         client.hold("orders")
         assert 'sbpair_failovers_total{path="orders"} 1.0' in page(client, "metrics")[1]
@@ -92,7 +92,7 @@ def test_the_pages_tell_how_the_client_is(pairing: Pairing) -> None:
         assert state["entities"] == {"orders": "failed_over"}
         assert state["sides"]["secondary"]["state"] == "open"
         pairing.primary.take_down("refuse")
-        wait_until(lambda: page(client, "health")[0] == 200)  # messages still have a place to go
+        wait_until(lambda: page(client, "health")[0] == 200)  # messages can still be stored
         pairing.secondary.take_down("refuse")
         code, said = page(client, "health")
         assert (code, json.loads(said)["status"]) == (503, "failing")
@@ -155,7 +155,7 @@ def test_a_forked_child_writes_a_journal_and_serves_pages_of_its_own(
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("x"))
     mine = client._runtime._observer.port
-    pairing.wait_for(BacklogsCreated)  # no thread of ours is in the middle of something
+    pairing.wait_for(BacklogsCreated)  # no background thread is busy during the fork
     child = os.fork()
     if child == 0:
         try:
@@ -176,7 +176,7 @@ def test_a_forked_child_writes_a_journal_and_serves_pages_of_its_own(
 
 @pytest.fixture
 def hook() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
-    """A receiver of webhooks: its URL, and what it got."""
+    """A webhook receiver: its URL and the requests it received."""
     got: list[tuple[str, bytes]] = []
 
     class Taker(BaseHTTPRequestHandler):

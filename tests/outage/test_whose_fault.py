@@ -1,4 +1,4 @@
-"""Errors without a word of the service, and a backlog that differs from the others. (R-3, R-4)"""
+"""Errors that do not come from the service, and a backlog that differs from the others (R-3, R-4)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EMPTY_DISPOSITION = b"\x00\x53\x15\x45"  # described list 0x15 without its field
 
 
 def garbled(passing: Passing) -> bytes:
-    """A frame on the same channel that the SDK cannot make sense of."""
+    """Return a frame on the same channel that the SDK cannot decode."""
     head = bytes([2, 0]) + passing.channel.to_bytes(2, "big")
     body = head + EMPTY_DISPOSITION
     return (len(body) + 4).to_bytes(4, "big") + body
@@ -101,7 +101,7 @@ async def test_a_message_that_cannot_be_encoded_is_the_callers_error_in_an_outag
 
 
 async def held(either: Either) -> PairedServiceBusClient:
-    """A client that parks; a test may have made some of its three backlogs in a way of its own."""
+    """Create a client that parks; a test may have created some of its three backlogs differently."""
     for index in range(3):
         with suppress(BrokerError):
             either.secondary.create_queue(BACKLOG.format(index))
@@ -117,12 +117,12 @@ async def test_one_backlog_that_requires_sessions_fails_no_send(either: Either) 
     for n in range(12):
         sender = client.get_queue_sender("orders")
         if n == 0:
-            sender._choice.backlog = 1  # of twelve random choices none may be this one
+            sender._choice.backlog = 1  # twelve random choices may all miss this one
         receipt = await either.send(sender, ServiceBusMessage("x"))
         assert (receipt.stored_in, receipt.backlog == 1) == (StoredIn.BACKLOG, False)
     withdrawn = [event for event in either.told if isinstance(event, BacklogWithdrawn)]
     assert {event.backlog for event in withdrawn} == {1}
-    assert len(withdrawn) < 6  # a refusal takes it out for all senders, not for one send
+    assert len(withdrawn) < 6  # a refusal withdraws it for all senders, not for one send
 
 
 @pytest.mark.spec("R-3", "P-5")

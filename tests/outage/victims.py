@@ -1,6 +1,6 @@
-"""Programs that are killed: a sender of one message, and a syphon, each in a process of its own.
+"""Processes for tests to kill: a sender of one message, a syphon and a broker.
 
-They come from a fork server that has imported everything already, so that one costs milliseconds.
+A fork server that has imported everything starts them, so each takes milliseconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROCESSES.set_forkserver_preload([__name__])
 
 
 def send_one(primary: str, secondary: str, said: Connection, *, is_asyncio: bool) -> None:
-    """Send a message "m-1" to "orders", and say so when the call has returned."""
+    """Send a message "m-1" to "orders" and report when the call has returned."""
     options = PairedNamespaceOptions(
         primary_namespace_name="contoso",
         failover_interval=timedelta(0),
@@ -55,13 +55,13 @@ async def _wait(sending: Any) -> None:
 
 
 def bring_home(primary: str, secondary: str) -> None:
-    """A syphon, until nothing waits."""
+    """Run a syphon until the backlogs are empty."""
     options = SyphonOptions(backlog_queue_count=BACKLOGS, primary_namespace_name="contoso")
     asyncio.run(Syphon.from_connection_strings(primary, secondary, options=options).drain())
 
 
 def serve(says: Connection, until: Connection) -> None:
-    """A broker with a queue "orders"; it says how to reach it and, when asked, how much it holds."""
+    """Run a broker with a queue "orders"; send its connection string and, on request, the message count."""
     with Broker({"contoso": 0}) as broker:
         contoso = broker.namespace("contoso")
         contoso.create_queue("orders")
@@ -71,7 +71,7 @@ def serve(says: Connection, until: Connection) -> None:
 
 
 def run_dry(primary: str, secondary: str, spare: int) -> None:
-    """A syphon that may have so many bytes more than it begins with."""
+    """Drain with an address space limited to ``spare`` bytes more than at the start."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + spare
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -79,11 +79,11 @@ def run_dry(primary: str, secondary: str, spare: int) -> None:
 
 
 class Victim:
-    """A process that a rule of a tap may kill."""
+    """A process that the rule of a tap may kill."""
 
     def __init__(self, process: Any) -> None:
         self._process = process
-        self._is_known = threading.Event()  # a rule may fire before start() has told the id
+        self._is_known = threading.Event()  # a rule may run before start() knows the process id
 
     def start(self) -> None:
         self._process.start()
@@ -100,7 +100,7 @@ class Victim:
         self._signal(signal.SIGCONT)
 
     def ended(self) -> int | None:
-        """Its exit code, negative for a signal."""
+        """Wait for the process and return its exit code, negative for a signal."""
         self._process.join(PATIENCE)
         code: int | None = self._process.exitcode
         return code

@@ -1,4 +1,4 @@
-"""The fixtures of the syphon's tests: one broker, two namespaces."""
+"""Fixtures of the syphon's tests: one broker with two namespaces."""
 
 from __future__ import annotations
 

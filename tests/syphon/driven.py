@@ -1,4 +1,4 @@
-"""Two namespaces and a syphon on a virtual clock, with the broker's own protocol: a month takes seconds."""
+"""Two namespaces and a syphon on a virtual clock and an in-memory network: a month passes in seconds."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ ROOMY = QueueDescription(
 
 @dataclass
 class Driven:
-    """Two namespaces and their connections, on a clock that jumps."""
+    """Two namespaces and their connections on a virtual clock."""
 
     loop: VirtualLoop
     servers: dict[str, NamespaceServer] = field(default_factory=dict)
     events: list[SyphonEvent] = field(default_factory=list)
-    down: set[str] = field(default_factory=set)  # sides to which nobody can connect
+    down: set[str] = field(default_factory=set)  # sides that refuse connections
 
     def __post_init__(self) -> None:
         for name, queues in (("contoso", ["orders"]), ("contoso-dr", BACKLOGS)):
@@ -72,14 +72,14 @@ class Driven:
         return [event for event in self.events if isinstance(event, kind)]
 
     def open_by_us(self) -> dict[str, tuple[int, int, int]]:
-        """Of each of our connections that lives: sessions, links of the engine, links of ours."""
+        """Count sessions, engine links and client links for each live connection of the clients."""
         return {
             pipe.side: (*_engine_counts(pipe.client.protocol._engine), len(pipe.client.protocol._links))
             for pipe in self._live()
         }
 
     def open_at_the_brokers(self) -> dict[str, tuple[int, int, int, int]]:
-        """The same of their ends, and how many connections there are."""
+        """Count sessions, engine links and broker links, and the connections, for each namespace."""
         return {
             name: (
                 sum(len(wire.client._engine.sessions) for wire in server.wires.values()),
@@ -97,7 +97,7 @@ class Driven:
     def fault(
         self, side: str, entity: str | None, effect: Effect, operation: Operation | None = None
     ) -> Iterator[None]:
-        """Let ``effect`` strike meanwhile."""
+        """Apply a fault for the duration of the block."""
         server = self.servers[side]
         active = server.frontend.set_fault(FaultRule(effect, entity, operation), server.read_clocks().idle)
         try:
@@ -116,7 +116,7 @@ class Driven:
             await task
 
     async def until(self, holds: Callable[[], bool], within: float = 300.0) -> float:
-        """Wait for a condition, for so many seconds of the virtual clock at most; how many it took."""
+        """Wait for a condition for at most ``within`` virtual seconds; return how many it took."""
         began = self.loop.time()
         async with asyncio.timeout(within):
             while not holds():
@@ -124,17 +124,17 @@ class Driven:
         return self.loop.time() - began
 
     def make(self, path: str, side: str = "contoso", description: QueueDescription = ROOMY) -> None:
-        """Create a queue, of the primary unless told otherwise."""
+        """Create a queue, by default on the primary."""
         self.servers[side].frontend.namespace.create_queue(path, description, CLOCK.now())
 
     def cut(self, side: str) -> None:
-        """End the connections to a side, and let nobody connect until :meth:`restored`."""
+        """Cut the connections to a side and refuse new ones until :meth:`restored`."""
         self.down.add(side)
         for pipe in self.network.pipes(side=side):
             pipe.cut()
 
     def restored(self, side: str) -> None:
-        """Let everybody connect again."""
+        """Accept connections again."""
         self.down.discard(side)
 
     def syphon(self, **options: Any) -> Syphon:
@@ -159,11 +159,11 @@ def _engine_counts(engine: Connection) -> tuple[int, int]:
 
 
 def _no_tls() -> None:
-    raise RuntimeError("nobody speaks TLS in memory")
+    raise RuntimeError("the in-memory network has no TLS")
 
 
 def play(story: Callable[[Driven], Coroutine[object, object, None]]) -> None:
-    """Run ``story`` on a clock of its own."""
+    """Run ``story`` on a virtual clock."""
     loop = VirtualLoop(most_turns=10_000_000)
     asyncio.set_event_loop(loop)
     with one_time(loop), _quiet():

@@ -1,4 +1,4 @@
-"""Two namespaces in one broker, a raw client, and a syphon between them."""
+"""Two namespaces in one broker, a low-level client, and a syphon between the namespaces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BACKLOGS = 2
 
 
 def parked(number: int, path: object = "orders", body: bytes = b"hello", **aliases: object) -> bytes:
-    """Parked message number ``number``; keyword arguments are more aliases, with underscores."""
+    """Encode parked message ``number``; keyword arguments are further aliases, with underscores for hyphens."""
     carried: dict[object, object] = {} if path is None else {"x-ms-path": path}
     carried |= {name.replace("_", "-"): value for name, value in aliases.items()}
     return Message(
@@ -41,7 +41,7 @@ def message_id(payload: bytes) -> str:
 
 @asynccontextmanager
 async def running(syphon: Syphon) -> AsyncIterator[None]:
-    """Run ``syphon`` meanwhile; it must end in time when it is told to stop."""
+    """Run ``syphon`` for the duration of the block; it must stop within a bound afterwards."""
     shutdown = asyncio.Event()
     task = asyncio.create_task(syphon.run(shutdown))
     try:
@@ -53,7 +53,7 @@ async def running(syphon: Syphon) -> AsyncIterator[None]:
 
 
 async def put(namespace: NamespaceControl, path: str, payloads: list[bytes]) -> None:
-    """Send raw messages to an entity; each must be accepted."""
+    """Send encoded messages to an entity; each must be accepted."""
     connection = await connect(parse(namespace.connection_string))
     try:
         async with asyncio.timeout(PATIENCE):
@@ -92,7 +92,7 @@ async def take_over(connection: NamespaceConnection, path: str, count: int) -> l
 
 @dataclass
 class Pair:
-    """A primary with ``orders`` and ``invoices``, a secondary with the backlogs, and what was reported."""
+    """A primary with ``orders`` and ``invoices``, a secondary with the backlogs, and the syphon's events."""
 
     primary: NamespaceControl
     secondary: NamespaceControl
@@ -116,7 +116,7 @@ class Pair:
         await put(self.secondary, self.backlog(index), payloads)
 
     def waiting(self) -> int:
-        """Messages in the backlogs that are not set aside."""
+        """Count the messages in the backlogs, without the dead letters."""
         return sum(self.secondary.counts(self.backlog(index)).active for index in range(self.backlogs))
 
     def set_aside(self) -> int:
@@ -127,7 +127,7 @@ class Pair:
 
 
 def pair_of(broker: Broker) -> Pair:
-    """The namespaces of a broker, with their queues made."""
+    """Create the queues of a broker's two namespaces."""
     pair = Pair(broker.namespace("contoso"), broker.namespace("contoso-dr"))
     for path in ("orders", "invoices"):
         pair.primary.create_queue(path)
@@ -137,7 +137,7 @@ def pair_of(broker: Broker) -> Pair:
 
 
 async def start_syphon(pair: Pair, *flags: str) -> asyncio.subprocess.Process:
-    """`sbpair syphon` for this pair, as a process; a drain tells its counters, as JSON, in its end."""
+    """Start `sbpair syphon` for this pair as a process; a drain prints its counters as JSON when it ends."""
     environment = os.environ | {
         "SBPAIR_PRIMARY": pair.primary.connection_string,
         "SBPAIR_SECONDARY": pair.secondary.connection_string,

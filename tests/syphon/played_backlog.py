@@ -1,4 +1,4 @@
-"""A pump whose link from the backlog, and whose destination, the test plays."""
+"""A pump between a backlog link and a destination that are both played by the test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOMY = 2**30
 
 
 def parked(number: int, path: str = "orders", lock: float | None = 60.0, **aliases: Any) -> bytes:
-    """A message as its backlog delivers it, locked for ``lock`` seconds from now on."""
+    """Create a delivery of a parked message, locked for ``lock`` seconds from now."""
     ends = (
         {}
         if lock is None
@@ -44,7 +44,7 @@ def parked(number: int, path: str = "orders", lock: float | None = 60.0, **alias
 
 @dataclass
 class PlayedReceiver:
-    """A link from the backlog, and its connection."""
+    """A receiver link from the backlog, with its connection."""
 
     on_message: Callable[[MessageReceived], None]
     on_disposition: Callable[[DispositionReceived], None]
@@ -67,7 +67,7 @@ class PlayedReceiver:
         self.credit = credit
 
     def drain(self) -> None:
-        """The peer has nothing more: it clears the credit."""
+        """Complete a drain: the peer has no more messages and clears the credit."""
         self.credit = 0
         self.on_drained()
 
@@ -103,7 +103,7 @@ class PlayedReceiver:
 
 
 class Pumped:
-    """A pump with its link; the test plays its destination's."""
+    """A pump with its backlog link, whose destination the test plays."""
 
     def __init__(self, window: int = 100, budget: int = ROOMY, link: PlayedLink | None = None, **more: Any):
         self.scene = Scene(opens=[] if link is None else [link])
@@ -172,7 +172,7 @@ class Pumped:
 
 
 class Renewals:
-    """Answers renewals: each lock lasts a minute from now, but for those that are ``gone``."""
+    """Answer lock renewals: each lock lasts a minute from now, except those in ``gone``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[tuple[float, list[bytes]]] = []

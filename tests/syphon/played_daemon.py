@@ -1,4 +1,4 @@
-"""A syphon on a driven clock whose connections and forwarding sessions the test plays."""
+"""A syphon on a driven clock with connections and forwarding sessions that the test plays."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PlayedConnection:
 
 
 class PlayedSession:
-    """A forwarding session that the test breaks and drains."""
+    """A forwarding session that a test can break and drain."""
 
     def __init__(
         self, primary: Any, secondary: Any, backlogs: Iterable[str], options: Any, **given: Any
@@ -92,7 +92,7 @@ class PlayedStranded:
 
 @dataclass
 class World:
-    """The two sides: ``dials`` are the next outcomes of connecting to each, and afterwards a connection."""
+    """The two sides; ``dials`` holds the next outcomes of connecting to each, after which connecting succeeds."""
 
     syphon: Syphon
     events: list[SyphonEvent]
@@ -120,7 +120,7 @@ class World:
         return [event for event in self.events if isinstance(event, kind)]
 
     def to(self, side: str) -> list[float]:
-        """When this side was dialled."""
+        """Return the times at which this side was dialled."""
         return [at for each, at in self.dialled if each == side]
 
     async def connect(
@@ -153,7 +153,7 @@ class World:
 
 
 class Worlds:
-    """Makes the syphon of a test."""
+    """Create the syphon of a test."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._patch = patch

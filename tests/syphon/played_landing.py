@@ -37,7 +37,7 @@ def id_of(payload: bytes) -> object:
 
 @dataclass
 class PlayedSender:
-    """A sender whose outcomes are ``outcomes`` in turn, and afterwards acceptance."""
+    """A sender that answers with ``outcomes`` in turn and then accepts everything."""
 
     log: list[Any]
     name: str
@@ -95,7 +95,7 @@ class PlayedSender:
 
 @dataclass
 class PlayedController:
-    """Transactions t1, t2 …; ``fails`` are errors by the operation."""
+    """A controller of transactions t1, t2 …; ``fails`` maps an operation to the error that it raises."""
 
     log: list[Any]
     fails: dict[str, ClientError] = field(default_factory=dict)

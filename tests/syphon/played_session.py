@@ -1,4 +1,4 @@
-"""A session of an ordered backlog that the test plays, and its parked messages."""
+"""A played session of an ordered backlog, and its parked messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parked(number: int, path: str = "orders", ordinal: int | None = None, **alia
 
 @dataclass
 class PlayedSession:
-    """A session receiver that delivers ``stored`` as far as its credit goes, from delivery 1 on."""
+    """A session receiver that delivers ``stored`` within its credit, starting with delivery 1."""
 
     stored: deque[bytes]
     session_id: str = "s"
@@ -62,7 +62,9 @@ class PlayedSession:
             asyncio.get_running_loop().call_soon(self.confirm, first, last, state)
 
     def confirm(self, first: int, last: int, state: DeliveryState) -> None:
-        answer = Rejected() if isinstance(state, Rejected) else state  # the service's, without the error
+        answer = (
+            Rejected() if isinstance(state, Rejected) else state
+        )  # as the service answers, without an error
         answer = answer if self.confirmation is None else self.confirmation
         self.on_disposition(DispositionReceived(None, first, last, answer, True))  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""A destination whose host, link and origin the test plays, on a driven clock."""
+"""A destination on a driven clock with a host, a link and an origin that the test plays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def driven(story: Story) -> Callable[..., None]:
 
 async def _to_its_end(story: Coroutine[Any, Any, None]) -> None:
     try:
-        async with asyncio.timeout(100_000.0):  # of the driven clock: a test that waits for nothing fails
+        async with asyncio.timeout(
+            100_000.0
+        ):  # in virtual time: a test that waits for something that never happens fails
             await story
     finally:
         rest = asyncio.all_tasks() - {asyncio.current_task()}
@@ -68,7 +70,7 @@ async def turns(count: int = 8) -> None:
 
 @dataclass
 class PlayedLink:
-    """A link that sends as far as ``credit`` goes; the test answers."""
+    """A link that sends within ``credit``; the test answers."""
 
     credit: int = 1000
     progress: int = 0
@@ -95,18 +97,18 @@ class PlayedLink:
         self._push()
 
     def grant(self, credit: int) -> None:
-        """The peer grants credit."""
+        """Let the peer grant credit."""
         self.credit += credit
         self._push()
         self._moved()
 
     def answer(self, state: DeliveryState | None = ACCEPTED) -> None:
-        """The peer answers the first message that it has."""
+        """Let the peer answer the first message in flight."""
         self.sent.pop(0).answered(state)
         self._moved()
 
     def detach(self, condition: Condition | None = None) -> None:
-        """The peer detaches."""
+        """Let the peer detach."""
         self.detached.set_result(condition)
         lost, self.sent, self.waiting = [*self.sent, *self.waiting], [], []
         for message in lost:
@@ -138,7 +140,7 @@ class PlayedLink:
 
 @dataclass
 class Scene:
-    """The host and the origin at once, with what each was told; ``opens`` are the next outcomes of opening a link."""
+    """Host and origin in one, recording their calls; ``opens`` holds the next outcomes of opening a link."""
 
     backlog: str = "backlog"
     opens: list[PlayedLink | ClientError | asyncio.Future[PlayedLink]] = field(default_factory=list)
@@ -171,7 +173,7 @@ class Scene:
         return [event for event in self.events if isinstance(event, kind)]
 
     def told_of(self, word: str) -> list[int]:
-        """The delivery ids of which the origin was told this."""
+        """Return the delivery ids for which this method of the origin was called."""
         return [entry[1] for entry in self.told if entry[0] == word]
 
     # the host

@@ -1,4 +1,4 @@
-"""Suspended machines, slow answers, and peers that need a flow or a heartbeat soon. (R-28)"""
+"""Suspended machines, slow answers and peers with short timeouts (R-28)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE, until
 
 
 class Suspended:
-    """How long the machine was suspended, as the test says."""
+    """A clock of suspended time that the test sets."""
 
     seconds = 0.0
 
@@ -37,7 +37,7 @@ async def test_a_lock_is_asked_about_after_the_machine_was_suspended(
 
     def may_go(message: in_flight.InFlightMessage, now: float) -> bool:
         if not asked:
-            suspended.seconds += 3600  # between its coming and its going
+            suspended.seconds += 3600  # between arrival and forwarding
         asked.append(true(message, now))
         return asked[-1]
 
@@ -73,7 +73,7 @@ async def test_the_first_heartbeat_goes_out_when_the_peer_wants_it(pair: Pair) -
 async def test_a_close_after_a_long_silence_has_all_its_time(pair: Pair) -> None:
     connection = await connect(parse(pair.primary.connection_string))
     engine = connection._engine
-    engine._now -= 3600  # nothing was heard for so long
+    engine._now -= 3600  # how long nothing was received
     now = asyncio.get_running_loop().time()
     closing = asyncio.create_task(connection.close())
     await asyncio.sleep(0)
@@ -83,7 +83,7 @@ async def test_a_close_after_a_long_silence_has_all_its_time(pair: Pair) -> None
 
 
 async def set_aside(pair: Pair, count: int) -> None:
-    """``count`` dead letters, the last of which has a reason of its own."""
+    """Dead-letter ``count`` messages, the last of them with a different reason."""
     await pair.park([parked(number) for number in range(count)])
     connection = await connect(parse(pair.secondary.connection_string))
     try:
@@ -110,7 +110,7 @@ async def test_a_rare_reason_is_found_behind_dead_letters_whose_locks_end(
     counts, rounds = RedriveCounts(), 0
 
     async def renewed(connection, path, tags):
-        """Locks of a second each: what was taken comes again, in every other round."""
+        """Locks of a second, so that a message is redelivered in every other round."""
         nonlocal rounds
         rounds += 1
         return [None] * len(tags) if rounds % 2 else [1.0] * len(tags)

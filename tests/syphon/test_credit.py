@@ -11,7 +11,7 @@ DAY = 86_400.0
 
 
 def idle(window: Window, until: float) -> None:
-    """A link to a backlog nothing comes from: polls end, credit goes, and is granted again."""
+    """Run a link to an empty backlog: polls end, credit is drained and granted again."""
     now, credit = 0.0, 0
     while now < until:
         credit = window.grant(credit, 0, 0, now) or credit

@@ -1,4 +1,4 @@
-"""The syphon between its connections and its sessions, on a driven clock: what it tries when, and what it says."""
+"""The syphon's connections and sessions on a driven clock: when it retries, and what it reports."""
 
 from __future__ import annotations
 
@@ -460,7 +460,7 @@ async def test_connections_of_an_attempt_that_comes_too_late_are_dropped(worlds:
     assert world.syphon._connecting is None
 
 
-# --- what others see
+# --- monitoring
 
 
 @driven

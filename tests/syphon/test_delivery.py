@@ -1,4 +1,4 @@
-"""The action for each answer of a destination."""
+"""The action for each outcome that a destination answers."""
 
 from __future__ import annotations
 

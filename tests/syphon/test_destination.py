@@ -1,4 +1,4 @@
-"""One destination on a driven clock: how it opens its link, what it sends when, and what it holds."""
+"""One destination on a driven clock: opening its link, sending, and holding messages."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_a_link_that_opens_slowly_holds_its_messages_until_it_is_open() ->
     assert scene.told_of("held") == []
     await asyncio.sleep(0.02)
     assert scene.told_of("held") == [1, 2]
-    scene.post([3])  # at once, now that it is known to be slow
+    scene.post([3])  # at once, because it is known to be slow
     assert scene.told_of("held") == [1, 2, 3]
     assert (scene.host, scene.events) == ([], [])
     await asyncio.sleep(EMIT_HELD_AFTER)
@@ -328,7 +328,7 @@ async def test_when_all_that_waited_was_withdrawn_the_next_message_goes_at_once(
     await turns()
     scene.link.answer(BUSY)
     scene.orders.withdraw(first)
-    scene.orders.withdraw(first)  # it is gone already
+    scene.orders.withdraw(first)  # already withdrawn
     await asyncio.sleep(0.6)
     assert scene.orders.state is OPEN
     scene.post([2])

@@ -1,4 +1,4 @@
-"""A forwarding session on a driven clock, over connections that the test plays: links, losses, and the end."""
+"""A forwarding session on a driven clock, over played connections: links, lost connections and the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUSY = LinkRefused("no link", Condition("com.microsoft:server-busy"))
 
 
 class PlayedSide:
-    """A connection to one side; ``refuses`` are the next errors of opening a link to a path."""
+    """A connection to one side; ``refuses`` holds the next errors of opening a link, by path."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -198,7 +198,9 @@ async def test_a_lost_side_ends_the_session_with_its_reason(side: str) -> None:
     getattr(world, side).lose(Condition("amqp:connection:forced", "maintenance"))
     assert await broken == f"the connection to the {side} was lost: amqp:connection:forced: maintenance"
     assert not world.session.is_connected
-    assert len(world.replacements) == 1  # a primary that lasted for a moment is not replaced alone
+    assert (
+        len(world.replacements) == 1
+    )  # a primary connection that lasted only a moment is not replaced by itself
 
 
 @pytest.mark.parametrize("side", ["primary", "secondary"])
@@ -333,7 +335,7 @@ async def test_the_primary_refuses_us_when_it_refuses_a_link_while_no_other_is_o
     await world.deliver(parked(2, path="invoices"))
     assert world.sides.current == {}
     await asyncio.sleep(0.6)
-    assert world.sides.current == {}  # a path that our key does not cover
+    assert world.sides.current == {}  # a path that the key does not cover
     assert len([path for _, path in world.primary.asked if path == "orders"]) == 2
 
 
@@ -347,7 +349,7 @@ async def test_an_idle_link_that_is_detached_is_attached_again_without_a_word() 
     assert world.events == []
     world.receiver("b0").detached.set_result(Condition("amqp:link:detach-forced", "moved"))
     await turns(20)
-    assert len(world.secondary.receivers["b0"]) == 2  # it did not last: a pause
+    assert len(world.secondary.receivers["b0"]) == 2  # the link did not last, so the syphon pauses
     await asyncio.sleep(0.6)
     assert len(world.secondary.receivers["b0"]) == 3
     world.receiver("b0").detached.set_result(Condition("amqp:internal-error", "why"))

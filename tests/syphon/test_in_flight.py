@@ -15,7 +15,7 @@ LATE = Poison(EXPIRED, "the message was due before")
 
 @dataclass
 class Told:
-    """Origin and destination at once: what they are told."""
+    """Origin and destination in one, recording their calls."""
 
     said: list[object] = field(default_factory=list)
 
@@ -30,7 +30,7 @@ class Told:
 
 
 def message(told: Told, *restore_again: Forward | Poison) -> InFlightMessage:
-    """Restored at second 100, with a lock until 160; ``restore_again``: what restoring it anew comes to, in turn."""
+    """Create a message restored at second 100 and locked until 160; ``restore_again`` are the next results."""
     answers = iter(restore_again)
     return InFlightMessage(
         told,  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ async def test_a_message_goes_until_its_lock_may_have_ended() -> None:
     assert scene.told == [("doubtful", 1)]
     released = scene.message(2, is_released=True)
     assert not released.may_go(0.0)
-    assert scene.told_of("doubtful") == [1]  # it is out of its origin's hands
+    assert scene.told_of("doubtful") == [1]  # its origin has let go of it
 
 
 @pytest.mark.spec("R-66", "R-22")

@@ -35,7 +35,7 @@ def landing_syphon(world: Driven, **options: object):
 
 
 def placed(world: Driven, path: str = "orders") -> tuple[int, int]:
-    """The messages of a path on the primary and on the secondary."""
+    """Count the messages of a path on the primary and on the secondary."""
     return world.active(HERE, path), world.active(THERE, path)
 
 
@@ -142,7 +142,7 @@ def test_one_entity_out_of_reach_lands_alone(how: str) -> None:
                 await world.park(parked(number) for number in range(300))
                 await world.park(parked(number, "others") for number in range(300, 400))
                 await world.until(lambda: placed(world, "others") == (100, 0), within=30.0)
-                stored = world.active(HERE, "orders")  # what was not answered there
+                stored = world.active(HERE, "orders")  # messages without an answer there
                 await world.until(lambda: world.active(THERE, "orders") == 300, within=AFTER + 2 * SLACK)
             sent = 300
             while not world.said(LandingEnded):  # a message now and then is tried on the primary
@@ -166,7 +166,7 @@ def test_one_entity_out_of_reach_lands_alone(how: str) -> None:
 @pytest.mark.spec("C-1")
 @pytest.mark.parametrize("effect", [Full(), RejectWith("com.microsoft:server-busy")], ids=["full", "busy"])
 def test_an_entity_that_answers_is_in_reach(effect: object) -> None:
-    """Its consumers are served by the primary: its messages wait."""
+    """The primary serves its consumers, so its messages wait."""
 
     async def story(world: Driven) -> None:
         world.make("orders", THERE)
@@ -206,7 +206,7 @@ def test_a_full_twin_leaves_room_for_the_others_and_what_waits_goes_home() -> No
 
 @pytest.mark.spec("C-2")
 def test_what_the_twin_refuses_waits_for_the_primary() -> None:
-    """A smaller twin is no reason to dead-letter what the primary takes."""
+    """A message too large for the twin is not dead-lettered, because the primary accepts it."""
 
     async def story(world: Driven) -> None:
         world.make("orders", THERE, replace(ROOMY, max_message_size_in_kilobytes=1))
@@ -285,7 +285,7 @@ def test_options_out_of_range_are_refused(wrong: dict[str, object]) -> None:
 
 @pytest.mark.spec("C-1", "C-4")
 def test_an_outage_of_an_hour_loses_nothing_and_consumers_pause_for_the_span_at_most() -> None:
-    """A message every ten seconds; two syphons, each of which dies now and then and starts again."""
+    """A message arrives every ten seconds; each of two syphons dies now and then and restarts."""
     every, count = 10.0, 360
 
     async def story(world: Driven) -> None:
@@ -373,7 +373,7 @@ def test_what_a_twin_refuses_after_the_commit_is_redriven_and_lands_or_goes_home
         (told,) = world.said(MessagesUntransferred)
         assert (told.backlog, told.count) == (BACKLOGS[0], refused)
         connection = await connect(parse(STRING.format(THERE)))
-        landed = await take_over(connection, "orders", 100 - refused)  # the twin has room again
+        landed = await take_over(connection, "orders", 100 - refused)  # the twin has space again
         counts = RedriveCounts()
         await redrive(connection, BACKLOGS[0], counts, untransferred=True, stop=asyncio.Event())
         await connection.close()
@@ -420,7 +420,7 @@ def test_what_was_refused_is_reported_once_and_nothing_is_peeked_while_nothing_l
 
 @pytest.mark.spec("C-1", "C-2")
 def test_a_twin_that_gives_no_credit_for_a_while_gets_its_messages_afterwards() -> None:
-    """A trial that waits for credit when its link is taken for stalled is not forgotten."""
+    """A trial that waits for credit is not forgotten when its link counts as stalled."""
 
     async def story(world: Driven) -> None:
         world.make("orders", THERE)

@@ -1,4 +1,4 @@
-"""Where the messages of a destination go: every step of the decision, and any order of steps."""
+"""The decision where messages of a destination go: each step, and arbitrary sequences of steps."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_messages_land_exactly_when_nothing_answered_for_the_whole_span(
     steps: list[tuple[tuple[str, ...], int]], wait: int
 ) -> None:
     landing, now = Landing(AFTER), 0.0
-    side: float | None = None  # the same, told naively
+    side: float | None = None  # a naive model of the same
     out: dict[str, float] = {}
     missing: dict[str, float] = {}
     for step, span in steps:

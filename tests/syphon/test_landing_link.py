@@ -1,4 +1,4 @@
-"""The link of a twin over played senders: trials, transactions, and what is sent plainly. On a driven clock."""
+"""A landing link over played senders on a driven clock: trials, transactions and plain sends."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spec("R-66", "C-2")
 
 
 class Coast:
-    """A destination that is out of reach, and landings whose secondary the test plays."""
+    """An unreachable destination, and landings on a secondary that the test plays."""
 
     def __init__(self, *, after: float = 10.0) -> None:
         self.log: list[Any] = []
@@ -204,7 +204,7 @@ async def test_a_controller_that_cannot_be_reached_frees_the_slot_of_the_twin(
     shore.senders[-2].detached.set_result(None)
     await turns()
     assert shore.landings._slots._holders == {}
-    assert shore.landings._twins == {}  # without a link and messages it is forgotten
+    assert shore.landings._twins == {}  # without link and messages it is removed
 
 
 @pytest.mark.spec("C-1")

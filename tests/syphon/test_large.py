@@ -20,12 +20,12 @@ from tests.syphon.pair import BACKLOGS, Pair, parked, take
 from tests.waiting import PATIENCE, until
 
 MB = 1_000_000
-LARGEST = 102_400  # KB: the most a Premium entity is made for
+LARGEST = 102_400  # KB, the limit of a Premium entity
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """Two Premium namespaces, whose queues take what there is."""
+    """Two Premium namespaces whose queues accept the largest messages."""
     with Broker({"contoso": 0, "contoso-dr": 0}, tier="Premium") as broker:
         pair = Pair(broker.namespace("contoso"), broker.namespace("contoso-dr"))
         pair.primary.create_queue("orders", max_message_size_in_kilobytes=LARGEST)
@@ -75,7 +75,7 @@ async def test_one_too_large_for_its_entity_is_set_aside_with_an_event_and_can_b
 
 @pytest.mark.spec("R-21")
 async def test_no_limit_of_ours_settles_a_message(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What we could not hold stays in its backlog, and the state says that it is not served."""
+    """A message beyond the syphon's memory stays in its backlog, and the state reports it as not served."""
     monkeypatch.setattr(connection, "MAX_MESSAGE_BYTES", MB)
     await pair.park([parked(1, body=bytes(2 * MB))])
     syphon, shutdown = pair.syphon(), asyncio.Event()
@@ -106,7 +106,7 @@ async def test_an_answer_too_large_for_us_is_an_error_and_not_a_silence(
 async def test_a_syphon_reads_no_further_while_its_memory_is_full_and_goes_on_after_that(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over real sockets: credit for small messages is out when large ones come."""
+    """Over real sockets: credit granted for small messages is used by large ones."""
     paused: list[int] = []
     pause = connection.NamespaceConnection.pause_reading
 

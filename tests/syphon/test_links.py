@@ -84,7 +84,7 @@ def test_a_backlog_that_never_answers_an_attach_is_told_and_tried_again() -> Non
 
 @pytest.mark.spec("R-20")
 async def test_a_syphon_runs_only_while_every_backlog_that_exists_is_attached(pair: Pair) -> None:
-    """One that is missing holds nothing and does not count; one that cannot be read from does."""
+    """A missing backlog holds nothing and does not count; an unreadable one does."""
     pair.secondary.delete_queue(pair.backlog(1))
     syphon = pair.syphon(retry_backoff_max=SOON)
     queue = pair.secondary.description(pair.backlog(0))

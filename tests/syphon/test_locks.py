@@ -17,7 +17,7 @@ from tests.syphon.driven import BACKLOGS, CLOCK, Driven, play
 from tests.syphon.pair import Pair, parked
 from tests.waiting import until
 
-LOCK = 60.0  # seconds: that of a backlog
+LOCK = 60.0  # seconds, the lock duration of a backlog
 
 
 @pytest.mark.spec("F-62")

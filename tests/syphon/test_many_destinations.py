@@ -30,7 +30,7 @@ def test_five_thousand_destinations_drain_over_a_few_links() -> None:
                 await asyncio.sleep(0.05)
                 most = max(most, links_to_the_primary(world))
                 assert world.loop.time() < 600, syphon.counters
-            assert most <= forwarding.MAX_LINKS + 32  # with those of $cbs, and those on their way out
+            assert most <= forwarding.MAX_LINKS + 32  # including the links of $cbs and those being detached
             assert syphon.counters.received == 5000
             await asyncio.sleep(660.0)  # the idle links are detached
             assert not syphon._session._destinations, "what is not used is forgotten"

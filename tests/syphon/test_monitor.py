@@ -106,7 +106,7 @@ async def test_an_idle_syphon_asks_nothing_and_is_billed_for_its_receives_alone(
     async with running(syphon):
         await until(lambda: syphon.counters.receives == BACKLOGS)
         await until(lambda: syphon._session is not None and not syphon._session.busy_backlogs())
-        await more_looks(3)  # what was begun before is over
+        await more_looks(3)  # what began earlier has ended
         asked.clear()
         await more_looks(10)
         assert asked == []

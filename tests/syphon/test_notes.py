@@ -1,4 +1,4 @@
-"""What a syphon notes of its sides, backlogs and links: pure, but for waiting."""
+"""The syphon's records of its sides, backlogs and links: pure except for waiting."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_what_was_accepted_is_complete_and_no_answer_is_none() -> None:
 
 @dataclass(eq=False)
 class Holder:
-    """A destination, as far as its slot goes."""
+    """The part of a destination that concerns its slot."""
 
     used_at: float = 0.0
     is_open: bool = True
@@ -188,10 +188,10 @@ async def test_the_destination_that_was_idle_for_longest_gives_up_its_link() -> 
     busy, young, old = Holder(1.0), Holder(9.0, in_flight=0), Holder(5.0, in_flight=0)
     for holder in (busy, young, old):
         assert (await taken(slots, holder)).done()
-    assert (await taken(slots, old)).done()  # it has one
+    assert (await taken(slots, old)).done()  # it has a slot already
     assert (await taken(slots, Holder())).done()
     assert [each.released for each in (busy, young, old)] == [0, 0, 1]
-    young.is_open = False  # it opens, and is not idle
+    young.is_open = False  # it is opening its link and not idle
     assert not (await taken(slots, Holder())).done()
 
 
@@ -200,7 +200,7 @@ async def test_while_all_are_busy_the_next_waits_for_a_slot_in_turn() -> None:
     first, second, third = Holder(), Holder(), Holder()
     assert (await taken(slots, first)).done()
     waiting = [await taken(slots, each) for each in (second, third)]
-    slots.offer(second)  # it holds none
+    slots.offer(second)  # it holds no slot
     slots.free(second)
     for _ in range(3):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The syphon forwards ordered sessions, one message after the other; against the real broker."""
+"""The syphon forwards ordered sessions one message at a time, against the real broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ordered(pair: Pair) -> Pair:
 def in_session(
     number: int, session: str = "s", path: object = "sessions", ordinal: int | None = None
 ) -> bytes:
-    """Parked message number ``number`` of an ordered session."""
+    """Encode parked message ``number`` of an ordered session."""
     text = f"{CLIENT}{number if ordinal is None else ordinal}"
     message = Message.decode(parked(number, path, x_sbpair_order=text, x_ms_sessionid=session))
     assert message.properties is not None

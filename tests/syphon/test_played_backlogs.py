@@ -1,4 +1,4 @@
-"""Peeking, redriving and purging over a peer that the test plays."""
+"""Peeking, redriving and purging with a played peer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def message(number: object, *, at: int = 1_000, state: object = None, **carried:
 
 
 def holding(played: Played, payloads: list[bytes], path: str = "b") -> list[tuple[int, int]]:
-    """Let the peer hold these messages; what it was asked for is returned as it comes."""
+    """Let the peer store these messages; return the list to which its requests are added."""
     asked: list[tuple[int, int]] = []
     numbers = [Message.decode(each).message_annotations[Symbol("x-opt-sequence-number")] for each in payloads]
 
@@ -200,7 +200,7 @@ async def test_a_backlog_beyond_the_count_that_cannot_be_peeked_is_not_taken_for
     played.peer.nodes[node] = lambda request: status(500, "try again")
     with pytest.raises(LinkRefused, match="try again"):
         await stranded.check(played.connection)
-    checking = asyncio.ensure_future(stranded.run(played.connection))  # a running syphon looks again later
+    checking = asyncio.ensure_future(stranded.run(played.connection))  # a running syphon checks again later
     await turns()
     assert not checking.done()
     checking.cancel()
@@ -232,7 +232,7 @@ def deliver(played: Played, payloads: list[bytes]) -> list[int]:
 async def a_redrive(
     played: Played, payloads: list[bytes], outcome: DeliveryState = ACCEPTED, **settings: str
 ) -> RedriveCounts:
-    """Redrive these dead letters; each copy that is sent has this outcome."""
+    """Redrive these dead letters, with this outcome for each copy sent."""
     holding(played, payloads, DEAD)
     counts, stop = RedriveCounts(), asyncio.Event()
     running = asyncio.ensure_future(redrive(played.connection, "b", counts, stop=stop, **settings))  # type: ignore[arg-type]
@@ -257,7 +257,7 @@ async def a_redrive(
 
 
 def given_back(played: Played) -> int:
-    """How many dead letters were released, so that they stay."""
+    """Count the dead letters that were released and therefore stay."""
     return sum(
         each.last - each.first + 1 for each in played.peer.dispositions if isinstance(each.state, Released)
     )
@@ -336,7 +336,7 @@ async def test_a_purge_that_is_stopped_begins_no_round(played: Played) -> None:
 
 
 class PlayedRounds:
-    """A receiver whose rounds the test plays: each answers one drain."""
+    """A receiver with played rounds, each of which answers one drain."""
 
     def __init__(self, *rounds: list[bytes]) -> None:
         self.rounds = list(rounds)
@@ -385,7 +385,7 @@ async def test_messages_that_come_again_since_their_lock_ended_are_kept_and_not_
     assert number == 1
     taken = await rounds.take()
     assert [number for number, _ in taken] == [1, 2]
-    assert rounds._kept == {b"tag-2": 2}  # that of the round without anything new
+    assert rounds._kept == {b"tag-2": 2}  # from the round without new messages
     assert len(receiver.flows) == 3
 
 

@@ -1,4 +1,4 @@
-"""One ordered backlog on a driven clock: how its sessions are accepted, kept and released."""
+"""One ordered backlog on a driven clock: accepting, keeping and releasing its sessions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_QUEUE = LinkRefused("no link", Condition("amqp:not-found"))
 
 
 class LockedSession(PlayedSession):
-    """A session whose lock the test grants, renews and takes away."""
+    """A session whose lock the test grants, renews and revokes."""
 
     locked_until = 0.0
     renewed_at: list[float]
@@ -66,7 +66,7 @@ class Node:
 
 
 class Kept:
-    """An ordered backlog whose connection the test plays; ``offers`` are the next outcomes of accepting a session."""
+    """An ordered backlog on a played connection; ``offers`` holds the next outcomes of accepting a session."""
 
     def __init__(self, *offers: LockedSession | ClientError, places: int = 2, link: PlayedLink | None = None):
         self.offers = deque(offers)
@@ -355,7 +355,7 @@ async def test_a_place_that_is_passed_on_is_not_free() -> None:
     await places.take(before)
     places.pass_on(before, after)
     waiting = await in_turn(places, object())
-    places.leave(before)  # it has none any more
+    places.leave(before)  # it has no place left
     await turns(3)
     assert not waiting.done()
     places.leave(after)
@@ -373,7 +373,7 @@ async def test_four_times_as_many_relays_wait_as_run() -> None:
     last, more = object(), object()
     assert (await in_turn(places, last)).done()
     assert (await in_turn(places, more)).done()
-    places.busy(last, False)  # too many wait: it keeps its place
+    places.busy(last, False)  # too many relays wait, so it keeps its place
     waiting = await in_turn(places, object())
     assert not waiting.done()
     places.busy(stuck[0], True)  # beyond the limit

@@ -1,4 +1,4 @@
-"""The pump of one backlog: what becomes of its messages, and the memory that they take. On a driven clock."""
+"""The pump of one backlog on a driven clock: the fate of its messages, and their memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["renewals"]
 pytestmark = pytest.mark.spec("R-66", "G-20")
 
 
-# --- on its way home
+# --- forwarding
 
 
 @driven
@@ -133,7 +133,7 @@ async def test_a_final_refusal_dead_letters_the_message_and_its_memory_is_free()
     assert event.description == "'orders' refused the message: amqp:not-found: no orders here"
     pumped.pump.refused(message, None)
     assert [each.reason for each in pumped.scene.said(MessageSetAside)][1:] == ["DestinationRefused"]
-    pumped.pump.refused(message, None)  # it is gone already
+    pumped.pump.refused(message, None)  # already settled
     assert len(pumped.scene.said(MessageSetAside)) == 2
     assert (pumped.budget.used, pumped.pump.unsettled) == (0, 2)
 
@@ -296,7 +296,7 @@ async def test_credit_follows_the_size_of_what_came() -> None:
 
 
 class Traced:
-    """A tracing that keeps what a syphon reports."""
+    """A tracing backend that records what a syphon reports."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[object, ...]] = []

@@ -25,7 +25,7 @@ SOON = dt.timedelta(milliseconds=100)
 
 @contextmanager
 def stalled(namespace: NamespaceControl) -> Iterator[None]:
-    """Its broker's thread does nothing meanwhile: what is sent to it stays unread, and unanswered."""
+    """Block the broker's thread for the duration of the block, so that it neither reads nor answers."""
     stands, go_on = threading.Event(), threading.Event()
 
     def stand() -> None:
@@ -44,7 +44,7 @@ def stalled(namespace: NamespaceControl) -> Iterator[None]:
 
 @pytest.fixture
 def pair_of_brokers() -> Iterator[Pair]:
-    """Each namespace on a thread of its own."""
+    """A broker, and therefore a thread, for each namespace."""
     with Broker({"contoso": 0}) as first, Broker({"contoso-dr": 0}) as second:
         pair = Pair(first.namespace("contoso"), second.namespace("contoso-dr"))
         pair.primary.create_queue("orders")
@@ -57,10 +57,10 @@ def pair_of_brokers() -> Iterator[Pair]:
 async def test_a_question_that_is_cancelled_before_its_links_are_there_ends_as_cancelled(
     pair_of_brokers: Pair,
 ) -> None:
-    """What the lost connection says must not take the place of the cancellation: a syphon would never end."""
+    """The error of the lost connection must not replace the cancellation: a syphon would never end."""
     pair = pair_of_brokers
     connection = await connect(parse(pair.secondary.connection_string))
-    assert await oldest(connection, pair.backlog(0)) is None  # who we are is known from here on
+    assert await oldest(connection, pair.backlog(0)) is None  # the claim is accepted from here on
     with stalled(pair.secondary):
         looking = asyncio.ensure_future(oldest(connection, pair.backlog(0)))
         for _ in range(10):
@@ -87,10 +87,10 @@ async def test_an_answer_for_a_delivery_of_a_link_that_went_is_not_taken_for_one
             await until(lambda: syphon.counters.received == 2)
             pair.secondary.delete_queue(pair.backlog(0))
             pair.secondary.create_queue(pair.backlog(0))
-            await pair.park([parked(2), parked(3)])  # 3 has now the number that 1 had
-            await until(lambda: syphon.counters.received == 4)  # by another link, which numbers anew
+            await pair.park([parked(2), parked(3)])  # m3 now has the delivery number that m1 had
+            await until(lambda: syphon.counters.received == 4)  # over another link, whose numbers restart
         await until(lambda: syphon.counters.forwarded == 4)
-        await until(lambda: syphon.counters.completed == 3)  # all but 1
+        await until(lambda: syphon.counters.completed == 3)  # all except m1
         assert syphon.counters.lock_lost == 1
         assert pair.waiting() == syphon.counters.pending == 0
     assert [message_id(m) for m in await take(pair.primary, "orders", 4)] == ["m0", "m1", "m2", "m3"]
@@ -105,10 +105,10 @@ async def test_the_time_a_message_was_held_back_does_not_narrow_the_window(pair:
             await until(lambda: syphon._session is not None and len(syphon._session._pumps[0]._held) == 10)
             pump = syphon._session._pumps[0]
             for message in pump._held:
-                message.posted_at -= 30  # half its lock: it has been held for so long
+                message.posted_at -= 30  # held for half of its lock
         await until(lambda: syphon.counters.completed == 10)
         assert pump._window.limit == FIRST_LIMIT + 10
-        assert not pump._held  # the one that probed neither
+        assert not pump._held  # the probe neither
 
 
 async def test_a_destination_that_was_stopped_stays_so_whatever_is_answered_afterwards(pair: Pair) -> None:
@@ -130,7 +130,7 @@ async def test_a_token_node_that_went_while_its_connection_lives_is_opened_again
         await pair.park([parked(0)])
         await until(lambda: syphon.counters.completed == 1)
         pair.secondary.delete_queue(pair.backlog(0))
-        await until(lambda: bool(pair.said(BacklogMissing)))  # its next link is authorised anew
+        await until(lambda: bool(pair.said(BacklogMissing)))  # its next link is authorised again
         await syphon._session._secondary._tokens._node.close()
         pair.secondary.create_queue(pair.backlog(0))
         await pair.park([parked(1)])

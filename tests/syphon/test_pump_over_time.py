@@ -1,4 +1,4 @@
-"""The pump of one backlog over time: credit, locks, transactions, and the end. On a driven clock."""
+"""The pump of one backlog over time, on a driven clock: credit, locks, transactions and the end."""
 
 from __future__ import annotations
 
@@ -211,12 +211,12 @@ async def test_what_landed_in_a_transaction_is_complete_without_a_settlement() -
     assert pumped.counted() == {"received": 4, "forwarded": 2, "landed": 2, "completed": 2, "pending": 2}
     assert pumped.budget.used == 2 * one.size
     assert len(pumped.scene.said(MessagesForwarded)) == 1
-    pumped.pump.forwarded(one)  # its link is gone: it was counted
+    pumped.pump.forwarded(one)  # its link is closed and it was counted
     assert pumped.counted()["pending"] == 2
     assert await pumped.pump.completed_in([three], b"two")
     pumped.receiver.loses_locks = True
     assert not await pumped.pump.completed_in(sent[2:], b"three")
-    assert not await pumped.pump.completed_in([one, three], b"four")  # one is not here any more
+    assert not await pumped.pump.completed_in([one, three], b"four")  # one delivery is no longer known
     assert len(pumped.receiver.in_transaction) == 3
 
 

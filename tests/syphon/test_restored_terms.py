@@ -123,7 +123,7 @@ async def test_a_clock_that_differs_is_told_by_the_first_message_that_expired_by
 ) -> None:
     syphon = pair.syphon()
     await pair.park([parked(0, x_sbpair_deadline=format_instant(int(time.time() * 1000) + 30 * MINUTE))])
-    ahead = time.time() + 7200  # and it stands, so that no pause of this machine makes a lock look old
+    ahead = time.time() + 7200  # frozen, so that a pause of this machine does not age a lock
     for module in ("pump", "locks"):
         monkeypatch.setattr(f"sbpair.syphon.{module}.time", SimpleNamespace(time=lambda: ahead))
     async with asyncio.timeout(PATIENCE):

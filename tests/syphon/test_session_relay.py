@@ -1,4 +1,4 @@
-"""The relay of one session on a driven clock: what it posts, settles and gives back, and when it ends."""
+"""The relay of one session on a driven clock: posting, settling, releasing, and when it ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.spec("R-66", "O-6")
 
 
 class Relayed:
-    """One session with its relay, whose destination's host and link the test plays."""
+    """A session with its relay, and a destination whose host and link the test plays."""
 
     def __init__(self, *payloads: bytes, link: PlayedLink | None = None, **settings: Any) -> None:
         self.scene = Scene(opens=[] if link is None else [link])
@@ -83,7 +83,7 @@ class Relayed:
         await turns()
 
     def counted(self) -> dict[str, int]:
-        """The counters that are not zero."""
+        """Return the counters that are not zero."""
         names = ("received", "forwarded", "completed", "dead_lettered", "released", "lock_lost", "pending")
         return {name: getattr(self.counters, name) for name in names if getattr(self.counters, name)}
 
@@ -209,7 +209,7 @@ async def test_a_refusal_without_a_condition_is_the_destinations() -> None:
     (message,) = relayed.link.sent
     relayed.relay.refused(message, None)
     assert [each.reason for each in relayed.scene.said(MessageSetAside)] == ["DestinationRefused"]
-    relayed.relay.refused(message, None)  # it is not ours any more
+    relayed.relay.refused(message, None)  # no longer held by the relay
     assert len(relayed.scene.said(MessageSetAside)) == 1
 
 
@@ -217,7 +217,7 @@ async def test_a_refusal_without_a_condition_is_the_destinations() -> None:
 async def test_a_message_behind_a_completed_one_of_its_client_is_dead_lettered_as_out_of_order() -> None:
     relayed = Relayed(parked(0, ordinal=5), parked(1, ordinal=4), parked(2, ordinal=5), parked(3, ordinal=6))
     await relayed.accept(1)
-    assert relayed.link.all_sent == [1, 2]  # the first is not completed yet: it may go again
+    assert relayed.link.all_sent == [1, 2]  # the first is not completed, so it may be repeated
     relayed.relay._settle()
     await relayed.accept(1)
     relayed.relay._settle()
@@ -290,7 +290,7 @@ async def test_a_session_whose_destination_waits_gives_its_place_away_and_takes_
     assert relayed.relay.is_stuck
     await turns()
     assert relayed.busy == [(0.0, False)]
-    assert relayed.session.settled == [(1, 1, Accepted())]  # what is done is completed meanwhile
+    assert relayed.session.settled == [(1, 1, Accepted())]  # forwarded messages are completed meanwhile
     await asyncio.sleep(0.5)
     assert relayed.busy == [(0.0, False), (0.5, True)]
     assert relayed.link.all_sent == [1, 2, 2]
@@ -356,7 +356,7 @@ async def test_a_message_whose_lock_is_in_doubt_is_posted_once_the_lock_was_rene
     (message,) = relayed.link.sent
     assert (message.lock_ends, message.posted_at) == (63.0, 3.0)
     relayed.relay.lock_ends = 93.0
-    relayed.relay.lock_renewed()  # no doubt: it is not posted twice
+    relayed.relay.lock_renewed()  # the lock is certain: no second post
     assert (relayed.link.all_sent, message.lock_ends) == ([1], 93.0)
     await relayed.accept(2)
     await relayed.running
@@ -385,7 +385,7 @@ async def test_a_completion_that_is_not_confirmed_ends_the_session(answer: Deliv
     relayed.relay._settle()
     relayed.relay.on_disposition(DispositionReceived(None, 1, 1, answer, True))  # type: ignore[arg-type]
     await turns()
-    assert not relayed.running.done()  # the message in flight may be accepted yet
+    assert not relayed.running.done()  # the message in flight may still be accepted
     relayed.session.is_silent = False
     await relayed.accept(1)
     await relayed.running
@@ -541,7 +541,7 @@ def test_the_order_check_forgets_the_client_that_completed_nothing_for_longest()
     check = OrderCheck()
     for number in range(MAX_CLIENTS):
         check.completed("s", OrderStamp(f"{number:x}", 1, 9))
-    check.completed("s", OrderStamp("0", 1, 9))  # it is the latest now
+    check.completed("s", OrderStamp("0", 1, 9))  # now the most recent
     check.completed("s", OrderStamp("new", 1, 9))
     assert check.larger("s", OrderStamp("0", 1, 1)) == 9
     assert check.larger("s", OrderStamp("1", 1, 1)) is None

@@ -1,4 +1,4 @@
-"""A side that refuses the syphon as a whole. (P-50, R-26)"""
+"""A side that refuses the syphon's credential (P-50, R-26)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OFTEN = timedelta(milliseconds=100)
 
 
 class Switched:
-    """The right tokens, or those of a wrong key."""
+    """Valid tokens, or tokens of a wrong key, as the test selects."""
 
     def __init__(self, right: TokenSource) -> None:
         self.right, self.is_right = right, False
@@ -38,7 +38,7 @@ class Switched:
 
 
 class RefusedFor:
-    """The right tokens, but for the audiences that end so."""
+    """Valid tokens except for audiences with this suffix."""
 
     def __init__(self, right: TokenSource, path: str) -> None:
         self.right, self.path = right, path
@@ -48,14 +48,14 @@ class RefusedFor:
 
 
 class OnlyFor(RefusedFor):
-    """The right tokens for the audiences that end so: a key for one entity."""
+    """Valid tokens only for audiences with this suffix, like a key for one entity."""
 
     async def token(self, audience: str) -> Token:
         return await (self.right if audience.endswith(self.path) else WRONG).token(audience)
 
 
 class Withheld(RefusedFor):
-    """The right tokens, once they are let go."""
+    """Valid tokens, withheld until the test releases them."""
 
     def __init__(self, right: TokenSource) -> None:
         super().__init__(right, "")
@@ -68,7 +68,7 @@ class Withheld(RefusedFor):
 
 
 def give(syphon: Syphon, side: str, kind, *more):
-    """Let a side of ``syphon`` have another source of tokens, made of its own."""
+    """Wrap the token source of one side of ``syphon``."""
     namespace = getattr(syphon, f"_{side}")
     tokens = kind(namespace.tokens, *more)
     setattr(syphon, f"_{side}", replace(namespace, tokens=tokens))
@@ -77,7 +77,7 @@ def give(syphon: Syphon, side: str, kind, *more):
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fifth of a second in place of five."""
+    """Shorten the grace period from five seconds to a fifth of a second."""
     monkeypatch.setattr("sbpair.syphon.status.GRACE", 0.2)
 
 
@@ -213,7 +213,7 @@ async def test_a_key_for_the_backlogs_alone_is_proved_by_one_of_them(pair: Pair)
     async with running(syphon):
         await pair.park([parked(0)], index=1)
         await until(lambda: syphon.counters.completed == 1)
-        await until(lambda: syphon.status.state is SyphonState.REFUSED)  # for it cannot serve the other
+        await until(lambda: syphon.status.state is SyphonState.REFUSED)  # it cannot serve the other one
         assert f"{pair.backlog(0)} is not attached" in (syphon.status.reason or "")
     assert not pair.said(SideRefused)
 
@@ -244,7 +244,7 @@ async def test_a_path_that_our_key_does_not_cover_ends_nothing_while_others_are_
 
 
 async def test_a_side_whose_claims_node_does_not_answer_is_tried_again() -> None:
-    """A refused link to $cbs says nothing about the credential: the syphon goes on."""
+    """A refused link to $cbs says nothing about the credential, so the syphon keeps trying."""
 
     class Silent:
         async def authorize(self, path: str) -> None:

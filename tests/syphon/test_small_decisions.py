@@ -1,4 +1,4 @@
-"""Decisions of the syphon that need no broker: options, pauses, credit, memory, and what is kept of a lock."""
+"""Pure decisions of the syphon: options, pauses, credit, memory and locks."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_window_has_room_for_what_is_active_settling_and_held() -> None:
     assert wide.grant(0, 0, 0, 5.0) == 64
     assert wide.receives == 2
     assert wide.grant(3, 0, 0, 9.0, 0, 10) == 10
-    assert wide.grant(0, 0, 0, 9.0, 128) is None  # nothing is what it has
+    assert wide.grant(0, 0, 0, 9.0, 128) is None  # it has no credit
     wide.message_arrived(10.0)
     assert (wide.next_timer(), wide.handle_timer(909.9)) == (910.0, False)
     assert (wide.handle_timer(910.0), wide.next_timer(), wide.handle_timer(911.0)) == (True, None, False)
@@ -185,7 +185,7 @@ def test_the_size_that_is_expected_follows_what_comes() -> None:
 
 
 class Place:
-    """A destination, as far as what overflows asks."""
+    """The part of a destination that concerns overflow."""
 
     def __init__(self, *, takes_more: bool) -> None:
         self.takes_more = takes_more
@@ -205,7 +205,7 @@ def test_what_overflowed_goes_back_in_batches_that_double_while_it_is_taken() ->
     assert overflow.take_ready() == list(range(1000))
     assert overflow.take_ready() == list(range(1000, 3000))
     assert len(overflow) == 1001
-    overflow.put(open_one, locked(5000))  # it was stuck again: carefully
+    overflow.put(open_one, locked(5000))  # stuck again, so one at a time
     assert overflow.take_ready() == list(range(3000, 4000))
     assert overflow.take_ready() == [5000]
     assert overflow.take_ready() == []

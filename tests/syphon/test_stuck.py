@@ -32,7 +32,7 @@ def stuck(world: Driven, how: str, path: str = "orders"):
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("count", [100, 2100])
 def test_what_waits_for_one_destination_leaves_room_for_the_others(how: str, count: int) -> None:
-    """It comes home when it can, and nothing is delivered again and again meanwhile."""
+    """The messages are forwarded once possible, without repeated redelivery meanwhile."""
 
     async def story(world: Driven) -> None:
         world.make("others")
@@ -51,7 +51,7 @@ def test_what_waits_for_one_destination_leaves_room_for_the_others(how: str, cou
             await world.until(lambda: syphon.counters.completed == done, within=900.0)
             assert world.active("contoso", "others") == OTHERS
             assert not world.said(SyphonDisconnected), "no connection was cut"
-            if how != "silent":  # what was not answered was stored, and is sent again
+            if how != "silent":  # messages without an answer were stored and are sent again
                 assert world.active("contoso", "orders") == count
             if how != "creditless":
                 assert world.said(DestinationResumed)
@@ -94,7 +94,7 @@ def test_of_more_than_memory_is_kept_for_the_locks_alone_are_held_and_each_comes
         world.make("others")
         await world.park(parked(number) for number in range(3000))
         await world.park([parked(3000, "others")])
-        syphon = world.syphon(window=10)  # so 40 are held with their message
+        syphon = world.syphon(window=10)  # 40 messages stay in memory
         async with world.running(syphon):
             with stuck(world, "full"):
                 await world.until(lambda: world.active("contoso", "others") == 1)
@@ -116,7 +116,7 @@ def test_of_more_than_memory_is_kept_for_the_locks_alone_are_held_and_each_comes
 def test_a_lock_is_renewed_when_a_third_of_it_is_left_and_not_at_the_last_moment(how: str) -> None:
     async def story(world: Driven) -> None:
         await world.park(parked(number) for number in range(50))
-        syphon = world.syphon(window=5)  # active, held and shelved ones
+        syphon = world.syphon(window=5)  # active, held and shelved messages
         with stuck(world, how):
             async with world.running(syphon):
                 await world.until(lambda: syphon.counters.received == 50)

@@ -1,4 +1,4 @@
-"""The syphon forwards parked messages; against the real broker, over loopback."""
+"""The syphon forwards parked messages, against the real broker over loopback."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_a_message_for_a_queue_that_does_not_exist_is_set_aside_with_path_
     description = str(aside.application_properties["DeadLetterErrorDescription"])
     assert "nowhere" in description
     assert "amqp:not-found" in description
-    assert aside.application_properties["x-ms-path"] == "nowhere"  # so that it can be put back
+    assert aside.application_properties["x-ms-path"] == "nowhere"  # so that it can be resubmitted
 
 
 @pytest.mark.spec("F-61", "S-16")
@@ -171,7 +171,9 @@ async def test_nothing_leaves_the_backlog_while_the_primary_does_not_answer(pair
     assert syphon.counters.released == 10
     await pair.syphon().drain()
     found = [message_id(m) for m in await take(pair.primary, "orders", 20)]
-    assert sorted(found) == sorted([f"m{n}" for n in range(10)] * 2)  # stored twice, one ambiguity each
+    assert sorted(found) == sorted(
+        [f"m{n}" for n in range(10)] * 2
+    )  # stored twice, once for each ambiguous send
 
 
 @pytest.mark.spec("F-33")
@@ -211,7 +213,7 @@ async def test_a_primary_lost_in_the_middle_loses_nothing(pair: Pair) -> None:
     arrived = pair.primary.counts("orders").active
     found = {message_id(m) for m in await take(pair.primary, "orders", arrived)}
     assert found == {f"m{n}" for n in range(500)}
-    assert arrived - 500 <= counters.received - 500  # each copy is owed to a second delivery
+    assert arrived - 500 <= counters.received - 500  # each copy stems from a second delivery
 
 
 @pytest.mark.spec("F-46")
@@ -250,7 +252,7 @@ async def test_three_syphons_at_once_lose_nothing_and_make_no_duplicates() -> No
 async def test_a_destination_with_room_for_five_gets_five_and_the_rest_waits(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbpair.broker.entities.descriptions.MEGABYTE", 1)  # so a queue holds 1024 bytes
+    monkeypatch.setattr("sbpair.broker.entities.descriptions.MEGABYTE", 1)  # a queue then holds 1024 bytes
     pair.primary.create_queue("small")
     pair.secondary.delete_queue(pair.backlog(0))
     pair.secondary.create_queue(pair.backlog(0), max_size_in_megabytes=5120)
@@ -292,7 +294,7 @@ async def test_a_stop_finishes_what_is_on_its_way_and_gives_the_rest_back_at_onc
     assert counters.forwarded == counters.completed
     left = pair.waiting()
     assert left == 3000 - counters.completed
-    assert len(await take(pair.secondary, pair.backlog(0), left)) == left  # no lock is waited for
+    assert len(await take(pair.secondary, pair.backlog(0), left)) == left  # without waiting for locks to end
     assert pair.primary.counts("orders").active == counters.completed
 
 
@@ -311,7 +313,7 @@ async def test_a_parked_message_costs_a_receive_of_the_backlog_and_a_send_to_the
 async def test_what_was_forwarded_is_told_by_id_before_its_backlog_loses_it(pair: Pair) -> None:
     await pair.park([parked(n, ("orders", "invoices")[n % 2]) for n in range(300)])
     syphon = pair.syphon(report_forwards=True)
-    ahead: list[int] = []  # of each event: how many messages were told and are not removed yet
+    ahead: list[int] = []  # for each event, the messages reported but not yet removed
 
     def look(event: object) -> None:
         if isinstance(event, MessagesForwarded):
@@ -433,7 +435,7 @@ async def test_a_backlog_that_may_not_be_received_from_stalls_alone_and_does_not
     assert pair.said(BacklogDetached)[0].backlog == pair.backlog(0)
     assert "disabled" in pair.said(BacklogDetached)[0].reason
     first, second = pair.said(BacklogDetached)[:2]
-    assert second.at - first.at >= 0.2  # half of the first pause at least
+    assert second.at - first.at >= 0.2  # at least half of the first pause
 
     pair.secondary.update_queue(pair.backlog(0), stalled)
     await until(lambda: syphon.counters.completed == 2)

@@ -1,4 +1,4 @@
-"""Every message the syphon cannot deliver is dead-lettered or held, as the table says; on a real broker."""
+"""Each message that the syphon cannot deliver is dead-lettered or held, as the table says, on a real broker."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_a_backlog_that_refuses_is_asked_ever_more_rarely(pair: Pair) -> N
     running = asyncio.create_task(syphon.run(shutdown))
     await until(lambda: len(pair.said(BacklogDetached)) >= 3)
     refusals = [event.at for event in pair.said(BacklogDetached)]
-    assert refusals[2] - refusals[0] > 0.5  # a first pause of up to half a second, and one of up to one
+    assert refusals[2] - refusals[0] > 0.5  # a first pause of up to half a second and a second of up to one
     await pair.park([parked(1)], 1)
     await until(lambda: syphon.counters.completed == 1)  # the others are not disturbed
     shutdown.set()
