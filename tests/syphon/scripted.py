@@ -30,7 +30,7 @@ Story = TypeVar("Story", bound=Callable[..., Coroutine[Any, Any, None]])
 
 
 def driven(story: Story) -> Callable[..., None]:
-    """Run a test on a clock of its own, with back-off that has no jitter: half a second, one, two, four ..."""
+    """Run a test on a virtual clock, with back-off without jitter: half a second, one, two, four ..."""
 
     @functools.wraps(story)
     def run(*arguments: Any, **named: Any) -> None:
