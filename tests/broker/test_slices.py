@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.limits import Limits
 from sbpair.broker import Broker
 from sbpair.broker.clock import ManualClock
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
+from sbpair.broker.entities.indexes import EXAMINED_AT_ONCE, NumberedItems
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.queue_context import SLICE, SLICE_BYTES
 from tests.waiting import wait_until
@@ -187,3 +190,70 @@ def test_a_broker_does_all_of_it(is_driven: bool) -> None:
             broker.advance(500)
             assert contoso.counts("archive").active == MANY
         wait_until(lambda: contoso.counts("archive").active == MANY)
+
+
+class CountingDict(dict):
+    """A dictionary that counts how often it is asked whether it contains a key."""
+
+    asked = 0
+
+    def __contains__(self, key: object) -> bool:
+        self.asked += 1
+        return super().__contains__(key)
+
+
+@pytest.mark.parametrize("order", ["first to last", "last to first", "every other"])
+def test_each_removal_examines_few_of_the_removed_numbers(order: str) -> None:
+    items = NumberedItems[str]()
+    numbers = items.add_all(["x"] * 50 * EXAMINED_AT_ONCE)
+    items._items = counting = CountingDict(items._items)
+    removed = {"first to last": numbers, "last to first": numbers[::-1]}.get(
+        order, numbers[::2] + numbers[1::2]
+    )
+    for number in removed[:-10]:
+        before = counting.asked
+        items.remove(number)
+        assert counting.asked - before <= EXAMINED_AT_ONCE
+    assert len(items._numbers) < 2 * EXAMINED_AT_ONCE + 1024
+    assert [number for number in items.numbers_from(0) if number in items._items] == sorted(removed[-10:])
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "add reserved", "reserve", "restore", "remove", "remove some", "read"]),
+        st.integers(0, 5000),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_numbered_items_are_found_whatever_was_removed_and_added_meanwhile(
+    steps: list[tuple[str, int]],
+) -> None:
+    items, expected, reserved, free = NumberedItems[int](), {}, [], []
+    for what, number in [("add", 3000), ("remove some", 2), *steps, ("read", 0)]:
+        if what == "add":
+            added = items.add_all(range(number))
+            expected.update(zip(added, range(number), strict=True))
+        elif what == "reserve":
+            reserved.append(items.reserve())
+            free.append(items.reserve())
+        elif what == "add reserved" and reserved:
+            expected[items.add(number, reserved.pop())] = number
+        elif what == "restore" and free:
+            expected[free[0]] = number
+            items.restore_all([free.pop(0)], [number])
+        elif what == "remove" and expected:
+            gone = sorted(expected)[number % len(expected)]
+            assert items.remove(gone) == expected.pop(gone)
+        elif what == "remove some":
+            gone = set(list(expected)[:: number % 7 + 1])
+            items.remove_all(gone)
+            expected = {each: item for each, item in expected.items() if each not in gone}
+            for _ in range(number % 20):
+                items.remove(0)  # each examines some
+        elif what == "read":
+            found = [each for each in items.numbers_from(number) if items.get(each) is not None]
+            assert found == sorted(each for each in expected if each >= number)
+    assert len(items) == len(expected)

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
 
-from sbpair.cli.broker.long_lived import ALL_AGAIN, LONG, LongLivedObjects, short_collections
+from sbpair.cli.broker.long_lived import (
+    ALL_AGAIN,
+    LONG,
+    SHARE,
+    WORKED,
+    CollectionPace,
+    LongLivedObjects,
+    short_collections,
+)
 
 pytestmark = pytest.mark.spec("R-44")
 
@@ -65,4 +76,30 @@ def test_the_process_is_as_before_when_the_broker_has_ended() -> None:
         assert len(gc.callbacks) == len(callbacks) + 1
         gc.freeze()
     assert gc.callbacks == callbacks
+    assert not any(each.name == "sbpair-collections" for each in threading.enumerate())
     assert gc.get_freeze_count() == 0
+
+
+def test_an_idle_process_does_not_collect() -> None:
+    pace = CollectionPace(5.0)
+    assert not pace.is_due(5.0)
+    assert not pace.is_due(5.0 + WORKED / 2)
+    assert pace.is_due(5.0 + WORKED * 2)
+
+
+def test_collections_take_a_twentieth_of_the_processor_time_at_most() -> None:
+    pace = CollectionPace(0.0)
+    pace.collected(1.0, took=WORKED)
+    assert not pace.is_due(1.0 + WORKED * (SHARE - 1))
+    assert pace.is_due(1.0 + WORKED * (SHARE + 1))
+
+
+def test_a_process_that_frees_an_object_for_each_it_makes_collects_all_the_same() -> None:
+    backlog: deque[list[int]] = deque([] for _ in range(1000))
+    full, until = gc.get_stats()[2]["collections"], time.monotonic() + 60
+    with short_collections():
+        while gc.get_stats()[2]["collections"] == full:
+            assert time.monotonic() < until
+            for _ in range(1000):
+                backlog.append([])
+                backlog.popleft()

@@ -72,16 +72,26 @@ class Deadlines(Generic[Key]):
 Item = TypeVar("Item")
 
 
-class NumberedItems(Generic[Item]):
-    """Items under ascending numbers above ``base``; a number is never assigned twice."""
+EXAMINED_AT_ONCE = 256
+"""Numbers examined for removed ones in one operation."""
 
-    __slots__ = ("_items", "_last", "_numbers", "_removed")
+
+class NumberedItems(Generic[Item]):
+    """Items under ascending numbers above ``base``; a number is never assigned twice.
+
+    Once most numbers are of removed items, each removal examines some of them and keeps those still in use; when all
+    are examined, the kept ones replace the list.
+    """
+
+    __slots__ = ("_examined", "_items", "_kept", "_last", "_numbers", "_removed")
 
     def __init__(self, base: int = 0) -> None:
         self._last = base
         self._items: dict[int, Item] = {}
         self._numbers: list[int] = []  # ascending; may include removed ones
         self._removed = 0  # how many at the front are known to be removed
+        self._kept: list[int] = []  # of the first numbers, as many as are examined, those still in use
+        self._examined = 0
 
     def __len__(self) -> int:
         return len(self._items)
@@ -104,6 +114,9 @@ class NumberedItems(Generic[Item]):
         """Add ``item`` under the next number, or under ``reserved``; return the number."""
         if reserved is not None:
             self._items[reserved] = item
+            if self._examined and reserved < self._numbers[self._examined - 1]:
+                insort(self._kept, reserved)
+                self._examined += 1
             insort(self._numbers, reserved)
             self._removed = 0
             return reserved
@@ -128,6 +141,7 @@ class NumberedItems(Generic[Item]):
         self._numbers += numbers
         if not is_sorted:
             self._numbers.sort()
+            self._kept, self._examined = [], 0
         self._removed = 0
 
     def get(self, number: int) -> Item | None:
@@ -148,10 +162,14 @@ class NumberedItems(Generic[Item]):
         self._forget_removed()
 
     def _forget_removed(self) -> None:
-        items = self._items
-        if len(self._numbers) > 2 * len(items) + 1024:
-            self._numbers = [number for number in self._numbers if number in items]
-            self._removed = 0
+        items, numbers, begin = self._items, self._numbers, self._examined
+        if not begin and len(numbers) <= 2 * len(items) + 1024:
+            return
+        end = self._examined = begin + EXAMINED_AT_ONCE
+        self._kept += [number for number in numbers[begin:end] if number in items]
+        if end >= len(numbers):
+            self._numbers, self._kept = self._kept, []
+            self._examined = self._removed = 0
 
     def numbers_from(self, start: int) -> Iterator[int]:
         """Iterate over the assigned numbers from ``start`` on, ascending; may include removed ones."""

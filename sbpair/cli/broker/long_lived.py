@@ -2,17 +2,24 @@
 
 A full collection visits every waiting message, and no client is served meanwhile: 200 ms with 200,000 messages.
 Messages are freed by their reference counts, so visiting the same ones again gains nothing.
+
+Python collects once 700 more objects were made than freed. Forwarding a backlog frees a message for each that it makes,
+so the next collection would visit all of them: the process therefore also collects at intervals while it works.
 """
 
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
 LONG = 0.02  # seconds of a full collection from which its survivors are set aside
+LOOK_EVERY = 0.1  # seconds between looks whether a collection is due
+WORKED = 0.1  # seconds of processor time from which one is due
+SHARE = 20  # a collection is due only after this many times the processor time that the last one took
 ALL_AGAIN = 3600.0  # seconds after which everything set aside is collected once more
 
 
@@ -48,13 +55,46 @@ class LongLivedObjects:
             gc.unfreeze()
 
 
+class CollectionPace:
+    """Decides when a collection is due, by the processor time of the process, in seconds: never while it is idle."""
+
+    def __init__(self, spent: float) -> None:
+        self._collected_at = spent
+        self._pause = WORKED
+
+    def is_due(self, spent: float) -> bool:
+        """Whether to collect, now that the process has spent this much in total."""
+        return spent - self._collected_at >= self._pause
+
+    def collected(self, spent: float, took: float) -> None:
+        """A collection has taken ``took`` seconds."""
+        self._collected_at = spent
+        self._pause = max(WORKED, took * SHARE)
+
+
+def _collect_at_intervals(ended: threading.Event) -> None:
+    pace = CollectionPace(time.process_time())
+    while not ended.wait(LOOK_EVERY):
+        if pace.is_due(time.process_time()):
+            began = time.thread_time()
+            gc.collect()
+            pace.collected(time.process_time(), time.thread_time() - began)
+
+
 @contextmanager
 def short_collections() -> Iterator[None]:
-    """Keep full collections of this process short while in the block; this affects the whole process."""
-    callback = LongLivedObjects()
+    """Keep collections of this process short while in the block; this affects the whole process."""
+    callback, ended = LongLivedObjects(), threading.Event()
+    collecting = threading.Thread(
+        target=_collect_at_intervals, args=(ended,), name="sbpair-collections", daemon=True
+    )
     gc.callbacks.append(callback)
+    gc.freeze()  # what was imported
+    collecting.start()
     try:
         yield
     finally:
+        ended.set()
+        collecting.join()
         gc.callbacks.remove(callback)
         gc.unfreeze()
