@@ -3,7 +3,7 @@
 with Broker({"contoso": 0}) as broker:
     contoso = broker.namespace("contoso")
     contoso.create_queue("orders")
-    ...  # any client, by contoso.connection_string
+    ...  # connect any client with contoso.connection_string
 """
 
 from __future__ import annotations

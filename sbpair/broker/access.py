@@ -11,14 +11,17 @@ from .entities.descriptions import AccessRule
 from .errors import BrokerError
 
 RulesOf = Callable[[str], Iterable[tuple[str, AccessRule]]]
-"""The rules of the entities at a path and above it, each with its entity's own path."""
+"""Maps a path to the authorization rules of the entities at it and above it, each with its entity's path."""
 
 
 class Verifier(Protocol):
     """Checks the tokens that clients present."""
 
     def verify(self, token: str, now_s: int) -> Grant:
-        """Return the grant that ``token`` proves. Raises ``InvalidToken``."""
+        """Return the grant that ``token`` proves at ``now_s`` (seconds since the epoch).
+
+        Raises InvalidToken when it is malformed, expired, or not signed with a known key.
+        """
 
 
 class SharedAccess:
@@ -36,20 +39,20 @@ class SharedAccess:
         self._rules_of = rules_of
 
     def verify(self, token: str, now_s: int) -> Grant:
-        """Return the grant that ``token`` proves. Raises ``InvalidToken``."""
+        """Return the grant that ``token`` proves. Raises InvalidToken."""
         if is_bearer(token):
             return verify_bearer(token, self._policies.values(), now_s)
         own = (_policy(path, rule) for path, rule in self._rules_of(audience_path(token)))
         return verify(token, [*self._policies.values(), *own], now_s)
 
     def add(self, policy: SharedAccessPolicy) -> None:
-        """Accept tokens of another policy of the namespace. Raises BrokerError when the name is taken."""
+        """Accept tokens signed by another policy of the namespace. Raises BrokerError when the name is taken."""
         if policy.name in self._policies:
-            raise BrokerError(f"There is a policy '{policy.name}' already.")
+            raise BrokerError(f"The policy '{policy.name}' already exists.")
         self._policies[policy.name] = policy
 
     def remove(self, name: str) -> None:
-        """Reject tokens of that policy from now on. Raises BrokerError when there is no such policy."""
+        """Reject tokens signed by the policy ``name``. Raises BrokerError when there is no such policy."""
         if self._policies.pop(name, None) is None:
             raise BrokerError(f"There is no policy '{name}'; there are: {', '.join(self._policies)}.")
 
@@ -65,5 +68,5 @@ class OpenAccess:
     __slots__ = ()
 
     def verify(self, token: str, now_s: int) -> Grant:
-        """Return a grant of every right, without end, for any ``token``."""
+        """Return a grant of every right that never expires, whatever the token."""
         return Grant(host="", path="", rights=ALL_RIGHTS, expires=NEVER_S)

@@ -91,9 +91,10 @@ class Grant:
     expires: int
 
     def covers(self, host: str, path: str, right: Right) -> bool:
-        """Whether ``right`` on ``path`` at ``host`` is granted; whole segments, case-insensitive.
+        """Whether the grant includes ``right`` on ``path`` at ``host``.
 
-        Manage implies Send and Listen. Where only one side names a port, the host alone decides.
+        Paths are compared segment by segment, without regard to case. Manage implies Send and Listen. Ports are
+        compared only when both sides name one.
         """
         if right not in self.rights and Right.MANAGE not in self.rights:
             return False
@@ -110,7 +111,8 @@ EMULATOR_POLICY = SharedAccessPolicy(ROOT_POLICY_NAME, EMULATOR_KEY, EMULATOR_KE
 def verify(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Grant:
     """Return the grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
 
-    Raises ``InvalidToken``, with one and the same reason for an unknown policy and for a wrong signature.
+    Raises InvalidToken. An unknown policy and a wrong signature have the same reason, so that policy names cannot be
+    probed.
     """
     fields = _parse(token)
     audience = unquote_plus(fields["sr"])
@@ -128,7 +130,7 @@ def verify(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Gr
 
 
 def audience_path(token: str) -> str:
-    """The path a shared access signature is for; "" when it names none or is malformed. Not verified."""
+    """Return the path that a shared access signature claims, unverified; "" without one or when it is malformed."""
     found = _AUDIENCE.search(token[:MAX_TOKEN_LENGTH])
     audience = "" if found is None else unquote_plus(found[1])
     return "" if len(audience) > MAX_ADDRESS else split_audience(audience)[1]
@@ -158,7 +160,7 @@ def cloud_connection_string(name: str, policy: SharedAccessPolicy) -> str:
 
 
 def split_audience(uri: str) -> tuple[str, str]:
-    """Host (with its port, if any) and path of an audience or address; scheme and query do not matter."""
+    """Return the host (with its port, if any) and the path of an audience or address; scheme and query are ignored."""
     # JavaScript's administration client signs the whole URL of each request: encoded path, query and all.
     host, path = split_address(uri.partition("?")[0])
     if host is None:

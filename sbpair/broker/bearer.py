@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 
 from .auth import MAX_TOKEN_LENGTH, Grant, InvalidToken, SharedAccessPolicy, split_audience
 
-AUDIENCE = "https://servicebus.azure.net"  # of the whole service, as Entra ID's tokens for it
+AUDIENCE = "https://servicebus.azure.net"  # the whole service, as in Entra ID's tokens
 ALGORITHM = "HS256"
 
 _SERVICE = "servicebus.azure.net"
@@ -36,7 +36,8 @@ def is_bearer(token: str) -> bool:
 def verify_bearer(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Grant:
     """Return the grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
 
-    Raises ``InvalidToken``, with one and the same reason for an unknown policy and for a wrong signature.
+    Raises InvalidToken. An unknown policy and a wrong signature have the same reason, so that policy names cannot be
+    probed.
     """
     if len(token) > MAX_TOKEN_LENGTH:
         raise InvalidToken(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
@@ -120,7 +121,7 @@ def _text(value: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Base64url without padding (RFC 7515). Raises ValueError."""
+    """Decode base64url without padding (RFC 7515). Raises ValueError."""
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except binascii.Error as error:

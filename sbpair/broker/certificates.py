@@ -9,8 +9,8 @@ authority and a server certificate for the names it answers to; clients trust it
     ├── server.pem      the server's certificate, then the authority's
     └── server-key.pem  0600
 
-A directory that holds a certificate still valid for these names is reused, so that clients which trust it
-keep trusting it. No clock is read: the instant is an argument.
+A directory whose certificate is still valid for these names is reused, so that clients continue to trust it. No clock
+is read: the instant is an argument.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Certificates:
 
     @property
     def ca_file(self) -> Path:
-        """PEM of the authority that clients are to trust."""
+        """PEM of the authority, which clients must trust."""
         return self.directory / "ca.pem"
 
     @property
@@ -80,10 +80,10 @@ class Certificates:
 
 
 def provide(names: Iterable[str], now_s: int, directory: Path | None = None) -> Certificates:
-    """Certificates for this machine and ``names`` (hosts or addresses), valid at ``now_s`` (epoch seconds).
+    """Return certificates for this machine and ``names`` (hosts or addresses), valid at ``now_s`` (epoch seconds).
 
-    Without ``directory`` they live in a temporary directory. Raises ``OSError`` when the directory cannot be
-    written, ``ValueError`` for a name that no certificate can hold.
+    Without ``directory`` they are stored in a temporary directory. Raises OSError when the directory cannot be
+    written, ValueError for a name that no certificate can hold.
     """
     now = datetime.fromtimestamp(now_s, UTC)
     wanted = tuple(dict.fromkeys([*LOCAL_NAMES, *(name.lower() for name in names)]))

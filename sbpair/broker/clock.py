@@ -31,7 +31,7 @@ class ClockReading(NamedTuple):
 
     @property
     def milliseconds(self) -> int:
-        """Connection time in whole milliseconds: rounded, so that a timer set to one is due when it rings."""
+        """Connection time, rounded to whole milliseconds so that a timer set for one is due when it fires."""
         return round(self.connection * 1000)
 
 
@@ -42,7 +42,7 @@ class Clock(Protocol):
         """Milliseconds since the epoch."""
 
     def is_driven(self) -> bool:
-        """Whether only :meth:`ManualClock.advance` moves the clock: then no timer waits for it."""
+        """Whether only :meth:`ManualClock.advance` moves the clock, so that no timer of the loop needs to be set."""
 
 
 class SystemClock:
@@ -58,7 +58,7 @@ class SystemClock:
 
 
 class ShiftedClock:
-    """The machine's clock plus an offset. It keeps running, so clients agree with it on short spans.
+    """The machine's clock plus an offset. It keeps running, so clients measure the same durations.
 
     It starts ``ahead`` (milliseconds, or a timedelta; negative: behind) of the machine's clock.
     """
@@ -81,7 +81,9 @@ class ShiftedClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is advanced; it starts at the real now.
+    """A clock that stands still until it is advanced.
+
+    It starts at ``start`` (milliseconds since the epoch), by default the current time.
 
     Clients compare lock expiries with their own clock, so a test that outlasts a lock needs a
     :class:`ShiftedClock`.
@@ -121,7 +123,7 @@ def milliseconds(span: int | timedelta) -> int:
 
 
 MAX_DURATION = "P10675199DT2H48M5.4775807S"
-"""The largest count of 100 ns ticks in 64 bits; an SDK may send it back as ...5.477539S: both are never."""
+"""The largest 64-bit count of 100 ns ticks, which means never. An SDK may return it rounded to ``…5.477539S``."""
 
 _MAX_DURATION_MS = 922_337_203_685_477
 _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
@@ -129,17 +131,18 @@ _PATTERN = re.compile(
     r"P(?=[0-9T])(?:([0-9]{1,9})Y)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})D)?"
     r"(?:T(?=[0-9])(?:([0-9]{1,12})H)?(?:([0-9]{1,12})M)?(?:([0-9]{1,15})(?:\.([0-9]{1,12}))?S)?)?"
 )
-_UNITS_MS = (365 * _DAY_MS, 30 * _DAY_MS, _DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS)  # as the service counts
+# years and months have the lengths that the service gives them
+_UNITS_MS = (365 * _DAY_MS, 30 * _DAY_MS, _DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS)
 
 
 def parse_duration(text: str) -> int | None:
-    """Milliseconds of an ISO 8601 duration, fractions of one cut off; None for the largest, which means never.
+    """Return an ISO 8601 duration in milliseconds, truncated; None for the largest, which means never.
 
-    Raises ``ValueError`` for any other text and for a negative or larger span.
+    Raises ValueError for any other text and for a negative or larger duration.
     """
     found = _PATTERN.fullmatch(text)
     if found is None:
-        raise ValueError("it is not an ISO-8601 duration such as PT1M or P1DT12H")
+        raise ValueError("it is not an ISO 8601 duration such as PT1M or P1DT12H")
     *units, fraction = found.groups()
     whole = sum(int(unit or 0) * size for unit, size in zip(units, _UNITS_MS, strict=True))
     milliseconds = whole + int((fraction or "").ljust(3, "0")[:3])
@@ -149,7 +152,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def format_duration(milliseconds: int | None) -> str:
-    """``milliseconds`` (0 or more) as an ISO 8601 duration of days and smaller units; None gives the largest."""
+    """Return ``milliseconds`` (0 or more) as an ISO 8601 duration of days and smaller units; None gives the largest."""
     if milliseconds is None or milliseconds >= _MAX_DURATION_MS:
         return MAX_DURATION
     days, rest = divmod(milliseconds, _DAY_MS)

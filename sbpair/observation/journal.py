@@ -39,7 +39,7 @@ logger = logging.getLogger("sbpair.journal")
 class JournalFile:
     """One file of a journal, from creation to rename. Not thread-safe.
 
-    Lines are appended whole or not at all. Every method raises OSError.
+    Lines are appended completely or not at all. Every method may raise OSError.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -121,7 +121,7 @@ class JournalOpened:
 class JournalClosed:
     """The last record of every complete file. ``records`` includes this one.
 
-    ``lost``: events this writer could not write so far. ``is_last``: the writer was closed.
+    ``lost``: events that this writer could not write so far. ``is_last``: the writer was closed.
     """
 
     file: int
@@ -154,8 +154,8 @@ def system_instant() -> Instant:
 class Journal:
     """A sink that writes every event to files in ``directory``. Thread-safe.
 
-    A file is closed, and the next begun, when it reaches ``roll_bytes`` (4096 or more). After a fork the child's
-    copy is a separate writer. Later I/O errors are counted and logged, never raised.
+    When a file reaches ``roll_bytes`` (4096 or more), it is closed and the next one begun. After a fork, the child's
+    copy is a separate writer. Once the journal is open, I/O errors are counted and logged, never raised.
 
     Raises JournalError when the first file cannot be opened, ValueError for ``roll_bytes`` out of range.
     """
@@ -214,7 +214,7 @@ class Journal:
 
     @property
     def counters(self) -> JournalCounters:
-        """Both totals, for metrics."""
+        """The numbers of records written and of events lost."""
         return JournalCounters(self._ordinal, self._lost)
 
     @property
@@ -233,7 +233,7 @@ class Journal:
             self._roll_when_full()
 
     def roll(self) -> None:
-        """Close the current file so that readers see it; the next event begins another."""
+        """Close the current file so that readers see it; the next event begins a new one."""
         with self._lock:
             if not self._is_closed:
                 self._end_file(is_last=False)
@@ -251,7 +251,7 @@ class Journal:
                 self._abandon(self._file)
 
     def abandon(self) -> None:
-        """Close the file as a killed writer would: without a closing record. Later events are lost."""
+        """Close the file without a closing record, as if the writer had been killed. Later events are lost."""
         with self._lock:
             self._is_closed = True
             if self._file is not None:
@@ -312,7 +312,7 @@ class Journal:
             raise
 
     def _open_for_the_end(self) -> None:
-        """Open a file for the closing record alone."""
+        """Open a file that will contain only the closing record."""
         try:
             self._open_next()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Reading journals: file by file, or what was added since the last call."""
+"""Reading journals: one file, or the records added since the last call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def journal_files(directory: str | Path, *, with_open: bool = False) -> list[Pat
 
 
 def read(path: str | Path) -> Iterator[Record]:
-    """The records of one file, open or closed. Skips a torn last line, as a killed writer leaves it.
+    """Iterate over the records of one file, open or closed. Skips a torn last line, which a killed writer leaves.
 
     Raises JournalError, naming file and line, for any other malformed line.
     """
@@ -46,8 +46,8 @@ def read(path: str | Path) -> Iterator[Record]:
 class JournalTail:
     """Follows the journals of ``directory``, which need not exist yet. Not thread-safe.
 
-    The first call begins near the end of each existing file. A file stays the same file when it is renamed on
-    completion.
+    The first call begins near the end of each existing file. A file that is renamed when it is complete is not read
+    again.
     """
 
     def __init__(self, directory: str | Path) -> None:

@@ -2,7 +2,7 @@
 
     undo = use_json_logs()          # everything under the logger "sbpair", as JSON lines on stderr
 
-Opt-in: sbpair never configures its host's logging on its own.
+Opt-in: sbpair never configures logging by itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON: ``at``, ``level``, ``logger``, ``message``, and its ``extra``.
 
-    While tracing is on, ``trace_id`` and ``span_id`` are those of the span in which it was logged.
-
-    Control characters are escaped, keys are redacted, and values without a JSON form are written as their
-    ``repr``. An ``extra`` named like one of the fixed fields is dropped.
+    While tracing is on, ``trace_id`` and ``span_id`` identify the span in which it was logged. Control characters are
+    escaped, keys are redacted, and values without a JSON form are written as their ``repr``. An ``extra`` with the
+    name of a fixed field is dropped.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -58,7 +57,7 @@ def _tolerant(value: object) -> JsonValue:
 def use_json_logs(
     name: str = "sbpair", *, stream: TextIO | None = None, level: int = logging.INFO
 ) -> Callable[[], None]:
-    """Write everything under the logger ``name`` to ``stream`` (stderr) as JSON; returns an undo function."""
+    """Write everything under the logger ``name`` to ``stream`` (default: stderr) as JSON; return an undo function."""
     logger = logging.getLogger(name)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())

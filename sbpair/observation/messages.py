@@ -1,10 +1,10 @@
-"""Events for sent and received messages, which a program writes to the journal itself.
+"""Events for sent and received messages, which the application writes to the journal itself.
 
     journal.write(send_accepted("orders", sender.send_messages(message)))
     journal.write(messages_received("orders", receiver.receive_messages(100)))
 
-Healthy sends emit no event of their own: a line for every message would cost more than the send. Receivers
-are the SDK's own and emit none either; write theirs to a journal with the role ``receiver``.
+Healthy sends emit no events, because a line for every message would cost more than the send. The SDK's receivers emit
+none either; write their messages to a journal with the role ``receiver``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SendAccepted:
 
 
 def send_accepted(path: str, receipt: Receipt) -> SendAccepted:
-    """Return the event for the receipt of a send to the entity ``path``, its ambiguity included (G-7)."""
+    """Return the event for the receipt of a send to the entity ``path``, including its ambiguity (G-7)."""
     return SendAccepted(
         path, str(receipt.stored_in.value), receipt.backlog, tuple(receipt.message_ids), receipt.ambiguous
     )
@@ -59,7 +59,7 @@ class ReceivedFields(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MessagesReceived:
-    """A program received these messages. The tuples run in parallel; "" and 0 stand for missing values."""
+    """An application received these messages. The tuples are parallel; "" and 0 stand for missing values."""
 
     path: str
     message_ids: tuple[str, ...]

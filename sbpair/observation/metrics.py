@@ -1,8 +1,8 @@
 """Prometheus metrics.
 
-Counters follow the events; a syphon's own counters and gauges are read at each scrape. The tables below list
-every metric, and docs/reference/metrics.md shows them. Label values are entity paths, backlog numbers or members of a
-fixed list, never text from a message: a message must not be able to create time series.
+Counters are updated by events; those of a syphon or a processor are read at each scrape. The tables below list every
+metric, and docs/reference/metrics.md shows them. Label values are entity paths, backlog numbers or members of a fixed
+list, never text from a message, so that messages cannot create time series.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A counter if the name ends in ``_total``, otherwise a gauge."""
+    """The definition of a metric: a counter if the name ends in ``_total``, otherwise a gauge."""
 
     name: str
     labels: tuple[str, ...]
@@ -323,11 +323,11 @@ class Level(Protocol):
     def depth(self) -> int: ...
 
     def age(self, now: float) -> float:
-        """Age of the oldest in seconds; ``now`` in seconds since the epoch."""
+        """Return the age of the oldest message in seconds; ``now`` in seconds since the epoch."""
 
 
 class Shown(Protocol):
-    """The state of a syphon that the gauges show."""
+    """The state of a syphon, as shown by the gauges."""
 
     @property
     def refusals(self) -> Mapping[str, str]: ...
@@ -372,7 +372,7 @@ def show_syphon(metrics: Metrics, syphon: Shown) -> None:
 
 
 class Handling(Protocol):
-    """The counters of a processor that the metrics show."""
+    """The counters of a processor, as shown by the metrics."""
 
     @property
     def messages_handled(self) -> int: ...
@@ -391,7 +391,7 @@ class Handlers(Protocol):
 
 
 def show_processors(metrics: Metrics, processors: Handlers) -> None:
-    """Add the counters of processors, by entity."""
+    """Add metrics for the counters of ``processors``, labelled by entity."""
 
     def handled(counters: Handling) -> float:
         return counters.messages_handled

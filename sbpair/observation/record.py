@@ -4,9 +4,9 @@
         -> {"v": 1, "writer": "...", "role": "sender", "ordinal": 7, "at": "2026-11-21T06:34:00.125Z",
             "mono": 812.5, "pair": {...}, "event": "entity_failed_over", "path": "orders", "cause": "..."}
 
-Any dataclass is an event; its name, in the past tense, becomes ``event``. The header fields come first, the
-event's own fields after them. Long text is truncated, keys are redacted, and bytes are refused, so a journal
-never holds message bodies. No I/O.
+Any dataclass is an event; its name, in the past tense, becomes ``event``. The header fields come first, followed by the
+event's own fields. Long text is truncated, keys are redacted, and bytes are refused, so that a journal never contains
+message bodies. No I/O.
 """
 
 from __future__ import annotations
@@ -70,26 +70,30 @@ HEADER: tuple[tuple[str, str, str], ...] = (
     (
         "v",
         "int",
-        "version of this schema; within a version fields may be added, and none changes or is removed",
+        "version of this schema; within a version, fields may be added, but none is changed or removed",
     ),
     ("writer", "str", "uuid of the writer: one open journal in one process"),
     ("role", "str", "`sender`, `syphon`, `receiver` or `broker`"),
-    ("ordinal", "int", "0, 1, 2, ... of this writer over all its files, without a gap"),
-    ("at", "str", "when it happened, UTC, ISO-8601 with milliseconds"),
-    ("mono", "float", "the same on the writer's monotonic clock, in seconds: for spans within one writer"),
+    ("ordinal", "int", "0, 1, 2, ... for this writer, without a gap over all its files"),
+    ("at", "str", "when it happened, UTC, ISO 8601 with milliseconds"),
+    (
+        "mono",
+        "float",
+        "the same on the writer's monotonic clock, in seconds: for durations within one writer",
+    ),
     (
         "pair",
         "{primary: str, secondary: str}",
-        "the short names of the two namespaces; of a broker, its own and none",
+        'the short names of the two namespaces; for a broker, its own and ""',
     ),
-    ("event", "str", "what happened: the rest of the fields depends on it"),
-    ("path", "str | None", 'the primary entity; "" for the whole pairing, null when none could be read'),
+    ("event", "str", "what happened; the remaining fields depend on it"),
+    ("path", "str | None", 'the primary entity; "" for the whole pair, null if it could not be read'),
 )
 _RESERVED = frozenset(name for name, _, _ in HEADER) - {"at", "path"}
 
 
 def event_name(kind: type) -> str:
-    """``EntityFailedOver`` as ``entity_failed_over``."""
+    """Return the name of an event class in a record: ``EntityFailedOver`` becomes ``entity_failed_over``."""
     return _WORD.sub("_", kind.__name__).lower()
 
 
@@ -103,8 +107,8 @@ def own_fields(event: object) -> dict[str, object]:
 def to_record(event: object, origin: Origin, ordinal: int, now: Instant) -> Record:
     """Return the record of an event written at ``now``.
 
-    Raises TypeError if it is not a dataclass or holds bytes or other values without a JSON form, and
-    ValueError if one of its fields is named like a header field.
+    ``ordinal``: the record's number, from 0. Raises TypeError if the event is not a dataclass or contains bytes or
+    other values without a JSON form, and ValueError if one of its fields has the name of a header field.
     """
     own = own_fields(event)
     if clash := _RESERVED & own.keys():
@@ -127,14 +131,14 @@ def to_record(event: object, origin: Origin, ordinal: int, now: Instant) -> Reco
 
 
 def _backlog(queue: str) -> Record:
-    """Senders name a backlog by number, syphons by queue (P-10); records join on the number."""
+    """Return the fields for a backlog queue. Senders name it by number, syphons by path (P-10); both get a number."""
     _, _, number = queue.rpartition("/")
     is_number = number.isascii() and number.isdigit() and len(number) < 10
     return {"backlog": int(number) if is_number else None, "backlog_queue": scrubbed(queue)}
 
 
 def _instant(at: object, role: WriterRole, now: Instant) -> Instant:
-    """``now`` shifted to when the event happened, on both clocks."""
+    """Return when the event happened, on both clocks; ``at`` is read as the clock of the writer's role."""
     if not isinstance(at, int | float) or not math.isfinite(at):
         return now
     ago = (now.mono if role is WriterRole.SENDER else now.epoch) - at
@@ -142,7 +146,7 @@ def _instant(at: object, role: WriterRole, now: Instant) -> Instant:
 
 
 def iso(epoch: float) -> str:
-    """``2026-11-21T06:34:00.125Z``."""
+    """Return an instant (seconds since the epoch) in the form ``2026-11-21T06:34:00.125Z``."""
     return datetime.fromtimestamp(epoch, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -69,7 +69,7 @@ _STATE_AFTER = {
 
 
 class EntityStates:
-    """A sink that tracks the state of every entity it receives events for. Thread-safe."""
+    """A sink that tracks the state of every entity that it receives events for. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class EntityStates:
         return name, before, after
 
     def snapshot(self) -> dict[str, str]:
-        """Path to state. Entities that never failed are healthy and not listed."""
+        """Return the states by path. Entities that never failed are healthy and not listed."""
         with self._lock:
             return {name: state.value for name, state in self._states.values()}
 
@@ -106,10 +106,10 @@ _alive: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
 def renew_in_children(thing: Renewable) -> None:
-    """Call ``thing.renew()`` in every child forked during its lifetime.
+    """Call ``thing.renew()`` in every child process forked during its lifetime.
 
-    The child's copy becomes a separate writer, since two processes must not share one writer's ordinals, and it
-    replaces its locks, which another thread may have held at the fork (F-19).
+    The child's copy becomes a separate writer, because two processes must not share the ordinals of one. It replaces
+    its locks, which another thread may have held at the fork (F-19).
     """
     _alive.add(thing)
 

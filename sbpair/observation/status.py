@@ -7,7 +7,7 @@
     /metrics   Prometheus metrics
     /state     the state as JSON
 
-The pages show the names of namespaces and entities, never keys. Access control is up to whoever binds them to
+The pages show the names of namespaces and entities, never keys. They have no access control: add it if you bind them to
 an address other than loopback.
 """
 
@@ -48,9 +48,9 @@ class StatusError(ValueError):
 class Status:
     """The content of the pages, as callables.
 
-    ``probe`` makes a round trip, or raises; it is cancelled after ``probe_timeout`` seconds. ``pulse`` returns
-    once the loop that does the work has run, if that is not the loop of the pages. ``details`` adds fields to
-    /health. The others must return at once.
+    ``probe`` makes a round trip, or raises; it is cancelled after ``probe_timeout`` seconds. ``pulse`` returns once the
+    event loop that does the work has run; None if the pages are served by that loop. ``details`` adds fields to
+    /health. ``is_ready``, ``state`` and ``metrics`` must return at once.
     """
 
     probe: Callable[[], Awaitable[object]]
@@ -81,9 +81,9 @@ class _Pages:
     async def health(self, request: web.Request) -> web.Response:
         if self._probing is None or self._probing.done():
             self._probing = asyncio.ensure_future(self._probe())
-        code, said = await asyncio.shield(self._probing)
+        code, fields = await asyncio.shield(self._probing)
         details = self._status.details
-        return _json(said if details is None else said | dict(details()), code)
+        return _json(fields if details is None else fields | dict(details()), code)
 
     async def _probe(self) -> tuple[int, dict[str, object]]:
         timeout = self._status.probe_timeout
@@ -91,7 +91,7 @@ class _Pages:
         try:
             async with asyncio.timeout(timeout) as bound:
                 await self._status.probe()
-        except Exception as error:  # whatever the probe raises is the answer
+        except Exception as error:  # any error of the probe is the answer
             late = isinstance(error, TimeoutError) and bound.expired()
             why = f"no answer within {timeout:g} s" if late else f"{type(error).__name__}: {error}"
             return 503, {"status": "failing", "reason": scrubbed(why)}
@@ -116,10 +116,10 @@ class _Pages:
             await asyncio.gather(self._probing, return_exceptions=True)
 
 
-def _json(said: Mapping[str, object], code: int) -> web.Response:
+def _json(fields: Mapping[str, object], code: int) -> web.Response:
     from aiohttp import web
 
-    text = json.dumps(plain(said), indent=2) + "\n"
+    text = json.dumps(plain(fields), indent=2) + "\n"
     headers = {"Cache-Control": "no-store"}
     return web.Response(text=text, status=code, content_type="application/json", headers=headers)
 
@@ -138,7 +138,7 @@ def application(status: Status) -> web.Application:
 
 
 def _why(error: OSError | OverflowError) -> str:
-    """Return the system's error text alone: asyncio's repeats the address."""
+    """Return only the system's error text; asyncio's contains the address, which the caller adds."""
     number = error.errno if isinstance(error, OSError) and not isinstance(error, socket.gaierror) else None
     return os.strerror(number) if number else str(error)
 
@@ -179,7 +179,7 @@ class StatusServer:
         return self
 
     def renew(self) -> None:
-        """Close the listening socket in a forked child: the port is the parent's."""
+        """Close the listening socket in a forked child: the port belongs to the parent."""
         if self._listener is not None:
             os.close(self._listener.detach())
             self._listener = None
@@ -210,11 +210,11 @@ class StatusThread:
 
     @property
     def port(self) -> int:
-        """The port the pages are served on."""
+        """The port that the pages are served on."""
         return self._server.port
 
     def start(self) -> Self:
-        """Start, and return once the pages are served. Raises StatusError."""
+        """Start the thread and return once the pages are served. Raises StatusError when they cannot be."""
         self._thread.start()
         if not self._started.wait(START_TIMEOUT):
             raise StatusError(
@@ -233,7 +233,7 @@ class StatusThread:
             self._thread.join(STOP_TIMEOUT)
 
     def renew(self) -> None:
-        """Let go of thread and port in a forked child: both are the parent's."""
+        """Give up thread and port in a forked child: both belong to the parent."""
         self._server.renew()
         self._stop = None
 

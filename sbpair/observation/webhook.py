@@ -60,8 +60,8 @@ class _Signals:
 class Webhook:
     """A sink that POSTs events of the kinds ``on`` to ``url``, signed with ``secret``. Thread-safe.
 
-    At most ``capacity`` notices wait (1 or more); beyond that the oldest is dropped. After a fork the child's
-    copy starts empty, and the parent delivers what was waiting.
+    At most ``capacity`` notices wait (1 or more); beyond that, the oldest is dropped. ``patience``: the timeouts of
+    deliveries. After a fork, the child's copy starts empty, and the parent delivers the waiting notices.
 
     Raises ValueError if the URL is not http or https, the secret is shorter than 16 characters, or ``capacity``
     is out of range.
@@ -222,7 +222,7 @@ class Webhook:
 
 
 def _host_of(url: str) -> str:
-    """Scheme and host, which may be logged; the rest of the URL may hold a token."""
+    """Return scheme and host, which may be logged; the rest of the URL may contain a token."""
     try:
         split = urlsplit(url)
         host = split.hostname
@@ -234,5 +234,5 @@ def _host_of(url: str) -> str:
 
 
 def _is_not_ours(record: logging.LogRecord) -> bool:
-    """Suppress httpx's request log for the webhook: it contains whole URLs, which may hold a token."""
+    """Suppress httpx's request log for the webhook, since it contains whole URLs, which may contain a token."""
     return record.threadName != THREAD_NAME

@@ -59,7 +59,9 @@ def verify(header: str, body: bytes, secret: str, now: float, *, tolerance: floa
     if not hmac.compare_digest(parts["v1"].encode(), _digest(body, secret, int(stamp)).encode()):
         raise SignatureRefused("the signature does not match the body and the secret")
     if abs(now - int(stamp)) > tolerance:
-        raise SignatureRefused(f"the signature is {abs(now - int(stamp)):.0f} s away from now")
+        raise SignatureRefused(
+            f"the signature differs from the current time by {abs(now - int(stamp)):.0f} s"
+        )
 
 
 def _digest(body: bytes, secret: str, seconds: int) -> str:
@@ -67,13 +69,13 @@ def _digest(body: bytes, secret: str, seconds: int) -> str:
 
 
 class WebhookKind(Enum):
-    """The kinds of notices a webhook can subscribe to."""
+    """The kinds of notices that a webhook can subscribe to."""
 
     FAILOVER = "failover"  # an entity's messages are now parked
     FAILBACK = "failback"  # they go to the primary again
     DEAD_LETTER = "dead-letter"  # the syphon dead-lettered a parked message
-    LANDING = "landing"  # an entity's messages land on the secondary, no longer do, or are refused there
-    BACKLOG_AGE = "backlog-age"  # a parked message has waited too long, or none does any more
+    LANDING = "landing"  # an entity's messages land on the secondary, no longer do so, or are refused there
+    BACKLOG_AGE = "backlog-age"  # a parked message has waited too long, or none has any longer
 
 
 _KIND_OF = {
@@ -120,8 +122,8 @@ def to_notice(kind: WebhookKind, event: object, origin: Origin, number: int, now
     Raises TypeError or ValueError as :func:`sbpair.observation.record.to_record` does.
     """
     identity = f"{origin.writer}-{number}"
-    said = {"kind": kind.value, "id": identity, **to_record(event, origin, number, now)}
-    return Notice(kind, identity, json.dumps(said, separators=(",", ":")).encode("ascii"))
+    content = {"kind": kind.value, "id": identity, **to_record(event, origin, number, now)}
+    return Notice(kind, identity, json.dumps(content, separators=(",", ":")).encode("ascii"))
 
 
 _TRANSIENT_STATUS = frozenset({408, 429})  # besides 5xx
@@ -137,10 +139,10 @@ class _Transient(NotDelivered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Timeouts of webhook deliveries, in seconds: above 0, up to one day. Raises ValueError.
+    """Timeouts of webhook deliveries, in seconds. Raises ValueError unless each is above 0 and at most a day.
 
-    ``request_timeout`` bounds one request, ``give_up_after`` all attempts for one notice; pauses grow from
-    ``first_wait`` to ``longest_wait``.
+    ``request_timeout`` limits one request, ``give_up_after`` all attempts for one notice. The pauses between attempts
+    grow from ``first_wait`` to ``longest_wait``.
     """
 
     request_timeout: float = 10.0
@@ -198,7 +200,7 @@ class WebhookReceiver:
         within = self.patience.request_timeout
         try:
             async with (
-                asyncio.timeout(within),  # for the whole request: httpx bounds each read only
+                asyncio.timeout(within),  # for the whole request: httpx limits single reads only
                 client.stream("POST", self.url, content=notice.body, headers=headers) as answer,
             ):
                 pass  # the response body is irrelevant and may be endless

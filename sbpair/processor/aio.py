@@ -28,7 +28,7 @@ from .tracing import spans
 
 
 class PairedServiceBusProcessor(BaseProcessor):
-    """Calls a coroutine for each message of an entity, on both namespaces, made by a paired client.
+    """Calls a coroutine function for each message of an entity, on both namespaces. Created by a paired client.
 
     A message is completed when its coroutine returns. To choose another outcome, raise DeadLetter, Defer or Abandon;
     any other error abandons the message. When the lock of a message is lost, its coroutine is cancelled.
@@ -121,7 +121,7 @@ class PairedServiceBusProcessor(BaseProcessor):
     # Sessions
 
     async def get_session_state(self, message: ReceivedMessage) -> bytes | None:
-        """The state of the session of a message; None without one. Raises SessionLockLostError."""
+        """Return the state of the session of a message, or None. Raises SessionLockLostError."""
         return await self._session(message).state()
 
     async def set_session_state(self, message: ReceivedMessage, state: bytes | None) -> None:

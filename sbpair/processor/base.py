@@ -44,7 +44,7 @@ class BaseProcessor:
         return self._counters.snapshot()
 
     def on_event(self, callback: Callable[[ProcessorEvent], object]) -> Callable[[], None]:
-        """Call ``callback`` with each event, in the processor's loop; return a function that removes it."""
+        """Call ``callback`` with each event, in the processor's loop; return a function that unsubscribes it."""
         return self._events.subscribe(callback)
 
     def __repr__(self) -> str:
@@ -52,21 +52,21 @@ class BaseProcessor:
         return f"<{type(self).__name__} {self.path}, {state}>"
 
     def _delivery(self, message: ReceivedMessage) -> Delivery:
-        """The delivery of an unsettled message. Raises MessageLockLostError when it is settled or its lock is lost."""
+        """Return the delivery of a message. Raises MessageLockLostError when it is settled or its lock is lost."""
         found = None if self._core is None else self._core.find(message)
         if found is None:
             raise MessageLockLostError(message="The message is settled, or its lock is lost.")
         return found
 
     def _session(self, message: ReceivedMessage) -> SessionLink:
-        """The session of a message. Raises SessionLockLostError when it is no longer held."""
+        """Return the session of a message. Raises SessionLockLostError when it is no longer held."""
         if self._core is None:
-            raise SessionLockLostError(message="The processor is stopped, and holds no session.")
+            raise SessionLockLostError(message="The processor is stopped and holds no session.")
         return self._core.session_of(message)
 
 
 def check_answer(delivery: Delivery, answer: Answer | None) -> None:
-    """Raises MessageLockLostError, SettlementUnknownError or SettlementRefusedError unless ``answer`` confirms."""
+    """Raise MessageLockLostError, SettlementUnknownError or SettlementRefusedError unless ``answer`` confirms."""
     match answer:
         case Answer.CONFIRMED:
             return

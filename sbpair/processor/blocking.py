@@ -1,10 +1,10 @@
-"""The blocking processor: an event loop in one thread, which calls handlers in others.
+"""The blocking processor: an event loop in one thread, which calls handlers in other threads.
 
 def handle(message):
     print(message.side, str(message))
 
 with client.get_queue_processor("orders", handle):
-    input("Enter stops")
+    input("Press Enter to stop")
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class PairedServiceBusProcessor(BaseProcessor):
-    """Calls a function for each message of an entity, on both namespaces, made by a paired client.
+    """Calls a function for each message of an entity, on both namespaces. Created by a paired client.
 
     The function runs in one of ``max_concurrent_calls`` threads. A message is completed when its function returns. To
     choose another outcome, raise DeadLetter, Defer or Abandon; any other error abandons the message. When the lock of a
@@ -62,7 +62,7 @@ class PairedServiceBusProcessor(BaseProcessor):
     def stop(self) -> None:
         """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest.
 
-        Must not be called from a signal handler, or from a message handler, which it would wait for: use
+        Must not be called from a signal handler, or from a message handler, for which it would wait: use
         :meth:`request_stop` there.
         """
         with self._lock:
@@ -162,7 +162,7 @@ class PairedServiceBusProcessor(BaseProcessor):
     # Sessions
 
     def get_session_state(self, message: ReceivedMessage) -> bytes | None:
-        """The state of the session of a message; None without one. Raises SessionLockLostError."""
+        """Return the state of the session of a message, or None. Raises SessionLockLostError."""
 
         async def asked() -> bytes | None:
             return await self._session(message).state()

@@ -12,7 +12,7 @@ from .status import ProcessorCounters
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The entity, the messages in flight, and where to report; durations in seconds."""
+    """The entity, its messages in flight, and the callbacks for reports; durations in seconds."""
 
     path: str
     dispatcher: Dispatcher
@@ -23,4 +23,4 @@ class Context:
     reports_messages: Callable[[], bool]
     """Whether to emit MessagesReceived for each message, for an audit."""
     changed: Callable[[], None]
-    """Called when there may be room for more messages, or something to wait for."""
+    """Called when there may be room for more messages, or a timer to set."""

@@ -1,32 +1,36 @@
-"""Credit of a processor: how many messages may be in flight, by the time a handler takes and the span of a lock. Pure.
+"""Credit of a processor: how many messages may be in flight, given the duration of handlers and of locks. Pure.
 
     in flight = being handled (max_concurrent_calls) + waiting for a handler
 
-A message that waits behind ``n`` others starts after ``n * t / c`` seconds, with ``t`` seconds a handler and ``c``
-handlers at a time. As many may wait as start within a quarter of a lock; none until a handler has been timed.
+A message that waits behind ``n`` others starts after ``n * t / c`` seconds, with ``t`` seconds for each handler and
+``c`` handlers at a time. As many may wait as will start within a quarter of the lock duration; none may wait until a
+handler has been timed.
 """
 
 from __future__ import annotations
 
-MAX_WAITING = 2000  # messages that wait for a handler: a second's worth at 20 ms of round trip
+MAX_WAITING = 2000  # messages that wait for a handler: one second of them at a round trip of 20 ms
 MAX_SETTLING = 8000  # settlements without their confirmation
 MAX_BYTES = 64 * 1024 * 1024  # of messages in flight
-INITIAL_SIZE = 64 * 1024  # bytes assumed of a message before the first
+INITIAL_SIZE = 64 * 1024  # bytes assumed for a message before the first has arrived
 MIN_CALL_SECONDS = 1e-6  # seconds
-WAIT_PART = 1 / 4  # of a lock that the last of those waiting should wait at most
-PATIENT_PART = 1 / 2  # of a lock after which a message that still waits is given back (C-12)
+WAIT_PART = 1 / 4  # of the lock duration, within which the last waiting message should start
+PATIENT_PART = 1 / 2  # of the lock duration, after which a message that still waits is given back (C-12)
 MEMORY = 1 / 16  # weight of the latest call in the mean
 
 
 class ProcessorWindow:
-    """The messages a processor may have in flight, over all its links; times in seconds, sizes in bytes."""
+    """The number of messages that a processor may have in flight, over all its links.
+
+    ``calls``: how many handlers run at a time. Times are in seconds, sizes in bytes.
+    """
 
     def __init__(self, calls: int) -> None:
         self._calls = calls
         self._call_time: float | None = None
         self._size = float(INITIAL_SIZE)
         self.lock_span = 60.0
-        """How long a lock lasts: the shortest of the links."""
+        """The lock duration: the shortest one of the links."""
 
     @property
     def limit(self) -> int:
@@ -46,15 +50,15 @@ class ProcessorWindow:
         self._size = size if size > self._size else self._size + (size - self._size) * MEMORY
 
     def running_for(self, seconds: float) -> None:
-        """Record that all handlers have been running for ``seconds``: a call takes at least that long."""
+        """Record that all handlers have been running for ``seconds``, so that a call takes at least that long."""
         if self._call_time is not None and seconds > self._call_time:
             self._call_time = seconds
 
     def grant(self, credit: int, in_hand: int, settling: int) -> int | None:
         """Return the credit to set on a link that has ``credit``, or None to leave it.
 
-        Credit is topped up by halves: one flow for many messages. Each link may use all the room, so arrivals can
-        exceed it by the credit of the others; without room, credit is withdrawn.
+        Credit is topped up when half of it is used, so that one flow serves many messages. Each link may use all of the
+        room, so arrivals can exceed it by the credit of the other links. Without room, credit is withdrawn.
         """
         room = max(0, min(self.limit - in_hand, MAX_SETTLING - settling))
         if room == 0:

@@ -1,10 +1,10 @@
-"""Deduplication: the message ids that were handled within a span, on either side (C-15). Pure."""
+"""Deduplication: the message ids that were recently handled, on either side (C-15). Pure."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-MAX_IDS = 200_000  # remembered at most; the oldest are forgotten first
+MAX_IDS = 200_000  # remembered ids; beyond that, the oldest are forgotten
 
 
 class Sighting(Enum):
@@ -38,7 +38,7 @@ class Deduplication:
         return Sighting.NEW
 
     def end(self, message_id: str, now: float, *, is_handled: bool) -> None:
-        """Record that a message is no longer running: it was handled, or will be handled again."""
+        """Record that a message is no longer running: it was handled, or will be delivered again."""
         self._running.discard(message_id)
         if is_handled:
             self._handled.pop(message_id, None)

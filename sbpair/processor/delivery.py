@@ -27,10 +27,10 @@ class SettlingLink(Protocol):
     """The link that settles a delivery."""
 
     def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
-        """Settle a delivery that is waiting or running; without effect on any other."""
+        """Settle a delivery that is waiting or running; does nothing in any other phase."""
 
     def give_back(self, delivery: Delivery) -> None:
-        """Release a delivery that is waiting or running; without effect on any other."""
+        """Release a delivery that is waiting or running; does nothing in any other phase."""
 
     def returned(self, delivery: Delivery) -> None:
         """Record that the handler of a delivery has ended, after its message was settled with the outcome."""
@@ -73,7 +73,7 @@ class Delivery:
     ) -> None:
         self.link = link
         self.receiver = receiver
-        """The receiver it arrived on; delivery ids are per receiver."""
+        """The receiver that it arrived on; delivery ids are per receiver."""
         self.delivery_id = delivery_id
         self.tag = tag
         self.message = message
@@ -82,7 +82,7 @@ class Delivery:
         self.phase = DeliveryPhase.WAITING
         self.started = 0.0
         self.seconds = 0.0
-        """How long the handler took."""
+        """How long the handler took, in seconds."""
         self.is_returned = False
         """Whether the handler has ended."""
         self.is_handled = False
@@ -105,21 +105,21 @@ class Delivery:
         return self.phase is DeliveryPhase.WAITING or self.phase is DeliveryPhase.RUNNING
 
     async def settled_by_hand(self, verb: Verb, state: DeliveryState) -> Answer | None:
-        """Settle it and wait for the broker's answer; None when the link ended first."""
+        """Settle the message and return the broker's answer, or None if the link ended first."""
         self.answered = asyncio.get_running_loop().create_future()
         self.is_handled = verb in (Verb.COMPLETE, Verb.DEAD_LETTER)
         self.link.settle(self, verb, state)
         return await self.answered
 
     def end(self, answer: Answer | None) -> None:
-        """Record the broker's answer to its settlement; None when the link ended without one."""
+        """Record the broker's answer to the settlement; None if the link ended first."""
         self.phase = DeliveryPhase.GONE
         if self.answered is not None and not self.answered.done():
             self.answered.set_result(answer)
 
 
 def message_id_of(message: ReceivedMessage) -> str:
-    """The id of a message as text; "" if it is missing or unreadable."""
+    """Return the id of a message as a string; "" if it is missing or unreadable."""
     try:
         found = message.message_id
     except (DecodeError, IndexError):

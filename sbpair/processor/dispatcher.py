@@ -1,8 +1,8 @@
-"""The dispatcher: which message a handler gets next, and what becomes of it when the handler ends.
+"""The dispatcher: passes messages to handlers in turn, and settles them when the handlers end.
 
     arrives --> WAITING --> RUNNING --> SETTLING --> GONE
        |           |           '-- its lock is lost: the handler is cancelled or notified --> GONE
-       |           '-- half of its lock has passed: given back --> GONE
+       |           '-- half of the lock duration has passed: given back --> GONE
        '-- its id was handled before: completed without a handler --> SETTLING
 
 At most ``max_concurrent_calls`` handlers run at a time, over all links (C-12).
@@ -82,7 +82,7 @@ class Dispatcher:
         return delivery in self._running
 
     def take(self, delivery: Delivery) -> None:
-        """Hand a new message to a handler, now or in its turn."""
+        """Pass a new message to a handler, now or in its turn."""
         self.in_hand += 1
         if self._memory is not None and not self._is_first(delivery, self._memory):
             return
@@ -92,7 +92,7 @@ class Dispatcher:
             self._waiting.append(delivery)
 
     def _is_first(self, delivery: Delivery, memory: Deduplication) -> bool:
-        """Whether to call a handler; a duplicate is completed, or waits for the outcome of the first copy (C-15)."""
+        """Return whether to call a handler. A duplicate is completed, or waits for the first copy's outcome (C-15)."""
         name = message_id_of(delivery.message)
         if not name:
             return True
@@ -152,7 +152,7 @@ class Dispatcher:
             self._conclude(delivery)
 
     def _conclude(self, delivery: Delivery) -> None:
-        """Remember the id of a handled message, and release its duplicates that wait."""
+        """Remember the id of a handled message, and let its waiting duplicates go on."""
         name, delivery.name = delivery.name, None
         if name is None or self._memory is None:
             return
@@ -163,7 +163,7 @@ class Dispatcher:
                 self.take(twin)
 
     def withdraw(self, delivery: Delivery, why: Exception) -> None:
-        """Notify the handler of a message, if it is running, that the lock is lost."""
+        """Notify the handler of a message, if it is running, that the lock is lost with the error ``why``."""
         if delivery in self._running:
             self._invoker.cancel(delivery, why)
 
@@ -175,7 +175,7 @@ class Dispatcher:
             self.window.running_for(now - (latest.started or now))
 
     def give_back_waiting(self, now: float | None = None) -> None:
-        """Give back waiting messages; with ``now``, only those that have waited for half of a lock (C-12)."""
+        """Give back waiting messages; with ``now``, those that waited for half of the lock duration (C-12)."""
         oldest = None if now is None else now - self.window.lock_span * PATIENT_PART
         waiting, kept = self._waiting, list[Delivery]()
         while waiting:

@@ -6,18 +6,18 @@ from azure.servicebus.exceptions import ServiceBusError
 
 
 class SettlementUnknownError(ServiceBusError):
-    """The link was lost before the settlement was confirmed: it took effect, or the message is delivered again."""
+    """The link was lost before the settlement was confirmed: it took effect, or the message will be delivered again."""
 
     def __init__(self, verb: str) -> None:
         super().__init__(
-            f"The link was lost before the broker confirmed to {verb} the message: it may come again."
+            f"The link was lost before the broker confirmed to {verb} the message: it may be delivered again."
         )
 
 
 class SettlementRefusedError(ServiceBusError):
-    """The broker refused the settlement, though the lock holds; SettlementRefused has its cause."""
+    """The broker refused the settlement, although the lock is held; the event SettlementRefused has the cause."""
 
     def __init__(self, verb: str) -> None:
         super().__init__(
-            f"The broker refused to {verb} the message; it is delivered again when its lock ends."
+            f"The broker refused to {verb} the message: it will be delivered again when its lock ends."
         )

@@ -16,7 +16,7 @@ class ProcessorEvent:
 
 @dataclass(frozen=True, slots=True)
 class ReceivingStarted(ProcessorEvent):
-    """A link to the entity is attached: its messages are received."""
+    """A link to the entity is attached, and its messages are being received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class EntityMissing(ProcessorEvent):
 class MessagesReceived(ProcessorEvent):
     """Messages whose handling finished: about to be completed, or dead-lettered by their handler.
 
-    Emitted before they are settled, for an audit. The tuples run in parallel; "" and 0 stand for missing values.
+    Emitted before they are settled, for an audit. The tuples are parallel; "" and 0 stand for missing values.
     """
 
     message_ids: tuple[str, ...]
@@ -72,7 +72,7 @@ class SettlementUnknown(ProcessorEvent):
 
 @dataclass(frozen=True, slots=True)
 class SettlementRefused(ProcessorEvent):
-    """The broker refused a settlement although the lock holds: the message stays locked until the lock expires."""
+    """The broker refused a settlement although the lock is held: the message stays locked until the lock expires."""
 
     message_id: str
     verb: str
@@ -88,7 +88,7 @@ class DuplicatesCompleted(ProcessorEvent):
 
 @dataclass(frozen=True, slots=True)
 class LinkSilent(ProcessorEvent):
-    """A link delivered nothing although messages waited; it was replaced."""
+    """A link that delivered nothing although messages waited was replaced."""
 
     seconds: float
     """How long it had been silent."""

@@ -29,7 +29,7 @@ CONFIRM_WITHIN = 5.0  # seconds for the last confirmations, when stopping
 
 
 class EntityLink(ABC):
-    """The messages in flight of one side or one session, and the link they came over."""
+    """The messages in flight of one side or one session, and the link that they arrived on."""
 
     def __init__(self, context: Context, side: Role, clock: LockClock) -> None:
         self.side = side
@@ -84,7 +84,7 @@ class EntityLink(ABC):
 
     @abstractmethod
     def _arrived(self, payload: bytes, now: float) -> float:
-        """Record an arriving message; return the seconds left of its lock, 0 to give it back."""
+        """Record an arriving message; return how many seconds of its lock are left, 0 to give it back."""
 
     @abstractmethod
     def _admit(self, delivery: Delivery) -> None:
@@ -92,11 +92,11 @@ class EntityLink(ABC):
 
     @abstractmethod
     def _stray(self, delivery: Delivery, was_sent: bool) -> None:
-        """Handle a settlement that the link did not confirm; ``was_sent`` over it."""
+        """Handle a settlement that the link did not confirm; ``was_sent``: it was sent over the link."""
 
     @abstractmethod
     def next_timer(self) -> float | None:
-        """When to call :meth:`handle_timer` while nothing is unsettled; None without a link."""
+        """Return when to call :meth:`handle_timer` while nothing is unsettled; None without a link."""
 
     @abstractmethod
     def handle_timer(self, now: float) -> None:
@@ -105,11 +105,11 @@ class EntityLink(ABC):
     # Settling
 
     def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
-        """Settle a delivery that is waiting or running; without effect on any other."""
+        """Settle a delivery that is waiting or running; does nothing in any other phase."""
         if not self._leave(delivery):
             if (
                 delivery.is_handled
-            ):  # after its lock: its copies may be completed as duplicates, without a report
+            ):  # its lock is lost, but its copies may be completed as unreported duplicates
                 self._report_received([delivery])
             return
         delivery.phase, delivery.verb, delivery.state = DeliveryPhase.SETTLING, verb, state
@@ -122,18 +122,18 @@ class EntityLink(ABC):
         self._context.dispatcher.left(delivery)
 
     def give_back(self, delivery: Delivery) -> None:
-        """Release a delivery that is waiting or running; without effect on any other."""
+        """Release a delivery that is waiting or running; does nothing in any other phase."""
         if self._leave(delivery):
             delivery.end(None)
             if delivery.receiver is self._receiver:
                 self._release([delivery.delivery_id])
             self._context.dispatcher.left(delivery)
 
-    def returned(self, delivery: Delivery) -> None:  # noqa: B027 - most links need not know
+    def returned(self, delivery: Delivery) -> None:  # noqa: B027 - does nothing unless overridden
         """Record that the handler of a delivery has ended."""
 
     def find(self, tag: bytes) -> Delivery | None:
-        """The delivery with this tag, while it can be settled."""
+        """Return the delivery with this tag if it can still be settled, or None."""
         return self._open.get(tag)
 
     def _leave(self, delivery: Delivery) -> bool:
@@ -245,7 +245,7 @@ class EntityLink(ABC):
     # The end
 
     async def stop_receiving(self) -> None:
-        """Withdraw the credit; messages already on their way are given back."""
+        """Withdraw the credit and wait for the drain; messages that still arrive are given back."""
         self.is_stopping = True
         receiver = self._receiver
         if receiver is not None and receiver.is_open:

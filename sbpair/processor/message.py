@@ -1,11 +1,10 @@
 """A received message with the names of the SDK's ``ServiceBusReceivedMessage``, decoded from its bytes on first use.
 
-The names and the kinds of values are the SDK's, so that a handler written for one reads the other. Values differ in
-one respect: they have the type that was sent. The SDK returns the keys and strings of application properties, and
-those inside a body, as ``bytes``; here they are ``str``, and an integer keeps its AMQP type
-(:class:`sbpair.amqp.Int` is an ``int``).
+Names and types are the SDK's, so that a handler works with either class. Values differ in one respect: they have the
+type that was sent. The SDK returns the keys and strings of application properties, and those inside a body, as
+``bytes``; here they are ``str``, and an integer keeps its AMQP type (:class:`sbpair.amqp.Int` is an ``int``).
 
-The message is read-only. To send one on, pass ``message.raw_amqp_message`` to a sender.
+The message is read-only. To send it on, pass ``message.raw_amqp_message`` to a sender.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MessageId = str | bytes | int | UUID
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LOCK_TOKEN = 16  # bytes of a delivery tag that is one
+_LOCK_TOKEN = 16  # bytes of a delivery tag that is a lock token
 _PROPERTIES = b"\x00\x53\x73"
 
 
@@ -52,7 +51,7 @@ class ReceivedMessage:  # C-11
     __slots__ = ("__dict__", "_is_settled", "_locked_until", "_tag", "auto_renew_error", "payload", "side")
 
     side: Role
-    """The namespace the message came from."""
+    """The namespace from which the message was received."""
 
     def __init__(
         self,
@@ -149,8 +148,8 @@ class ReceivedMessage:  # C-11
 
     @property
     def body_type(self) -> AmqpMessageBodyType:
-        """Which of the three kinds the body is; a message without a body counts as a value body."""
-        from azure.servicebus.amqp import AmqpMessageBodyType  # late: few handlers ask
+        """The type of the body: data, sequence or value; value for a message without a body."""
+        from azure.servicebus.amqp import AmqpMessageBodyType  # imported late: few handlers need it
 
         match self._body:
             case DataBody():
@@ -193,12 +192,12 @@ class ReceivedMessage:  # C-11
 
     @property
     def scheduled_enqueue_time_utc(self) -> datetime | None:
-        """The time that the sender scheduled the message for."""
+        """The time for which the sender scheduled the message."""
         return self._instant("x-opt-scheduled-enqueue-time")
 
     @property
     def session_id(self) -> str | None:
-        """The session the message belongs to."""
+        """The id of the message's session."""
         return self._properties.group_id
 
     @property
@@ -208,7 +207,7 @@ class ReceivedMessage:  # C-11
 
     @property
     def time_to_live(self) -> timedelta | None:
-        """The life of the message, counted from its enqueued time; None without a limit."""
+        """The time to live of the message, counted from its enqueued time; None without a limit."""
         milliseconds = self._header.ttl
         return timedelta(milliseconds=milliseconds) if milliseconds else None
 
@@ -221,12 +220,12 @@ class ReceivedMessage:  # C-11
 
     @property
     def dead_letter_error_description(self) -> str | None:
-        """Why the message was dead-lettered, in words."""
+        """The description of the reason for which the message was dead-lettered."""
         return _text((self.application_properties or {}).get("DeadLetterErrorDescription"))
 
     @property
     def dead_letter_reason(self) -> str | None:
-        """Why the message was dead-lettered."""
+        """The reason for which the message was dead-lettered."""
         return _text((self.application_properties or {}).get("DeadLetterReason"))
 
     @property
@@ -241,7 +240,7 @@ class ReceivedMessage:  # C-11
 
     @property
     def enqueued_sequence_number(self) -> int | None:
-        """The sequence number in the entity that the message was forwarded from."""
+        """The sequence number that the message had in the entity from which it was forwarded."""
         return _whole(self._annotations.get("x-opt-enqueue-sequence-number"))
 
     @property
@@ -271,13 +270,13 @@ class ReceivedMessage:  # C-11
 
     @property
     def sequence_number(self) -> int | None:
-        """The number that the entity gave the message."""
+        """The number that the entity assigned to the message."""
         return _whole(self._annotations.get("x-opt-sequence-number"))
 
     @property
     def state(self) -> ServiceBusMessageState:
         """Active, deferred or scheduled."""
-        from azure.servicebus import ServiceBusMessageState  # late: few handlers ask
+        from azure.servicebus import ServiceBusMessageState  # imported late: few handlers need it
 
         return ServiceBusMessageState(_whole(self._annotations.get("x-opt-message-state")) or 0)
 
@@ -295,7 +294,7 @@ class ReceivedMessage:  # C-11
         return self.raw_amqp_message
 
     def _as_annotated(self) -> AmqpAnnotatedMessage:
-        from azure.servicebus.amqp import AmqpAnnotatedMessage  # late: few handlers ask
+        from azure.servicebus.amqp import AmqpAnnotatedMessage  # imported late: few handlers need it
 
         sections, header, properties = self._sections, self._header, self._properties
         body = self._body
@@ -348,7 +347,7 @@ class ReceivedMessage:  # C-11
 
 
 def first_property(section: bytes) -> MessageId | None:
-    """The message id alone: the first field of an encoded properties section. Raises DecodeError."""
+    """Return the message id, the first field of an encoded properties section. Raises DecodeError."""
     if not section.startswith(_PROPERTIES):
         return decode_properties(section).message_id
     count, first = (section[5:6], 6) if section[3:4] == b"\xc0" else (section[8:12], 12)
@@ -361,7 +360,7 @@ def first_property(section: bytes) -> MessageId | None:
 
 
 def _sdk_properties(properties: dict[str, Any] | None) -> dict[Any, Any] | None:
-    """Properties that the SDK can send: it takes a timestamp as a ``datetime``."""
+    """Return properties that the SDK can send: it needs timestamps as ``datetime``."""
     if properties is None:
         return None
     return {
@@ -371,7 +370,7 @@ def _sdk_properties(properties: dict[str, Any] | None) -> dict[Any, Any] | None:
 
 
 def _sdk_map(section: bytes) -> dict[Any, Any] | None:
-    """A map with keys as the SDK has them, ``bytes``: it knows its annotations by these."""
+    """Return a map with ``bytes`` as keys, by which the SDK looks up annotations."""
     if not section:
         return None
     entries = decode_map_section(section).items()

@@ -14,11 +14,11 @@ class ProcessorOptions:
     """The options of a processor. Raises ValueError with the allowed range for an invalid one."""
 
     max_concurrent_calls: int = 16
-    """Maximum handlers at a time, over both namespaces; 1 to 5000."""
+    """Maximum number of handlers at a time, over both namespaces; 1 to 5000."""
 
     max_concurrent_sessions: int | None = None
-    """Maximum sessions held at a time on each side, for an entity with sessions; 1 to 1000. One handler runs in each,
-    and ``max_concurrent_calls`` has no effect (C-16)."""
+    """Maximum number of sessions held at a time on each side, for an entity with sessions; 1 to 1000. One handler runs
+    in each session, and ``max_concurrent_calls`` has no effect (C-16)."""
 
     session_idle_timeout: timedelta = timedelta(seconds=10)
     """How long a session is held without a message; 0.1 s to 1 h."""
@@ -33,13 +33,14 @@ class ProcessorOptions:
     """How long the lock of a message is renewed while its handler runs; 0 to 24 h (C-12)."""
 
     deduplicate: timedelta | None = None
-    """Complete a message without its handler if one with its id was handled within this span; 1 s to 24 h (C-15)."""
+    """Complete a message without its handler if a message with the same id was handled within this time; 1 s to 24 h,
+    None for never (C-15)."""
 
     stop_timeout: timedelta = timedelta(seconds=30)
     """How long handlers may take to finish when the processor stops; 0 to 1 h (C-17)."""
 
     missing_entity_interval: timedelta = timedelta(seconds=60)
-    """How often to look for an entity that does not exist on a side; 1 s to 1 h."""
+    """How often to check for an entity that does not exist on a side; 1 s to 1 h."""
 
     retry_backoff_max: timedelta = timedelta(seconds=30)
     """Maximum delay between two attempts to reach a namespace; 100 ms to 10 min."""

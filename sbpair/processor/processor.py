@@ -116,7 +116,7 @@ class Processor:
             async with asyncio.timeout(self._options.stop_timeout.total_seconds()):
                 await self.dispatcher.is_idle.wait()
         except TimeoutError:
-            self.dispatcher.cancel_running(Exception("the processor stops"))
+            self.dispatcher.cancel_running(Exception("the processor is stopping"))
         await asyncio.gather(*(link.close() for link in links))
         await asyncio.gather(*(side.close() for side in self._sides))
         await self.abort()
@@ -130,13 +130,13 @@ class Processor:
             self._timer.cancel()
 
     def find(self, message: ReceivedMessage) -> Delivery | None:
-        """The delivery of a message, while it can be settled."""
+        """Return the delivery of a message if it can still be settled, or None."""
         token = message.lock_token
         link = self.links.get(message.side)
         return None if token is None or link is None else link.find(token.bytes_le)
 
     def session_of(self, message: ReceivedMessage) -> SessionLink:
-        """The session of a message. Raises SessionLockLostError when it is no longer held."""
+        """Return the session of a message. Raises SessionLockLostError when it is no longer held."""
         sessions = self.links.get(message.side)
         found = sessions.session(message.session_id or "") if isinstance(sessions, Sessions) else None
         if found is None:

@@ -30,16 +30,16 @@ from .watchdog import Watchdog
 
 logger = logging.getLogger("sbpair.processor")
 
-RENEWED_AT = 1 / 3  # of its span is left when a lock is renewed
+RENEWED_AT = 1 / 3  # of the lock duration is left when a lock is renewed
 LOCKS_AT_ONCE = 200  # in one renewal request
 CLOCK_READ_EVERY = 0.05  # seconds: messages that arrive together were locked together
-LINK_USED_EVERY = 240.0  # seconds: a link idle for ten minutes is detached
-PEEKED = 64  # messages asked for by the watchdog
+LINK_USED_EVERY = 240.0  # seconds: the service detaches a link that is idle for ten minutes
+PEEKED = 64  # messages that the watchdog requests
 ACTIVE = 0  # the state of a message that is neither deferred nor scheduled
 
 
 class QueueLink(EntityLink):
-    """The messages of one side in flight, and the link they came over."""
+    """The messages of one side in flight, and the link that they arrived on."""
 
     def __init__(self, context: Context, side: Role) -> None:
         super().__init__(context, side, LockClock())
@@ -90,13 +90,13 @@ class QueueLink(EntityLink):
             self._tell_silent(silent_for)
         if now - self._clock_read_at >= CLOCK_READ_EVERY:
             self._read_clock(payload, now)
-        return self._lock_left  # 0 for one that lay in a socket while this process was suspended
+        return self._lock_left  # 0 for a message that waited in the socket while this process was suspended
 
     def _admit(self, delivery: Delivery) -> None:
         self._context.dispatcher.take(delivery)
 
     def _read_clock(self, payload: bytes, now: float) -> None:
-        """Measure how much of a new lock is left, and how long a lock lasts here."""
+        """Measure how much of a new lock is left, and the lock duration of this entity."""
         self._clock_read_at = now
         ends, wall = locked_until_of(payload), time.time()
         clock = self._clock
@@ -121,9 +121,9 @@ class QueueLink(EntityLink):
             self._answered(stray.delivery, answer, said(refusal))
 
     def _give_back_forgotten(self) -> None:
-        """Drop what waits from links before this one: the broker has forgotten their locks, as when it started anew.
+        """Give back the waiting messages of earlier links: the broker has lost their locks, for example by a restart.
 
-        It delivers these messages again. Handlers that run go on.
+        It delivers these messages again. Running handlers continue.
         """
         for delivery in list(self._open.values()):
             if delivery.phase is DeliveryPhase.WAITING and delivery.receiver is not self._receiver:
@@ -142,7 +142,7 @@ class QueueLink(EntityLink):
     # Timers
 
     def next_timer(self) -> float | None:
-        """When to call :meth:`handle_timer` while nothing is unsettled; None without a link."""
+        """Return when to call :meth:`handle_timer` while nothing is unsettled; None without a link."""
         return None if self._receiver is None else self._watchdog.next_check()
 
     def handle_timer(self, now: float) -> None:
@@ -158,7 +158,7 @@ class QueueLink(EntityLink):
             self._watch(receiver, now)
 
     def _locked(self) -> Iterator[Delivery]:
-        """The deliveries whose locks are renewed: those being handled, and those to be settled by hand."""
+        """Iterate over the deliveries whose locks are renewed: those being handled, or to be settled by hand."""
         return (each for each in self._open.values() if each.phase is DeliveryPhase.RUNNING)
 
     def _lose_expired(self, now: float) -> None:
@@ -168,7 +168,7 @@ class QueueLink(EntityLink):
                 delivery.phase is DeliveryPhase.RUNNING
                 and now - delivery.arrived >= self._context.max_lock_renewal
             ):
-                error.__cause__ = AutoLockRenewTimeout("max_lock_renewal is over.")
+                error.__cause__ = AutoLockRenewTimeout("max_lock_renewal has passed.")
             self._lose(delivery, error)
 
     def _renew_due(self, now: float) -> None:
@@ -209,7 +209,9 @@ class QueueLink(EntityLink):
             self._asking = asyncio.ensure_future(self._ask())
 
     async def _ask(self) -> None:
-        """Peek whether messages wait that should have been delivered; a peek that hangs ends the connection."""
+        """Peek to find out whether messages wait that should have been delivered. A peek that hangs is fatal to the
+        connection.
+        """
         connection, path = self._connection, self._context.path
         if connection is None:
             return

@@ -2,7 +2,7 @@
 
 accepted --> messages, one after another --> none for session_idle_timeout --> released
                 |         '-- the lock is lost: the handler is cancelled or notified --> accepted again
-                '-- abandoned, given back: those behind it go back too, and come again behind it
+                '-- one is abandoned or given back: those after it are given back too, and delivered again in order
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .delivery import Delivery, DeliveryPhase
 from .link import EntityLink
 from .settlement import Answer, Verb
 
-RENEWED_AT = 1 / 3  # of its span is left when a lock is renewed
-REORDERING = (Verb.ABANDON, Verb.RELEASE)  # after these the message comes again, before those behind it
+RENEWED_AT = 1 / 3  # of the lock duration is left when a lock is renewed
+REORDERING = (Verb.ABANDON, Verb.RELEASE)  # the message is delivered again, and must precede those after it
 
 
 class SessionLink(EntityLink):
@@ -54,7 +54,7 @@ class SessionLink(EntityLink):
         self._session: SessionReceiver | None = None
 
     async def accept(self, timeout: float) -> str:
-        """Wait ``timeout`` seconds for the next session; return its id.
+        """Wait up to ``timeout`` seconds for the next session; return its id.
 
         Raises SessionUnavailable, or another ClientError.
         """
@@ -70,7 +70,7 @@ class SessionLink(EntityLink):
         return session.session_id
 
     async def run(self) -> None:
-        """Hand the messages of the accepted session to the dispatcher until it is idle or lost."""
+        """Pass the messages of the accepted session to the dispatcher until it is idle or lost. Call accept() first."""
         session = self._session
         assert session is not None  # noqa: S101  (it was accepted)
         self._attached(self._session_connection, session)
@@ -88,11 +88,14 @@ class SessionLink(EntityLink):
 
     @property
     def session_id(self) -> str:
-        """The session that was accepted."""
+        """The id of the accepted session; "" before that."""
         return "" if self._session is None else self._session.session_id
 
     async def state(self) -> bytes | None:
-        """The state of the session. Raises ClientError when its lock is lost or its node is unreachable."""
+        """Return the state of the session, or None.
+
+        Raises SessionLockLostError when it is not held, ClientError when its lock is lost or the node is unreachable.
+        """
         if self._session is None:
             raise SessionLockLostError(message="The session is not held.")
         return await self._session.state(self._node)
@@ -135,7 +138,7 @@ class SessionLink(EntityLink):
                 return
 
     def returned(self, delivery: Delivery) -> None:
-        """Hand over the next message at once: in this turn of the loop, so that one disposition settles many."""
+        """Dispatch the next message in the same turn of the loop, so that one disposition settles many."""
         self._next()
 
     def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:

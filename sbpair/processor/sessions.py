@@ -1,4 +1,4 @@
-"""The sessions of one side: up to the number in the options, each replaced once it is empty (C-16).
+"""The sessions of one side: at most ``max_concurrent_sessions``, each replaced when it is idle (C-16).
 
 While there is room, one request for the next available session waits at the broker. A session also held on the other
 side is not handled until it is released there: a session has one handler at a time, over both sides.
@@ -26,13 +26,13 @@ ACCEPT_WAITS = 60.0  # seconds that a request for a session waits at the broker
 
 
 class SideTurns:
-    """Which side has the turn in each session that is held."""
+    """Ensures that only one side at a time handles a session."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
 
     def of(self, session_id: str) -> asyncio.Lock:
-        """The lock of a session."""
+        """Return the lock of a session, which a side holds while it handles the session."""
         return self._locks.setdefault(session_id, asyncio.Lock())
 
     def forget(self, session_id: str) -> None:
@@ -120,20 +120,20 @@ class Sessions:
         return sum(link.unsettled for link in self._links)
 
     def find(self, tag: bytes) -> Delivery | None:
-        """The delivery with this tag, while it can be settled."""
+        """Return the delivery with this tag if it can still be settled, or None."""
         return next((found for link in self._links if (found := link.find(tag)) is not None), None)
 
     def session(self, session_id: str) -> SessionLink | None:
-        """The link of a session that is held."""
+        """Return the link of a session that is held, or None."""
         return next((link for link in self._links if link.session_id == session_id), None)
 
     def top_up(self) -> None:
-        """Hand over the next messages, and grant credit for the room there is."""
+        """Dispatch the next messages, and grant credit for the available room."""
         for link in list(self._links):
             link.top_up()
 
     def next_timer(self) -> float | None:
-        """When to call :meth:`handle_timer` while nothing is unsettled; None without a session."""
+        """Return when to call :meth:`handle_timer` while nothing is unsettled; None without a session."""
         return min((at for link in self._links if (at := link.next_timer()) is not None), default=None)
 
     def handle_timer(self, now: float) -> None:

@@ -50,7 +50,7 @@ class Settle(Exception):
         self.properties = dict(properties or {})
 
     def state(self) -> DeliveryState:
-        """The delivery state that asks for this outcome."""
+        """Return the delivery state that requests this outcome."""
         raise NotImplementedError
 
 
@@ -94,7 +94,7 @@ class DeadLetter(Settle):
 
 
 def outcome_of(error: BaseException | None) -> tuple[Verb, DeliveryState]:
-    """The outcome of a message whose handler returned (``error`` None) or raised ``error``."""
+    """Return the outcome of a message whose handler returned (``error`` None) or raised ``error``."""
     if error is None:
         return Verb.COMPLETE, ACCEPTED
     if isinstance(error, Settle):
@@ -113,7 +113,7 @@ class Answer(StrEnum):
 
 
 def answer_to(proposed: DeliveryState, answered: DeliveryState | None) -> Answer:
-    """Read the broker's answer to a settlement with ``proposed``."""
+    """Return the meaning of the state ``answered`` to a settlement with the state ``proposed``."""
     error = answered.error if isinstance(answered, Rejected) else None
     if error is not None:
         return Answer.LOCK_LOST if error.symbol in LOCK_LOST else Answer.REFUSED

@@ -1,7 +1,7 @@
 """Settlements of one link: pipelined, in runs of consecutive deliveries, each confirmed by the broker (C-13).
 
-settle() --> collected in this turn of the loop --> one disposition a run --> the broker's answer
-                                                       '-- the link ends before it: a stray (strays.py)
+settle() --> collected in this turn of the loop --> one disposition for each run --> the broker's answer
+                                                        '-- the link ends first: a stray (strays.py)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SettlementCallbacks:
 
 
 class Settlements:
-    """The settlements of one link that are due, or sent and not confirmed."""
+    """The settlements of one link that are due, or sent but not confirmed."""
 
     def __init__(self, receiver: Receiver, report: SettlementCallbacks) -> None:
         self._receiver = receiver
@@ -55,7 +55,7 @@ class Settlements:
         self._due.append(delivery)
 
     def oldest(self) -> float | None:
-        """When the longest unconfirmed settlement was sent, in monotonic seconds."""
+        """Return when the oldest unconfirmed settlement was sent, in monotonic seconds, or None."""
         return next((each.settled_at for each in self._sent.values()), None)
 
     def _flush(self) -> None:
@@ -102,11 +102,11 @@ class Settlements:
 
 
 def release(receiver: Receiver, delivery_ids: list[int]) -> None:
-    """Release deliveries without confirmation: one that fails is delivered again when its lock ends."""
+    """Release deliveries without waiting for confirmation: if that fails, they are delivered when their locks end."""
     for first, last in runs(delivery_ids):
         receiver.give_back(first, last, RELEASED)
 
 
 def received_of(deliveries: list[Delivery]) -> Iterator[Delivery]:
-    """The deliveries that an audit counts as received: completed or dead-lettered by their handlers."""
+    """Iterate over the deliveries that an audit counts as received: completed or dead-lettered by their handlers."""
     return (each for each in deliveries if each.is_handled or each.verb is Verb.DEAD_LETTER)

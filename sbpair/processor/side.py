@@ -1,10 +1,10 @@
-"""One side of a processor: connect, attach, receive; and again after a loss (C-10).
+"""One side of a processor: connects, attaches and receives, again after each loss (C-10).
 
 connect --fails--> back off --> connect
    |
-attach --not found--> look again at intervals
+attach --not found--> check again at intervals
    |  '--refused, lost--> back off
-receive --detached--> attach, or connect when the connection is gone
+receive --detached--> attach, or connect if the connection is lost
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger("sbpair.processor")
 
 FIRST_RETRY = 0.5  # seconds
 CONNECT_WITHIN = 20.0  # seconds
-SOUND = 30.0  # seconds after which the loss of a link does not count as a further failure
+SOUND = 30.0  # seconds after which the loss of a link is the first failure of a new series
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Reception(Protocol):
 
 
 class ProcessorSide:
-    """One namespace of a processor. :meth:`run` is cancelled to end it; its reception is closed before."""
+    """One namespace of a processor. To end it, close its reception first, then cancel :meth:`run`."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ProcessorSide:
         self.connection: NamespaceConnection | None = None
 
     async def run(self) -> None:
-        """Receive until the reception stops, or this is cancelled."""
+        """Receive until the reception stops or the call is cancelled."""
         try:
             while not self._reception.is_stopping:
                 await asyncio.sleep(await self._attempt())
@@ -113,7 +113,7 @@ class ProcessorSide:
         if self._loop.time() - began >= SOUND:
             self._backoff.succeeded()
             if condition is not None and condition.symbol == DETACH_FORCED:
-                return 0.0  # the service detaches links that idle
+                return 0.0  # the service detaches idle links
         return self._lost(said(condition) if condition is not None else "the link was lost")
 
     async def _connected(self) -> NamespaceConnection:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(slots=True)
 class ProcessorCounters:
-    """The counters of a processor since it was created. ``in_flight`` is a level, the others only grow."""
+    """The counters of a processor since it was created. ``in_flight`` is a gauge, the others only increase."""
 
     received: int = 0
     """Messages that arrived."""
@@ -35,5 +35,5 @@ class ProcessorCounters:
     """Links that were replaced because they delivered nothing although messages waited."""
 
     def snapshot(self) -> ProcessorCounters:
-        """A copy."""
+        """Return a copy."""
         return replace(self)

@@ -1,11 +1,11 @@
 """Strays: messages whose lock outlived their link. They are settled over ``$management`` (C-13).
 
-    its handler ends after the link -----------------> settled by its lock token --confirmed, refused
-    its settlement was sent, and not confirmed ------> settled again --confirmed
-                                                              '-- no such lock: done before, or lost: unknown
+    the handler ends after the link -----------------> settled by the lock token --confirmed, refused
+    the settlement was sent, but not confirmed ------> settled again --confirmed
+                                                              '-- no such lock: settled before, or lost: unknown
     no connection until the lock ends ---------------> lost, or unknown
 
-Without this, a link that is detached would cost a second delivery for each message in flight.
+Without this, every message in flight on a detached link would be delivered twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sbpair.client.request import RequestNode
 from .delivery import Delivery
 from .settlement import LOCK_LOST
 
-AT_ONCE = 50  # requests on one node
+AT_ONCE = 50  # concurrent requests on one node
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Stray:
 
     delivery: Delivery
     was_sent: bool
-    """Whether it was sent over the link already, without an answer."""
+    """Whether it was sent over the link, which did not confirm it."""
 
 
 Ended = Callable[[Stray, Condition | None], None]
@@ -42,7 +42,7 @@ class Strays:
     """The strays of one side."""
 
     def __init__(self, path: str, ended: Ended, unknown: Callable[[list[Stray]], None]) -> None:
-        """``ended`` gets the broker's refusal, None if it confirmed; ``unknown`` is called without an answer."""
+        """``ended`` is called with the broker's refusal or None, ``unknown`` with strays whose fate is unknown."""
         self._path = path
         self._ended = ended
         self._unknown = unknown
@@ -69,13 +69,13 @@ class Strays:
             self._settling = asyncio.ensure_future(self._settle())
 
     async def _settle(self) -> None:
-        """Settle until none waits: also those that come while a node is closed, or its connection is replaced."""
+        """Settle until none waits, including strays added while a node is closed or its connection is replaced."""
         while self._waiting and (connection := self.connection) is not None:
             try:
                 await self._settle_over(connection)
             except ClientError:
                 if connection is self.connection:
-                    return  # those that wait are settled over the next connection
+                    return  # the waiting strays are settled over the next connection
 
     async def _settle_over(self, connection: NamespaceConnection) -> None:
         node = RequestNode(connection, connection.namespace.address(f"{self._path}/$management"))

@@ -1,10 +1,10 @@
-"""Handlers as coroutines, called in a pool of tasks of the running loop.
+"""Handlers as coroutine functions, called in a pool of tasks of the running loop.
 
     start() --> ready --> a worker: one handler, then the next that is ready
-                  '-- while some are ready and the workers wait inside their handlers, more workers begin
+                  '-- while some are ready and all workers wait inside their handlers, more workers start
 
-A task for each message would cost more than most handlers do. A worker whose handler was cancelled, or changed context
-variables, ends after it: every handler begins with the context of the processor.
+A task for each message would cost more than most handlers do. A worker ends when its handler was cancelled or has
+changed context variables, so that every handler starts with the context of the processor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .delivery import Delivery
 from .message import ReceivedMessage
 from .tracing import Span
 
-SLICE = 0.005  # seconds that a worker calls handlers before it lets the loop turn
+SLICE = 0.005  # seconds for which a worker calls handlers before it yields to the loop
 AsyncHandler = Callable[[ReceivedMessage], Awaitable[object]]
 Finished = Callable[[Delivery, BaseException | None], None]
 
@@ -43,7 +43,7 @@ class TaskInvoker:
             self._loop.call_soon(self._begin)
 
     def cancel(self, delivery: Delivery, why: Exception) -> None:
-        """Cancel the handler; one that has not begun is not called."""
+        """Cancel the handler; one that has not started is not called."""
         if delivery.task is not None:
             delivery.task.cancel(str(why))
             return
@@ -54,7 +54,7 @@ class TaskInvoker:
                 return
 
     def _begin(self) -> None:
-        """Begin workers, twice as many in each turn of the loop, until no handler is ready."""
+        """Start workers, twice as many in each turn of the loop, until no handler is ready."""
         for _ in range(min(self._begun_at_once, len(self._ready))):
             self._loop.create_task(self._work(), context=self._context.copy())
         self._begun_at_once *= 2
@@ -91,7 +91,7 @@ class TaskInvoker:
 
 
 def traced(handler: AsyncHandler, span: Span) -> AsyncHandler:
-    """A handler within the span of each message."""
+    """Return a handler that opens ``span`` for each message and calls ``handler`` in it."""
 
     async def call(message: ReceivedMessage) -> None:
         with span(message):

@@ -1,4 +1,4 @@
-"""Handlers as functions: a bounded pool of threads, called from the loop of a processor.
+"""Handlers as functions, called in a bounded pool of threads.
 
 loop --SimpleQueue--> threads --deque, one wake-up for many--> loop
 """
@@ -21,9 +21,9 @@ Finished = Callable[[Delivery, BaseException | None], None]
 
 
 class ThreadInvoker:
-    """Calls a function in daemon threads, as many as handlers run at a time; a lost lock is noted on the message.
+    """Calls a function in daemon threads, one for each handler that runs at the same time.
 
-    A running function cannot be interrupted: it can read ``message.auto_renew_error``, set when the lock is lost.
+    A running function cannot be interrupted. When the lock is lost, ``message.auto_renew_error`` is set.
     """
 
     def __init__(self, handler: Handler, span: Span | None = None) -> None:
@@ -76,7 +76,7 @@ class ThreadInvoker:
 
     def _collect(self) -> None:
         """Report the calls that have ended."""
-        self._is_woken = False  # before the last look at the deque: what ends later wakes the loop again
+        self._is_woken = False  # before the deque is read: a call that ends later wakes the loop again
         ended, finished = self._ended, self._finished
         assert finished is not None  # noqa: S101  (a call was started)
         while ended:
@@ -86,7 +86,7 @@ class ThreadInvoker:
 
 
 def traced(handler: Handler, span: Span) -> Handler:
-    """A handler within the span of each message."""
+    """Return a handler that opens ``span`` for each message and calls ``handler`` in it."""
 
     def call(message: ReceivedMessage) -> None:
         with span(message):

@@ -1,4 +1,4 @@
-"""Spans of handlers, if tracing is switched on: one a message, linked to the span that created it."""
+"""Tracing spans of handlers: one for each message, linked to the span that created the message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Span = Callable[[ReceivedMessage], AbstractContextManager[object]]
 
 
 def spans(path: str) -> Span | None:
-    """A function that opens the span of a message of the entity ``path``; None while tracing is off."""
+    """Return a function that opens a span for a message of the entity ``path``; None while tracing is off."""
     if current.active is not None:
         tracing = current.active
         return lambda message: tracing.processing(_described(path, message))
@@ -45,7 +45,7 @@ def _links(message: ReceivedMessage) -> list[Link]:
 
 
 def _headers(message: ReceivedMessage) -> dict[str, str]:
-    """The context of the message's creation; empty if it carries none, or cannot be read."""
+    """Return the tracing context in which the message was created; empty if it has none or cannot be read."""
     try:
         return current.headers_of(message.application_properties or {})
     except (DecodeError, IndexError):

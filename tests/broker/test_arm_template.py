@@ -140,7 +140,7 @@ def test_what_bicep_writes_becomes_the_entities_it_describes() -> None:
 def test_a_broker_creates_what_a_template_describes() -> None:
     plan = read(json.dumps(BICEP), namespaceName="contoso", audited="true")
     namespace = Namespace("contoso", created_at=NOW)
-    plan.follow(namespace, NOW)
+    plan.create_entities(namespace, NOW)
     created = {each.path for each in namespace.directory.page(0, 100)[1]}
     assert {"audit", "carts/1", "dead", "events", "events/Subscriptions/EU", "inner", "orders"} <= created
 
@@ -152,7 +152,7 @@ def test_a_broker_creates_what_a_template_describes() -> None:
             json.dumps(BICEP),
             "parameters.namespaceName.defaultValue: expected an expression that can be evaluated",
         ),
-        (json.dumps(BICEP), "resourceGroup() needs Azure, or is not known here"),
+        (json.dumps(BICEP), "resourceGroup() needs Azure or is unknown"),
         (
             template(properties={"lockDuration": "[reference('x').y]"}),
             "resources[0].properties: expected an expression",
@@ -163,9 +163,9 @@ def test_a_broker_creates_what_a_template_describes() -> None:
             "lockDurations: expected no such key; did you mean lockDuration?",
         ),
         (template(name="contoso"), "resources[0].name: expected 2 names joined by '/', not 'contoso'"),
-        (template(name="[parameters('x')]"), "parameter 'x' has no value: give --parameter x=VALUE"),
+        (template(name="[parameters('x')]"), "parameter 'x' has no value: use --parameter x=VALUE"),
         (template(name="[concat('contoso/', 'a'"[:-1] + "]"), "resources[0].name: expected an expression"),
-        (template(type=f"{BUS}/pipes"), "is not a type that the broker has"),
+        (template(type=f"{BUS}/pipes"), "is not supported by the broker"),
         (template(copy={"count": "many"}), "resources[0].copy.count: expected a number"),
         (template(type=f"{BUS}/topics/subscriptions", name="contoso/t/s"), "expected contoso/t too"),
         ('{"resources": []}', "resources: expected a namespace, or entities"),
@@ -178,7 +178,7 @@ def test_a_broker_creates_what_a_template_describes() -> None:
                     "resources": [{"type": BUS, "name": "[variables('a')]"}],
                 }
             ),
-            "variable 'a' needs itself",
+            "variable 'a' refers to itself",
         ),
     ],
 )

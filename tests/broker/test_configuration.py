@@ -120,8 +120,8 @@ def test_our_file_says_namespaces_entities_rules_and_policies() -> None:
     (policy,) = contoso.policies
     assert (policy.name, policy.primary_key, policy.rights) == ("sender", "secret", {Right.SEND})
     namespace = Namespace("contoso", created_at=NOW)
-    contoso.follow(namespace, NOW)
-    contoso.follow(namespace, NOW)  # what is there stays
+    contoso.create_entities(namespace, NOW)
+    contoso.create_entities(namespace, NOW)  # what is there stays
     orders = namespace.queue("orders").description
     assert (orders.lock_duration, orders.default_message_time_to_live) == (30_000, 3_600_000)
     assert (orders.requires_session, orders.max_message_size_in_kilobytes) == (True, 64)
@@ -139,7 +139,7 @@ def test_our_file_says_namespaces_entities_rules_and_policies() -> None:
 def test_what_is_in_a_premium_namespace_of_partitions_is_partitioned() -> None:
     (plan,) = of_toml("[contoso]\npartitions = 2\n[contoso.queues.q]\n[contoso.topics.t]")
     namespace = Namespace("contoso", created_at=NOW, layout=Layout(2))
-    plan.follow(namespace, NOW)
+    plan.create_entities(namespace, NOW)
     assert namespace.queue("q").description.enable_partitioning
     assert namespace.queue("t").description.enable_partitioning
 
@@ -147,7 +147,7 @@ def test_what_is_in_a_premium_namespace_of_partitions_is_partitioned() -> None:
 def test_the_emulators_file_says_the_same_in_its_words() -> None:
     (plan,) = read_emulator_file("config.json", json.dumps(EMULATOR))
     namespace = Namespace(plan.name, created_at=NOW)
-    plan.follow(namespace, NOW)
+    plan.create_entities(namespace, NOW)
     queue = namespace.queue("queue.1").description
     assert (queue.max_delivery_count, queue.default_message_time_to_live) == (3, 3_600_000)
     assert (queue.forward_to, queue.duplicate_detection_history_time_window) == (None, 20_000)
@@ -175,15 +175,15 @@ def test_the_emulators_file_says_the_same_in_its_words() -> None:
         ),
         (
             "[contoso.queues.q]\nlock_duration = 30",
-            'queues.q.lock_duration: expected a span such as "PT5M" or "90s"',
+            'queues.q.lock_duration: expected a duration such as "PT5M" or "90s"',
         ),
-        ('[contoso.queues.q]\nlock_duration = "P"', "expected a span"),
+        ('[contoso.queues.q]\nlock_duration = "P"', "expected a duration"),
         (
             "[contoso.queues.q]\nrequires_session = 1",
             "queues.q.requires_session: expected true or false, not 1",
         ),
         ("[contoso.queues.q]\nmax_delivery_count = true", "expected a whole number, not True"),
-        ("[contoso.queues.q]\nforward_to = 1", "queues.q.forward_to: expected a text, not 1"),
+        ("[contoso.queues.q]\nforward_to = 1", "queues.q.forward_to: expected a string, not 1"),
         (
             '[[contoso.policies]]\nname = "p"\nkey = "spelt out"\nrights = ["Send"]',
             "policies[0].key: expected env:NAME or file:PATH",
@@ -198,7 +198,7 @@ def test_the_emulators_file_says_the_same_in_its_words() -> None:
         ),
         (
             '[[contoso.policies]]\nname = "p"\nkey = "env:KEY"\nrights = ["Manage"]',
-            "policies[0].rights: expected Send and Listen beside Manage",
+            "policies[0].rights: expected Send and Listen in addition to Manage",
         ),
         (
             '[[contoso.policies]]\nname = "RootManageSharedAccessKey"\nkey = "env:KEY"\nrights = ["Send"]',
@@ -207,7 +207,7 @@ def test_the_emulators_file_says_the_same_in_its_words() -> None:
         ('[contoso.queues.q]\nauthorization_rules = "p"', "authorization_rules: expected no such key"),
         (
             '[contoso.topics.t.subscriptions.s.rules.r]\nsql = "a ="',
-            "rules.r: expected a rule that can be read",
+            "rules.r: expected a valid rule",
         ),
         (
             '[contoso.topics.t.subscriptions.s.rules.r]\nsql = "a"\ncorrelation = {label = "x"}',
@@ -247,10 +247,10 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
         ("{}", "UserConfig.Namespaces: expected one or more namespaces"),
         ('{"UserConfig": []}', "UserConfig: expected a table, not a list"),
         ('{"UserConfig": {"Namespace": []}}', "UserConfig.Namespace: expected no such key; did you mean"),
-        (changed(lambda it: it.pop("Name")), "UserConfig.Namespaces[0].Name: expected a text"),
+        (changed(lambda it: it.pop("Name")), "UserConfig.Namespaces[0].Name: expected a string"),
         (
             changed(lambda it: it["Queues"][0]["Properties"].update(LockDuration="1 min")),
-            "Namespaces[0].Queues[0].Properties.LockDuration: expected a span",
+            "Namespaces[0].Queues[0].Properties.LockDuration: expected a duration",
         ),
         (
             changed(lambda it: it["Queues"][0]["Properties"].update(LockTime="PT1M")),
@@ -291,7 +291,7 @@ def test_a_bad_file_of_the_emulators_is_told_by_key_and_remedy(text: str, said: 
 def test_what_cannot_be_made_is_told_by_its_path(text: str, said: str) -> None:
     (plan,) = of_toml(text)
     with pytest.raises(BadConfiguration) as caught:
-        plan.follow(Namespace("contoso", created_at=NOW), NOW)
+        plan.create_entities(Namespace("contoso", created_at=NOW), NOW)
     assert said in str(caught.value)
 
 
@@ -311,8 +311,8 @@ def test_what_cannot_be_made_whole_leaves_nothing_behind_and_is_made_when_it_is_
     good = "[contoso.queues.late]\nforward_to = 'orders'\n[contoso.queues.orders]\n[contoso.topics.events]\n"
     (half,), (whole,) = of_toml(good + broken), of_toml(good)
     with pytest.raises(BadConfiguration):
-        half.follow(namespace, NOW)
+        half.create_entities(namespace, NOW)
     assert [each.path for each in namespace.directory.page(0, 9)[1]] == ["events"]
 
-    whole.follow(namespace, NOW)
+    whole.create_entities(namespace, NOW)
     assert namespace.queue("late").description.forward_to == "orders"

@@ -201,10 +201,10 @@ def test_the_connections_of_a_port_are_counted_while_they_last(monkeypatch):
                 first.send_messages(ServiceBusMessage("x"))
                 with pytest.raises(ServiceBusError), client.get_queue_sender("orders") as second:
                     second.send_messages(ServiceBusMessage("x"))
-            wait_until(lambda: not contoso.look(lambda server: len(server.wires)))
+            wait_until(lambda: not contoso.inspect(lambda server: len(server.wires)))
             with client.get_queue_sender("orders") as third:
                 third.send_messages(ServiceBusMessage("x"))
-        refused = contoso.look(lambda server: server.frontend.rejections.by_condition)
+        refused = contoso.inspect(lambda server: server.frontend.rejections.by_condition)
         assert dict(refused) == {"amqp:resource-limit-exceeded": 1}
         assert contoso.counts("orders").active == 2
 

@@ -73,7 +73,7 @@ class TestRule:
     @pytest.mark.parametrize(
         ("make", "names"),
         [
-            (lambda: FaultRule(Withhold), r"<class .*Withhold'>.*, an effect such as Withhold\(\) is needed"),
+            (lambda: FaultRule(Withhold), r"<class .*Withhold'>.*: use an effect such as Withhold\(\)"),
             (lambda: FaultRule(Withhold(), nth=0), "nth"),
             (lambda: FaultRule(Withhold(), times=0), "times"),
             (lambda: FaultRule(Withhold(), probability=1.5), "probability"),
@@ -90,9 +90,9 @@ class TestRule:
             (lambda: FaultRule(LateVisibility(inf)), "seconds"),
             (lambda: FaultRule(Down("flood")), "flood"),
             (lambda: FaultRule(Down("slow", -1)), "delay"),
-            (lambda: FaultRule(Down(), times=1), "stands"),
-            (lambda: FaultRule(Down(), "orders"), "entity is 'orders'.*leave it out"),
-            (lambda: FaultRule(CutAfter(1), "orders"), "entity is 'orders'.*leave it out"),
+            (lambda: FaultRule(Down(), times=1), "standing"),
+            (lambda: FaultRule(Down(), "orders"), "entity is 'orders'.*omit entity"),
+            (lambda: FaultRule(CutAfter(1), "orders"), "entity is 'orders'.*omit entity"),
             (lambda: FaultRule(PartitionDown(0)), "entity"),
             (lambda: FaultRule(Disabled(), "orders*"), "entity"),
             (lambda: FaultRule(Disabled("Off"), "orders"), "Off"),

@@ -61,7 +61,7 @@ def is_refused(namespace: Namespace, asked: Request) -> bool:
         asked, namespace, SharedAccess((ROOT,), namespace.directory.access_rules), NOW_S
     )
     if answer is not None:
-        refused(answer, 401, "Manage is needed on it too")
+        refused(answer, 401, "must grant Manage on that entity too")
         assert b"sig=" not in answer.body
     return answer is not None
 

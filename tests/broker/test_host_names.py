@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.broker.server.host_names import comes_from_us, names_us
+from sbpair.broker.server.host_names import comes_from_this_broker, names_this_broker
 
 pytestmark = pytest.mark.spec("R-48")
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.spec("R-48")
     ],
 )
 def test_a_name_is_ours_when_no_page_can_have_it(authority, is_ours):
-    assert names_us(authority, "127.0.0.1", ("contoso",)) is is_ours
+    assert names_this_broker(authority, "127.0.0.1", ("contoso",)) is is_ours
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_name_is_ours_when_no_page_can_have_it(authority, is_ours):
     ],
 )
 def test_a_broker_that_listens_beyond_the_loopback_has_names_there(authority, is_ours):
-    assert names_us(authority, "build.example", ("contoso",)) is is_ours
+    assert names_this_broker(authority, "build.example", ("contoso",)) is is_ours
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_a_broker_that_listens_beyond_the_loopback_has_names_there(authority, is
     ],
 )
 def test_a_request_of_a_page_from_elsewhere_is_not_ours(origin, is_ours):
-    assert comes_from_us(origin, "127.0.0.1", ("contoso",)) is is_ours
+    assert comes_from_this_broker(origin, "127.0.0.1", ("contoso",)) is is_ours

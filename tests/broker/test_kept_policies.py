@@ -40,7 +40,7 @@ def test_a_policy_of_the_namespace_outlives_the_process(tmp_path: Path) -> None:
         send(broker, sends)
         with pytest.raises(ServiceBusAuthorizationError):
             send(broker, listens)
-        with pytest.raises(BrokerError, match="There is a policy 'sends' already"):
+        with pytest.raises(BrokerError, match="The policy 'sends' already exists"):
             contoso.add_policy("sends", ["Send"])
         contoso.remove_policy("sends")
         with pytest.raises((ServiceBusAuthenticationError, ServiceBusAuthorizationError)):

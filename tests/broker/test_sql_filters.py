@@ -103,13 +103,13 @@ FAILS = {
     "paid = 1": "cannot be compared",
     "paid < TRUE": "cannot be compared",
     "raw > raw": "cannot be compared",
-    "a + 'x' = 'x'": "number \\+ text is not defined",
-    "a LIKE '1'": "LIKE was used with a number",
+    "a + 'x' = 'x'": "number \\+ string is not defined",
+    "a LIKE '1'": "LIKE needs strings, not number",
     "name LIKE 'x' ESCAPE 'ab'": "not one character",
     "a / 0 = 1": "division by zero",
     "9223372036854775807 + a = 1": "exceeds 64 bits",
-    "-name = 1": "has no sign",
-    "p(a) = 1": "property\\(\\) was called with a number",
+    "-name = 1": "a sign needs a number, not string",
+    "p(a) = 1": "property\\(\\) needs a string, not number",
 }
 REFUSED = {
     "": "Expected a value",
@@ -245,7 +245,7 @@ class TestActions:
         assert written("REMOVE a;" * MAX_STATEMENTS, a=1).removed == {"a"}
 
     def test_a_span_that_is_none_fails(self):
-        with pytest.raises(EvaluationError, match="not a duration"):
+        with pytest.raises(EvaluationError, match="needs a duration"):
             written("SET sys.TimeToLive = 5")
 
 

@@ -107,7 +107,7 @@ def test_a_template_with_its_parameters_is_served(start, tmp_path):
 @pytest.mark.parametrize(
     ("name", "flags", "said"),
     [
-        ("main.json", (), "parameter 'namespaceName' has no value: give --parameter namespaceName=VALUE"),
+        ("main.json", (), "parameter 'namespaceName' has no value: use --parameter namespaceName=VALUE"),
         ("main.bicep", (), "is Bicep: compile it with `az bicep build --file"),
         ("other.json", ("--parameter", "a=b"), "--parameter needs an ARM template as --config"),
     ],

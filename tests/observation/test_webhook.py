@@ -372,7 +372,7 @@ def test_a_changed_body_an_old_stamp_and_a_strange_header_are_refused():
         verify(header, b"{}", SECRET + "x", 1000.0)
     with pytest.raises(SignatureRefused, match="does not match"):
         verify(header.replace("t=1000", "t=1001"), b"{}", SECRET, 1000.0)
-    with pytest.raises(SignatureRefused, match="400 s away"):
+    with pytest.raises(SignatureRefused, match="by 400 s"):
         verify(header, b"{}", SECRET, 1400.0)
     for strange in ("", "t=1000", "v1=ab", "t=x,v1=ab", "t=²,v1=ab", "t=-1,v1=a", "t=1000,v1=é"):
         with pytest.raises(SignatureRefused):

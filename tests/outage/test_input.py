@@ -181,7 +181,7 @@ def links_of(namespace: NamespaceControl) -> set[int]:
     def found(server: NamespaceServer) -> set[int]:
         return {id(node) for wire in server.wires.values() for node in wire.client.links}
 
-    return namespace.look(found)
+    return namespace.inspect(found)
 
 
 def senders_of(namespace: NamespaceControl) -> int:
@@ -191,4 +191,4 @@ def senders_of(namespace: NamespaceControl) -> int:
         nodes = [node for wire in server.wires.values() for node in wire.client.links]
         return sum(isinstance(node, QueueSender) for node in nodes)
 
-    return namespace.look(found)
+    return namespace.inspect(found)

@@ -55,7 +55,7 @@ async def test_backlogs_that_take_sessions_only_cost_nothing_that_was_acknowledg
     for n in range(5):
         assert (await either.send(sender, ServiceBusMessage(str(n)))).stored_in is StoredIn.SPOOL
     either.secondary.bring_up()
-    await either.until(lambda: either.secondary.look(lambda server: server.frontend.rejections.total) > 0)
+    await either.until(lambda: either.secondary.inspect(lambda server: server.frontend.rejections.total) > 0)
     assert refused(either) == []
     either.primary.bring_up()
     await either.until(lambda: client.spooled() == 0)

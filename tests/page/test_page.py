@@ -132,7 +132,7 @@ def test_an_answer_that_comes_late_is_not_shown_as_another_message(browser, page
 def test_looking_uses_and_changes_nothing(browser, page, contoso):
     contoso.create_queue("orders")
     send(contoso, "orders", ServiceBusMessage("hello"))
-    entity = contoso.look(lambda server: server.frontend.namespace.queue("orders"))
+    entity = contoso.inspect(lambda server: server.frontend.namespace.queue("orders"))
     before = (entity.accessed_at, contoso.counts("orders"), contoso.operations)
     opened(browser, page, "/entity/contoso/orders")
     browser.click(".row-button")

@@ -46,7 +46,7 @@ def test_a_message_is_written_and_sent_by_keyboard_and_stays_in_the_form_while_t
 ):
     contoso.create_queue("orders")
     opened(browser, page, "/entity/contoso/orders")
-    browser.wait_for_text("None here.")
+    browser.wait_for_text("No messages.")
     browser.value("document.querySelector('#act-send').focus()")
     press(browser, "Enter")
     browser.wait_for("document.activeElement.id === 'act-body'")
@@ -109,7 +109,7 @@ def test_a_purge_asks_first_and_says_how_many(browser, page, contoso):
     browser.wait_for("document.activeElement.id === 'act-yes'")
     press(browser, " ")
     browser.wait_for(f"{SAID} === '3 messages deleted.'")
-    browser.wait_for_text("None here.")
+    browser.wait_for_text("No messages.")
     browser.wait_for("document.activeElement.id === 'act-said'")
     assert contoso.counts("orders").active == 0
 

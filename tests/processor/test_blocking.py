@@ -135,7 +135,7 @@ def test_a_function_that_outlasts_the_stop_is_told_and_its_message_released(pair
         with client.get_queue_processor("orders", handle, options=options):
             began.wait(PATIENCE)
         may_end.set()
-        assert "stops" in str(told.get(timeout=PATIENCE))
+        assert "stopping" in str(told.get(timeout=PATIENCE))
     assert pair.left() == 1
 
 

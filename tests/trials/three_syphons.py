@@ -66,7 +66,7 @@ def fewest_receivers(pair: Pair) -> int:
         queues = (namespace.queue(pair.backlog(index)) for index in range(pair.backlogs))
         return min(len(lines.get(queue, ())) for queue in queues)
 
-    return pair.secondary.look(fewest)
+    return pair.secondary.inspect(fewest)
 
 
 async def until(holds: Callable[[], bool], ends: list[asyncio.Task[tuple[bytes, bytes]]]) -> None:

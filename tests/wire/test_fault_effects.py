@@ -194,7 +194,7 @@ def fragile():
 
 class TestNamespace:
     def test_an_outage_that_is_none_is_told_with_those_there_are(self, contoso):
-        with pytest.raises(BrokerError, match="how is 'refus', one of refuse, reset"):
+        with pytest.raises(BrokerError, match="how is 'refus', use one of refuse, reset"):
             contoso.take_down("refus")
 
     def test_a_slow_namespace_answers_late_and_loses_nothing(self, fragile):

@@ -139,7 +139,7 @@ class TestOutages:
             socket.create_connection(("127.0.0.1", broker.namespace("contoso").port), 30) as raw,
         ):
             namespace = broker.namespace("contoso")
-            wait_until(lambda: namespace.look(lambda server: len(server._sniffer._greetings)) == 1)
+            wait_until(lambda: namespace.inspect(lambda server: len(server._sniffer._greetings)) == 1)
             namespace.take_down("silent")
             raw.sendall(b"AMQP\x03\x01\x00\x00")
             raw.settimeout(0.3)
@@ -160,7 +160,9 @@ class TestOutages:
         assert other.counts("steady").active >= 1
 
     def test_an_outage_of_no_known_kind_is_refused(self, contoso):
-        with pytest.raises(InvalidArgument, match="'flood', one of refuse, reset, silent, slow, half-open"):
+        with pytest.raises(
+            InvalidArgument, match="'flood', use one of refuse, reset, silent, slow, half-open"
+        ):
             contoso.take_down("flood")
 
 

@@ -185,7 +185,7 @@ def test_a_key_of_sasl_plain_that_several_have_needs_a_host_name_and_says_so(bro
     try:
         sent, why = said(broker, None, "shared", key)
         assert not sent
-        assert "several of them have the key: contoso, contoso-dr. Name one" in why
+        assert "several have the SASL PLAIN key: contoso, contoso-dr. Use one" in why
         assert said(broker, "contoso-dr", "shared", key) == (True, "")
     finally:
         for name in NAMES:
@@ -194,5 +194,7 @@ def test_a_key_of_sasl_plain_that_several_have_needs_a_host_name_and_says_so(bro
 
 def test_a_key_of_sasl_plain_that_nobody_has_is_refused_and_noted(broker: Broker) -> None:
     assert said(broker, None, ROOT, "bm9ib2R5cw==") == (False, "SASL outcome 1")
-    refused = broker.namespace("contoso").look(lambda server: server.frontend.rejections.recent[-1])
-    assert refused.text.endswith("none of the namespaces of this port: contoso, contoso-dr.")
+    refused = broker.namespace("contoso").inspect(lambda server: server.frontend.rejections.recent[-1])
+    assert refused.text.startswith(
+        "No namespace of this port has the SASL PLAIN key; there are: contoso, contoso-dr."
+    )

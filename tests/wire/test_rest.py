@@ -255,7 +255,7 @@ def test_a_batch_with_one_bad_message_is_refused_whole(
     batch = json.dumps([{"Body": "good"}, {"Body": 7}])
     refused = rest.send(queue, batch, **{"Content-Type": BATCH})
     assert refused.status == 400
-    assert b"Message 1: Body is not a text" in refused.body
+    assert b"Message 1: Body is not a string" in refused.body
     assert contoso.counts(queue).total == 0
 
 

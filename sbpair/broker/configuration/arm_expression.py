@@ -1,7 +1,7 @@
 """Expressions of Azure Resource Manager templates: ``[format('{0}/{1}', parameters('namespace'), 'orders')]``.
 
-Those functions are evaluated that need no Azure: FUNCTIONS, and ``parameters``, ``variables`` and ``copyIndex``. Every
-other one is an error that names it. Pure.
+Only functions that do not need Azure are evaluated: those in FUNCTIONS, and ``parameters``, ``variables`` and
+``copyIndex``. Any other function is an error that names it. Pure.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ _PLACE = re.compile(r"\{(\d{1,3})\}|\{\{|\}\}|\{[^{}]*\}")
 
 
 class BadExpression(ValueError):
-    """An expression cannot be evaluated here; the text says why."""
+    """An expression cannot be evaluated; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the names in an expression mean: evaluated parameters, and variables not evaluated yet."""
+    """The values of the names in an expression: evaluated parameters, and variables that are evaluated on use.
+
+    ``copy_index``: the index in a copy loop, None outside of one. ``evaluating``: the variables being evaluated.
+    """
 
     parameters: Mapping[str, object] = field(default_factory=dict)
     variables: Mapping[str, object] = field(default_factory=dict)
@@ -29,7 +32,7 @@ class Scope:
     evaluating: tuple[str, ...] = ()
 
     def at(self, copy_index: int) -> Scope:
-        """The scope of one element of a copy loop."""
+        """Return the scope of one element of a copy loop."""
         return replace(self, copy_index=copy_index)
 
 
@@ -49,13 +52,13 @@ def _text(value: str, scope: Scope) -> object:
     if not value.startswith("[") or not value.endswith("]"):
         return value
     if value.startswith("[["):
-        return value[1:]  # how a template writes a text that begins with a bracket
+        return value[1:]  # an escaped bracket: not an expression
     if len(value) > MAX_TEXT:
         raise BadExpression(f"it is longer than {MAX_TEXT} characters")
     reader = _Reader(_tokens(value[1:-1]), scope)
     found = reader.expression()
     if reader.left:
-        raise BadExpression(f"{value!r:.200}: {reader.left[0]!r} is not expected here")
+        raise BadExpression(f"{value!r:.200}: unexpected {reader.left[0]!r}")
     if isinstance(found, str) and len(found) > MAX_TEXT:
         raise BadExpression(f"its value is longer than {MAX_TEXT} characters")
     return found
@@ -67,7 +70,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise BadExpression(f"{text!r:.200}: cannot be read from {text[at:]!r:.40} on")
+            raise BadExpression(f"{text!r:.200}: invalid from {text[at:]!r:.40} on")
         tokens.append(match[0].strip())
         at = match.end()
     return tokens
@@ -89,7 +92,7 @@ class _Reader:
     def _take(self, expected: str | None = None) -> str:
         if not self.left or (expected is not None and self.left[0] != expected):
             there = repr(self.left[0]) if self.left else "the end"
-            raise BadExpression(f"{expected or 'a value'!r} is expected, not {there}")
+            raise BadExpression(f"expected {expected or 'a value'!r}, not {there}")
         return self.left.pop(0)
 
     def _operand(self) -> object:
@@ -99,7 +102,7 @@ class _Reader:
         if token.lstrip("-").isdigit():
             return int(token)
         if not token[0].isalpha() and token[0] != "_":
-            raise BadExpression(f"a value is expected, not {token!r}")
+            raise BadExpression(f"expected a value, not {token!r}")
         self._take("(")
         given: list[object] = []
         while self.left and self.left[0] != ")":
@@ -107,9 +110,9 @@ class _Reader:
             if self.left and self.left[0] == ",":
                 self._take(",")
                 if self.left and self.left[0] == ")":
-                    raise BadExpression("a value is expected after ','")
+                    raise BadExpression("expected a value after ','")
             elif self.left and self.left[0] != ")":
-                raise BadExpression(f"',' or ')' is expected, not {self.left[0]!r}")
+                raise BadExpression(f"expected ',' or ')', not {self.left[0]!r}")
         self._take(")")
         return self._called(token, given)
 
@@ -134,24 +137,24 @@ class _Reader:
         function = own.get(name.casefold()) or FUNCTIONS.get(name.casefold())
         if function is None:
             known = ", ".join(sorted(SPELLED))
-            raise BadExpression(f"{name}() needs Azure, or is not known here; evaluated are {known}")
+            raise BadExpression(f"{name}() needs Azure or is unknown; supported functions: {known}")
         try:
             return function(*given)
         except (TypeError, ValueError, AttributeError) as error:
             if isinstance(error, BadExpression):
                 raise
-            raise BadExpression(f"{name}() does not take {given!r:.100}") from error
+            raise BadExpression(f"{name}() does not accept {given!r:.100}") from error
 
     def _parameter(self, name: str) -> object:
         if name not in self._scope.parameters:
-            raise BadExpression(f"parameter {name!r:.60} has no value: give --parameter {name:.60}=VALUE")
+            raise BadExpression(f"parameter {name!r:.60} has no value: use --parameter {name:.60}=VALUE")
         return self._scope.parameters[name]
 
     def _variable(self, name: str) -> object:
         if name not in self._scope.variables:
             raise BadExpression(f"there is no variable {name!r:.60}")
         if name in self._scope.evaluating:
-            raise BadExpression(f"variable {name!r:.60} needs itself")
+            raise BadExpression(f"variable {name!r:.60} refers to itself")
         inner = replace(self._scope, evaluating=(*self._scope.evaluating, name))
         return evaluate(self._scope.variables[name], inner)
 
@@ -173,7 +176,7 @@ def _string(value: object) -> str:
         return str(value)  # as .NET spells it
     if isinstance(value, str | int):
         return str(value)
-    raise BadExpression(f"{value!r:.60} is not text")
+    raise BadExpression(f"{value!r:.60} is not a string")
 
 
 def _format(pattern: str, *parts: object) -> str:
@@ -181,7 +184,7 @@ def _format(pattern: str, *parts: object) -> str:
         if match[1] is None:
             if match[0] in ("{{", "}}"):
                 return match[0][0]
-            raise BadExpression(f"format() with {match[0]!r:.40} is not evaluated here")
+            raise BadExpression(f"format() does not support {match[0]!r:.40}")
         if int(match[1]) >= len(parts):
             raise BadExpression(f"format() has no value for {match[0]}")
         return _string(parts[int(match[1])])

@@ -2,9 +2,9 @@
 
     {"resources": [{"type": "Microsoft.ServiceBus/namespaces/queues", "name": "contoso/orders", "properties": {...}}]}
 
-The resources of Microsoft.ServiceBus describe namespaces: queues, topics, subscriptions and rules, in the template,
-nested in one another, or in nested deployments (Bicep's modules). Resources that hold keys or networks, and those of
-other providers, are skipped. Copy loops and conditions are carried out (E-5).
+The resources of Microsoft.ServiceBus describe namespaces: their queues, topics, subscriptions and rules. They may be in
+the template itself, nested in one another, or in nested deployments (Bicep's modules). Resources for keys and networks,
+and those of other providers, are skipped. Copy loops and conditions are evaluated (E-5).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .table import BadConfiguration, Table, named_filter, rule
 
 PROVIDER = "microsoft.servicebus/"
 DEPLOYMENT = "microsoft.resources/deployments"
-NOT_READ = frozenset(  # they hold keys, networks, or pairs of the cloud
+SKIPPED = frozenset(  # keys, networks, and the cloud's own pairing
     (
         "authorizationrules",
         "networkrulesets",
@@ -60,7 +60,7 @@ _OF_CLIENTS = ("isClientAffine", "clientAffineProperties")  # JMS only
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource with its expressions evaluated: the segments of its type and name, and where it stands."""
+    """One resource with its expressions evaluated: the segments of its type and name, and its place in the file."""
 
     kinds: tuple[str, ...]
     names: tuple[str, ...]
@@ -70,7 +70,7 @@ class Resource:
 
 @dataclass(slots=True)
 class _Found:
-    """What has been read of one namespace."""
+    """The settings and entities found for one namespace."""
 
     partitions: int | None = None
     queues: dict[str, QueueDescription] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def is_arm_template(values: object) -> bool:
 
 
 def read_arm_template(file: str, text: str, parameters: Mapping[str, str]) -> list[NamespacePlan]:
-    """Return the namespaces that the template describes, with these values of parameters. Raises BadConfiguration."""
+    """Return the namespaces that the template describes; ``parameters``: values by name. Raises BadConfiguration."""
     try:
         values = json.loads(text)
         if not isinstance(values, dict):
@@ -105,7 +105,7 @@ def read_arm_template(file: str, text: str, parameters: Mapping[str, str]) -> li
 
 
 def _given(file: str, template: dict[str, object], parameters: Mapping[str, str]) -> dict[str, object]:
-    """The values of the command line, of the type that the template declares."""
+    """Return the values from the command line, converted to the types that the template declares."""
     declared = _object(file, template, "parameters", "")
     given: dict[str, object] = {}
     for name, value in parameters.items():
@@ -127,9 +127,9 @@ def _json(file: str, name: str, value: str) -> object:
 
 
 def _scope(file: str, template: dict[str, object], where: str, given: Mapping[str, object]) -> Scope:
-    """The parameters, given or by default, and the variables of a template.
+    """Return the scope of a template: its parameters, given or by default, and its variables.
 
-    A parameter without a value is missing in the scope, and an error only where it is used.
+    A parameter without a value is missing from the scope, and is an error only where it is used.
     """
     parameters = dict(given)
     for name, declared in _object(file, template, "parameters", where).items():
@@ -144,7 +144,7 @@ def _scope(file: str, template: dict[str, object], where: str, given: Mapping[st
 
 @dataclass(frozen=True, slots=True)
 class _Late:
-    """A default that is evaluated when it is used: one that needs Azure may never be."""
+    """A default value that is evaluated when it is used, because one that needs Azure may be unused."""
 
     file: str
     where: str
@@ -157,9 +157,8 @@ class _Parameters(dict[str, object]):
     def __getitem__(self, name: str) -> object:
         found = super().__getitem__(name)
         if isinstance(found, _Late):
-            self[name] = _Late(
-                found.file, found.where, f"[parameters('{name}')]"
-            )  # one that needs itself ends
+            # ends the evaluation of a default that refers to itself
+            self[name] = _Late(found.file, found.where, f"[parameters('{name}')]")
             found = self[name] = _evaluated(found.file, found.where, found.value, Scope(self))
         return found
 
@@ -194,7 +193,7 @@ def _resources(
     depth: int,
     under: Resource | None = None,
 ) -> Iterator[Resource]:
-    """All resources of Service Bus in the template, their children and nested deployments included."""
+    """Iterate over the Service Bus resources of the template, including children and nested deployments."""
     if depth > MAX_DEPTH:
         raise BadConfiguration(f"{file}: {where}: nested too deeply")
     listed = template.get("resources")
@@ -216,7 +215,7 @@ def _resources(
 
 
 def _copies(file: str, values: dict[str, object], scope: Scope, place: str) -> Iterator[Scope]:
-    """The scopes in which a resource is created: one, none by its condition, or one for each copy."""
+    """Iterate over the scopes in which a resource is created: one for each copy whose condition is not false."""
     count: object = 1
     copy = values.get("copy")
     if isinstance(copy, dict):
@@ -234,7 +233,7 @@ def _one(
 ) -> Iterator[Resource]:
     kind = values.get("type")
     if not isinstance(kind, str):
-        raise BadConfiguration(f"{file}: {place}.type: expected a text")
+        raise BadConfiguration(f"{file}: {place}.type: expected a string")
     if kind.casefold() == DEPLOYMENT:
         yield from _deployment(file, values, scope, place, depth)
         return
@@ -248,10 +247,10 @@ def _one(
         raise BadConfiguration(
             f"{file}: {place}.name: expected {len(kinds)} names joined by '/', not {name!r:.100}"
         )
-    if NOT_READ & set(kinds):
+    if SKIPPED & set(kinds):
         return
     if kinds not in KINDS:
-        raise BadConfiguration(f"{file}: {place}.type: {whole!r:.100} is not a type that the broker has")
+        raise BadConfiguration(f"{file}: {place}.type: {whole!r:.100} is not supported by the broker")
     properties = _evaluated(file, f"{place}.properties", values.get("properties", {}), scope)
     found = Resource(kinds, names, properties if isinstance(properties, dict) else {}, place)
     yield found
@@ -262,7 +261,7 @@ def _one(
 def _deployment(
     file: str, values: dict[str, object], scope: Scope, place: str, depth: int
 ) -> Iterator[Resource]:
-    """The resources of a nested template, with the parameters that its deployment gives."""
+    """Iterate over the resources of a nested template, evaluated with the parameters of its deployment."""
     properties = _object(file, values, "properties", f"{place}.")
     template = _object(file, properties, "template", f"{place}.properties.")
     if not template:
@@ -331,7 +330,7 @@ def _rule(table: Table, name: str) -> Rule:
     try:
         return Rule(name, named_filter(named, _SPELLING), found.action)
     except InvalidRule as error:
-        raise named.wrong("", f"a filter that can be read: {error}") from error
+        raise named.wrong("", f"a valid filter: {error}") from error
 
 
 def _plan(file: str, name: str, found: _Found) -> NamespacePlan:
@@ -339,7 +338,7 @@ def _plan(file: str, name: str, found: _Found) -> NamespacePlan:
     lost += ["/".join(each) for each in found.rules if each not in found.subscriptions]
     if lost:
         raise BadConfiguration(
-            f"{file}: resources: expected {name}/{lost[0]:.100} too, to which others belong"
+            f"{file}: resources: expected {name}/{lost[0]:.100} too, because other resources belong to it"
         )
     topics = {
         topic: TopicPlan(

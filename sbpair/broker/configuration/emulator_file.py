@@ -2,9 +2,9 @@
 
     {"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [...], "Topics": [...]}]}}
 
-Queues, topics and subscriptions have a ``Name`` and ``Properties``, spelled as in the administration API. A
-rule's Properties have a FilterType, Sql or Correlation, with an SqlFilter or a CorrelationFilter, and
-optionally an Action.
+Queues, topics and subscriptions have a ``Name`` and ``Properties``, with the names of the administration API. The
+Properties of a rule have a FilterType, Sql or Correlation, an SqlFilter or a CorrelationFilter, and optionally an
+Action.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _rule(table: Table) -> Rule:
         try:
             found = Rule(name, named_filter(named, _SPELLING), found.action)
         except InvalidRule as error:
-            raise named.wrong("", f"a filter that can be read: {error}") from error
+            raise named.wrong("", f"a valid filter: {error}") from error
     for each in (table, properties):
         each.end()
     return found

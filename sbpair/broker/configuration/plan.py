@@ -1,4 +1,4 @@
-"""The entities a namespace starts with, independent of the file format."""
+"""The entities that a namespace starts with, independent of the file format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .table import BadConfiguration
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPlan:
-    """A subscription. Without ``rules`` it takes every message."""
+    """A subscription. Without ``rules`` it receives every message."""
 
     description: SubscriptionDescription
     rules: tuple[Rule, ...] = ()
@@ -37,8 +37,8 @@ class TopicPlan:
 class NamespacePlan:
     """A namespace and its entities.
 
-    ``port``: None for the default. ``partitions``: 1, 2 or 4 for a partitioned Premium namespace. ``policies``:
-    in addition to the root policy. ``source``: the file, for error messages.
+    ``port``: None for the default. ``partitions``: 1, 2 or 4 for a partitioned Premium namespace, else None.
+    ``policies``: policies in addition to the root policy. ``source``: the file, for error messages.
     """
 
     name: str
@@ -49,7 +49,7 @@ class NamespacePlan:
     topics: Mapping[str, TopicPlan] = field(default_factory=dict)
     source: str = ""
 
-    def follow(self, namespace: Namespace, now: Instant) -> None:
+    def create_entities(self, namespace: Namespace, now: Instant) -> None:
         """Create the entities that do not exist yet, all or none; existing ones stay unchanged.
 
         Raises BadConfiguration, which names the entity.
@@ -65,7 +65,7 @@ class NamespacePlan:
 
     def _make_missing(self, namespace: Namespace, there: set[str], now: Instant) -> None:
         queues = {
-            path: replace(each, enable_partitioning=self._spreads(each))
+            path: replace(each, enable_partitioning=self._is_partitioned(each))
             for path, each in self.queues.items()
             if path.casefold() not in there
         }
@@ -73,8 +73,9 @@ class NamespacePlan:
             self._make(path, partial(namespace.create_queue, path, _unforwarded(queue), now))
         for path, topic in self.topics.items():
             if path.casefold() not in there:
-                asked = replace(topic.description, enable_partitioning=self._spreads(topic.description))
-                self._make(path, partial(namespace.create_topic, path, asked, now))
+                described = topic.description
+                described = replace(described, enable_partitioning=self._is_partitioned(described))
+                self._make(path, partial(namespace.create_topic, path, described, now))
         # Forwarding targets exist by now.
         for path, queue in queues.items():
             if queue != _unforwarded(queue):
@@ -84,8 +85,9 @@ class NamespacePlan:
                 make = partial(_subscribe, namespace, path, name, plan, now)
                 self._make(f"{path}/Subscriptions/{name}", make)
 
-    def _spreads(self, asked: QueueDescription | TopicDescription) -> bool:
-        return self.partitions is not None or asked.enable_partitioning  # all of Premium's are (Q-2)
+    def _is_partitioned(self, requested: QueueDescription | TopicDescription) -> bool:
+        # Q-2: all entities of a partitioned Premium namespace are partitioned
+        return self.partitions is not None or requested.enable_partitioning
 
     def _make(self, path: str, make: Callable[[], object]) -> None:
         try:

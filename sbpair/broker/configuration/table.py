@@ -1,4 +1,4 @@
-"""Key-by-key access to a configuration table; errors name the file, the key and the expected value."""
+"""A table of a configuration file, read key by key; errors name the file, the key and the expected value."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ SPANS = frozenset(
         "auto_delete_on_idle",
     )
 )
-RULES = (
-    "authorization_rules"  # hold keys, so not configurable: created by add_policy and administration clients
-)
+RULES = "authorization_rules"  # contain keys, so not configurable: use add_policy or an administration client
 _SHORT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_FIELDS: dict[str, type] = {"bool": bool, "int": int}  # by the annotation of the field; otherwise a text
+_FIELDS: dict[str, type] = {"bool": bool, "int": int}  # by the annotation of the field; any other is a string
 Description = TypeVar("Description")
 
 
@@ -45,7 +43,7 @@ class Table:
     _known: list[str] = field(default_factory=list)
 
     def wrong(self, key: str, expected: str) -> BadConfiguration:
-        """Return the error to raise for a key."""
+        """Return the error to raise for the value at ``key``, or for the table itself if that is empty."""
         place = f"{self.where}.{key}" if self.where and key else self.where or key
         return BadConfiguration(f"{self.file}: {place}: expected {expected}")
 
@@ -54,22 +52,22 @@ class Table:
         self._known.append(key)
         return self.values.pop(key, None)
 
-    def text(self, key: str, expected: str = "a text") -> str | None:
-        """Return the text at a key, None when it is missing. Raises BadConfiguration for another type."""
+    def text(self, key: str, expected: str = "a string") -> str | None:
+        """Return the string at a key, None when it is missing. Raises BadConfiguration for another type."""
         value = self.take(key)
         if value is None or isinstance(value, str):
             return value
         raise self.wrong(key, f"{expected}, not {_kind(value)}")
 
-    def needed(self, key: str, expected: str = "a text") -> str:
-        """Return the text at a required key. Raises BadConfiguration when it is missing or empty."""
+    def needed(self, key: str, expected: str = "a string") -> str:
+        """Return the string at a required key. Raises BadConfiguration when it is missing or empty."""
         value = self.text(key, expected)
         if not value:
             raise self.wrong(key, expected)
         return value
 
     def whole(self, key: str, allowed: range | tuple[int, ...]) -> int | None:
-        """The whole number at a key, None when it is missing. Raises BadConfiguration unless it is ``allowed``."""
+        """Return the whole number at a key, None when it is missing. Raises BadConfiguration unless it is allowed."""
         value = self.take(key)
         if value is None:
             return None
@@ -90,13 +88,13 @@ class Table:
         return self._under(key, value)
 
     def tables(self, key: str) -> Iterator[tuple[str, Table]]:
-        """The tables inside the table at a key, by name."""
+        """Iterate over the tables inside the table at a key, with their names."""
         inner = self.table(key)
         for name in list(inner.values):
             yield name, inner.table(name)
 
     def listed(self, key: str) -> Iterator[Table]:
-        """The tables in the list at a key."""
+        """Iterate over the tables in the list at a key. Raises BadConfiguration for anything but a list of tables."""
         value = self.take(key)
         if value is None:
             return
@@ -127,13 +125,16 @@ class Table:
             return self.span(key, value)
         expected = _FIELDS.get(kind.removesuffix(" | None"), str)
         if type(value) is not expected:
-            words = {bool: "true or false", int: "a whole number", str: "a text"}[expected]
+            words = {bool: "true or false", int: "a whole number", str: "a string"}[expected]
             raise self.wrong(key, f"{words}, not {value!r:.60}")
         return value
 
     def span(self, key: str, value: object) -> int | None:
-        """Milliseconds of ``PT5M`` or ``90s``; None for the largest duration, which means never."""
-        expected = f'a span such as "PT5M" or "90s", not {value!r:.60}'
+        """Return a duration such as ``PT5M`` or ``90s`` in milliseconds; None for the largest, which means never.
+
+        Raises BadConfiguration for any other value.
+        """
+        expected = f'a duration such as "PT5M" or "90s", not {value!r:.60}'
         if not isinstance(value, str):
             raise self.wrong(key, expected)
         if found := _SHORT.fullmatch(value):
@@ -144,7 +145,7 @@ class Table:
             raise self.wrong(key, expected) from None
 
     def end(self) -> None:
-        """Raises BadConfiguration for a key that was not taken."""
+        """Raise BadConfiguration if a key has not been taken."""
         for key in self.values:
             near = difflib.get_close_matches(key, self._known, n=1)
             hint = f"{near[0]}?" if near else "one of " + ", ".join(sorted(self._known))
@@ -152,7 +153,7 @@ class Table:
 
 
 def _kind(value: object) -> str:
-    names = {dict: "a table", list: "a list", str: "a text", bool: "true or false", int: "a number"}
+    names = {dict: "a table", list: "a list", str: "a string", bool: "true or false", int: "a number"}
     return names.get(type(value), type(value).__name__)
 
 
@@ -160,9 +161,9 @@ _FIXED: dict[str, Filter] = {"1=1": TrueFilter(), "1=0": FalseFilter()}
 
 
 def rule(table: Table, name: str, sql: str | None, action: str | None, named: Table | None) -> Rule:
-    """The rule with an SQL filter, with the ``named`` properties, or, given neither, one that matches everything.
+    """Return a rule that filters by ``sql`` or by the properties in ``named``; without either, it matches everything.
 
-    Raises BadConfiguration.
+    Raises BadConfiguration for an invalid name, filter or action.
     """
     try:
         found: Filter = TrueFilter()
@@ -172,11 +173,14 @@ def rule(table: Table, name: str, sql: str | None, action: str | None, named: Ta
             found = named_filter(named)
         return Rule(name, found, None if not action else SqlAction(action))
     except InvalidRule as error:
-        raise table.wrong("", f"a rule that can be read: {error}") from error
+        raise table.wrong("", f"a valid rule: {error}") from error
 
 
 def named_filter(table: Table, spelling: dict[str, str] | None = None) -> CorrelationFilter:
-    """Return a correlation filter: all given values must match."""
+    """Return a correlation filter, for messages that match all of the values in the table.
+
+    ``spelling``: maps field names to the file's keys. Raises BadConfiguration, and InvalidRule without any value.
+    """
     texts = {name: table.text((spelling or {}).get(name, name)) for name in SYSTEM_FIELDS}
     key = (spelling or {}).get("properties", "properties")
     own = table.table(key)
@@ -184,7 +188,7 @@ def named_filter(table: Table, spelling: dict[str, str] | None = None) -> Correl
     for name in list(own.values):
         value = own.take(name)
         if not isinstance(value, str | int | float):
-            raise own.wrong(name, "a text, a number, or true or false")
+            raise own.wrong(name, "a string, a number, or true or false")
         properties[name] = value
     table.end()
     return CorrelationFilter(**texts, properties=properties)

@@ -12,7 +12,7 @@
     rules.large = { sql = "amount > 100", action = "SET size = 'large'" }
     rules.paid = { correlation = { label = "paid", properties = { region = "eu" } } }
 
-The fields of entities are those of docs/reference/broker.md, spans as ``"90s"`` or ``"PT5M"``.
+The fields of entities are those of docs/reference/broker.md, with durations as ``"90s"`` or ``"PT5M"``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
 from .table import Table, rule
 
 Resolve = Callable[[str, str], str]
-"""The text that ``env:NAME`` or ``file:PATH`` stands for; the second argument says for what, in errors."""
+"""Returns the value of ``env:NAME`` or ``file:PATH``; the second argument names the setting in errors.
+
+Raises ValueError when there is none.
+"""
 
 MAX_POLICIES = 12  # including the root policy
 
@@ -57,7 +60,7 @@ def _namespace(name: str, table: Table, resolve: Resolve) -> NamespacePlan:
 
 def _policy(table: Table, resolve: Resolve) -> SharedAccessPolicy:
     name = table.needed("name")
-    reference = "env:NAME or file:PATH, where the key is"
+    reference = "env:NAME or file:PATH, which contains the key"
     keys = [table.needed("key", reference), table.text("secondary_key", reference)]
     for key, given in zip(("key", "secondary_key"), keys, strict=True):
         if given is not None and not given.startswith(("env:", "file:")):
@@ -67,7 +70,7 @@ def _policy(table: Table, resolve: Resolve) -> SharedAccessPolicy:
     if not isinstance(rights, list) or not rights or any(each not in known for each in rights):
         raise table.wrong("rights", f"a list of {', '.join(known)}")
     if Right.MANAGE.value in rights and set(rights) != set(known):
-        raise table.wrong("rights", "Send and Listen beside Manage")
+        raise table.wrong("rights", "Send and Listen in addition to Manage")
     table.end()
     found = []
     for given in keys:

@@ -56,7 +56,9 @@ def check_rights(name: str, rights: Iterable[str]) -> None:
             f"The authorization rule '{name}' needs at least one right of {', '.join(RIGHTS)}, and no others."
         )
     if "Manage" in given and given != set(RIGHTS):
-        raise InvalidDescription(f"Manage permission should also include Send and Listen: rule '{name}'.")
+        raise InvalidDescription(
+            f"The authorization rule '{name}' has Manage, which should also include Send and Listen."
+        )
 
 
 SECOND = 1_000
@@ -164,7 +166,7 @@ def _none_if_max(span: int | None) -> int | None:
     return None if span is None or span >= MAX_SPAN else span
 
 
-def _entity(low: int, high: int) -> Callable[[object], bool]:
+def _whole(low: int, high: int) -> Callable[[object], bool]:
     return lambda value: type(value) is int and low <= value <= high
 
 
@@ -187,21 +189,21 @@ def _metadata(value: object) -> bool:
 _RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     (
         "lock_duration",
-        _entity(5 * SECOND, 5 * MINUTE),
+        _whole(5 * SECOND, 5 * MINUTE),
         "milliseconds, from 5 seconds (5000) to the allowed maximum of '5' minutes (300000)",
     ),
     ("requires_duplicate_detection", _flag, "True or False"),
     ("requires_session", _flag, "True or False"),
     ("enable_partitioning", _flag, "True or False"),
-    ("max_size_in_megabytes", _entity(1, PREMIUM_SIZES[-1]), f"a whole number from 1 to {PREMIUM_SIZES[-1]}"),
+    ("max_size_in_megabytes", _whole(1, PREMIUM_SIZES[-1]), f"a whole number from 1 to {PREMIUM_SIZES[-1]}"),
     ("default_message_time_to_live", _whole_or_none(SECOND), "milliseconds, at least 1000, or None"),
     ("dead_lettering_on_message_expiration", _flag, "True or False"),
     (
         "duplicate_detection_history_time_window",
-        _entity(20 * SECOND, 7 * DAY),
+        _whole(20 * SECOND, 7 * DAY),
         "milliseconds from 20 s to 7 days",
     ),
-    ("max_delivery_count", _entity(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
+    ("max_delivery_count", _whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
     ("enable_batched_operations", _flag, "True or False"),
     ("status", STATUSES.__contains__, f"one of {', '.join(STATUSES)}"),
     ("auto_delete_on_idle", _whole_or_none(5 * MINUTE), "milliseconds, at least 5 minutes (300000), or None"),

@@ -42,7 +42,7 @@ class Directory:
         return self._entities.get(top.path.casefold()) is top
 
     def add(self, entity: Entity) -> None:
-        """Add an entity, whose path is free."""
+        """Add an entity whose path is free: call :meth:`check_free` first."""
         self._entities[entity.path.casefold()] = entity
         self._order = None
 

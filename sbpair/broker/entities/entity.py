@@ -37,7 +37,7 @@ class SessionSource(Protocol):
         """Restart the lock's full duration; returns its new end."""
 
     def check(self, lock: SessionLock, now: Instant) -> None:
-        """Raises SessionLockLost unless ``lock`` still holds its session."""
+        """Raise SessionLockLost unless ``lock`` still holds its session."""
 
     def release(self, lock: SessionLock, now: Instant) -> None:
         """Release the session and its locked messages, without counting a delivery."""

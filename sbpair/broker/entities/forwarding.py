@@ -108,12 +108,8 @@ class Forwarding:
             forwarded += 1
             try:
                 self._send(message, find, target, now)
-            except (
-                PartitionUnavailable,
-                ServerBusy,
-                Rerouting,
-            ) as error:  # depends on the key of the message
-                queue.requeue(message, now)
+            except (PartitionUnavailable, ServerBusy, Rerouting) as error:
+                queue.requeue(message, now)  # another message's key may select another partition
                 return error
             except BrokerError as error:
                 self._fail(message, error, now)

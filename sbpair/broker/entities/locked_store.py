@@ -40,9 +40,8 @@ class Locks:
         self._messages: dict[LockToken, StoredMessage] = {}
         self._line: deque[LockToken] = deque()  # in order of expiry; may include tokens of ended locks
         self._latest: Instant = 0  # expiry of the last lock that joined the line
-        self._others = Deadlines[
-            LockToken
-        ]()  # renewed locks, and those that would break the order of the line
+        # renewed locks, and those that would break the order of the line
+        self._others = Deadlines[LockToken]()
 
     def take(
         self, messages: Iterable[StoredMessage], until: Instant, *, expires: bool = True

@@ -52,9 +52,8 @@ class MessageStore:
         self.imposed_status: str | None = None  # set by a fault; overrides the description
         self.parent = parent
         self.dead_letter_queue: Queue | None = None
-        self.transfer_dead_letter_queue: Queue | None = (
-            None  # messages that could not be forwarded or transferred
-        )
+        # messages that could not be forwarded or transferred
+        self.transfer_dead_letter_queue: Queue | None = None
         self.sessions: MessageSessions | None = None
         self.size = 0  # bytes, without the sub-queues
         self.partition = partition = context.partition
@@ -120,7 +119,7 @@ class MessageStore:
         return number
 
     def _store_run(self, messages: Sequence[StoredMessage]) -> list[int]:
-        """As :meth:`_store` for each, on a queue without sessions; none has a reserved number."""
+        """Store messages without a reserved number in a queue without sessions, as :meth:`_store` does one by one."""
         numbers = self._messages.add_all(messages)
         partition_id = None if self.partition is None else self.partition.index
         for number, message in zip(numbers, messages, strict=True):
@@ -151,7 +150,7 @@ class MessageStore:
             self.notify()
 
     def _offer_run(self, messages: Sequence[StoredMessage]) -> None:
-        """As :meth:`_offer_new` for each; new messages without a time to live, on a queue without sessions."""
+        """Offer new messages without a time to live in a queue without sessions, as :meth:`_offer_new` does."""
         self._waiting.add_all(messages)
         self.notify()
 
@@ -164,7 +163,7 @@ class MessageStore:
             self.restore(message)
 
     def _only_waits(self, message: StoredMessage) -> bool:
-        """Whether a restored message waits to be received, and no timer is to be set for it."""
+        """Whether a restored message only waits to be received, so that no timer needs to be set for it."""
         return (
             message.state is ACTIVE
             and not message.is_deferred
@@ -172,7 +171,7 @@ class MessageStore:
         )
 
     def _restore_run(self, messages: Sequence[StoredMessage]) -> None:
-        """As :meth:`restore` for each, at a fraction of the cost; they are stored, so no change is recorded."""
+        """Restore messages as :meth:`restore` does, at a fraction of the cost and without recording a change."""
         self._messages.restore_all([message.sequence_number for message in messages], messages)
         partition_id = None if self.partition is None else self.partition.index
         restored = 0
@@ -231,7 +230,7 @@ class MessageStore:
     ) -> StoredMessage | None:
         """Pop the first deliverable message of ``line``, or None; expired messages and pings are removed.
 
-        With ``limit``, gives up after so many messages: returns None and reports the queue as ready again.
+        With ``limit``, gives up after that many messages: returns None and reports the queue as ready again.
         """
         passed = 0
         while passed != limit and (message := line.pop()) is not None:
@@ -247,9 +246,9 @@ class MessageStore:
     def pop_run(
         self, line: WaitingLine | MessageSession, limit: int, room: int, now: Instant
     ) -> list[StoredMessage]:
-        """Pop the first deliverable messages of ``line``: up to ``limit``, and about ``room`` bytes of them.
+        """Pop the first deliverable messages of ``line``: at most ``limit``, and about ``room`` bytes.
 
-        As :meth:`first_of`, gives up after SLICE messages that cannot be delivered.
+        Like :meth:`first_of`, gives up after SLICE messages that cannot be delivered.
         """
         found: list[StoredMessage] = []
         pop, size = line.pop, 0
@@ -320,7 +319,7 @@ class MessageStore:
     def _remove_expired(self, now: Instant) -> None:
         """Expire messages by their own time to live.
 
-        Those under the entity's are in order and expire when popped.
+        Messages under the entity's default expire in the order of the line, so they are checked when popped.
         """
         expired = self._expiries.pop_due(now, SLICE)
         self._work.steps += len(expired)
@@ -382,7 +381,7 @@ class MessageStore:
         self.size -= freed
 
     def record_deleted(self, audit: AuditRecorder) -> None:
-        """Record the deletion of every message, with the entity."""
+        """Record that every message was deleted with the entity."""
         for number in self._messages.numbers_from(0):
             if (message := self._messages.get(number)) is not None:
                 audit.removed(self.path, message, Removal.DELETED)

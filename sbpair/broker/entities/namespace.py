@@ -1,4 +1,4 @@
-"""A namespace: the creation, change and deletion of its entities, and the work that they have pending."""
+"""A namespace: creates, changes and deletes its entities, and runs their timers and forwarding."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOKEN_SIZE = 16  # bytes
 
 
 def random_tokens() -> Iterator[LockToken]:
-    """Iterate over lock tokens that cannot be guessed; the system is asked for the bytes of 256 at a time."""
+    """Iterate over lock tokens that cannot be guessed. Random bytes are requested for 256 tokens at a time."""
     while True:
         drawn = os.urandom(256 * TOKEN_SIZE)
         for at in range(0, len(drawn), TOKEN_SIZE):
@@ -47,15 +47,17 @@ def random_tokens() -> Iterator[LockToken]:
 class Namespace:
     """The entities of one namespace, in memory.
 
-    ``created_at`` is in milliseconds since the epoch. ``new_token`` creates unique lock tokens; None for
-    random ones. ``legacy_forward_tdlq`` sends messages that cannot be forwarded to the transfer dead-letter
-    queue of their source, as documented until 2021, instead of its dead-letter queue. ``codec`` reads
-    messages for rules. ``change_log`` collects changes for a store. ``audit`` records what happens to each
-    message.
-    ``credits_per_second`` limits operations, see :class:`Credits`; None for no limit.
+    * ``created_at``: milliseconds since the epoch.
+    * ``new_token``: creates unique lock tokens; by default they are random.
+    * ``legacy_forward_tdlq``: move messages that cannot be forwarded to the transfer dead-letter queue of their
+      source, as documented until 2021, instead of its dead-letter queue.
+    * ``codec``: reads messages for rules.
+    * ``change_log``: collects changes for a store.
+    * ``audit``: records what happens to each message.
+    * ``credits_per_second``: limits operations, see :class:`Credits`; None for no limit.
 
-    The attribute ``updates_take_locks`` says whether changing the description of a queue or subscription ends
-    the locks in it, as it may in the service.
+    If the attribute ``updates_take_locks`` is True, changing the description of a queue or subscription ends the locks
+    in it, as may happen in the service.
     """
 
     def __init__(
@@ -348,7 +350,7 @@ class Namespace:
         for queue in queues:
             queue.imposed_status = status
         for queue in queues:
-            queue.follow(queue.description, now)  # notifies receivers
+            queue.set_description(queue.description, now)  # notifies receivers
 
     def let_front_ends_cache(self, cache: bool) -> None:
         """Set whether each connection's front end caches messages of partitioned entities (Q-18)."""
@@ -428,7 +430,7 @@ class Namespace:
         return at
 
     def call_at(self, at: Instant, call: Call) -> None:
-        """Call ``call`` once with the current time, when ``at`` has come."""
+        """Call ``call`` once, at the time ``at`` or later, with the current time."""
         self._timers.call_at(at, call)
 
     def handle_timer(self, now: Instant) -> None:

@@ -117,15 +117,13 @@ class Partitioned(Generic[Part]):
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
         """Raise the error that :meth:`enqueue_all` would raise now, if any.
 
-        The messages may be of several sends.
-
-        Messages without a key are checked against the next partition in turn.
+        The messages may belong to several sends. Those without a key are checked against the next partition in turn.
         """
         by_partition: dict[Queue, list[StoredMessage]] = {}
         for message in messages:
             by_partition.setdefault(self._partition_for(message), []).append(message)
-        for partition, own_numbers in by_partition.items():
-            partition.check_acceptable(own_numbers)
+        for partition, own_messages in by_partition.items():
+            partition.check_acceptable(own_messages)
 
     def check_sends_enabled(self) -> None:
         """Raise EntityDisabled if the status forbids sending."""
@@ -514,8 +512,8 @@ _MIXED_WITH_IDS = (
 class FrontEnd:
     """A cache of locked messages of a partitioned entity for one connection (Q-18)."""
 
-    def __init__(self, whole: Partitioned[Any]) -> None:
-        self._entity = whole
+    def __init__(self, entity: Partitioned[Any]) -> None:
+        self._entity = entity
         self._cached: deque[tuple[StoredMessage, LockToken | None]] = deque()
 
     def __len__(self) -> int:

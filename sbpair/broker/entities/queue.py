@@ -105,7 +105,7 @@ class Queue(LockedStore):
         return [self._accept_message(message, now) for message in messages]
 
     def _accept_run(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
-        """As :meth:`_accept_message` for each of some plain messages, at a fraction of the cost."""
+        """Accept plain messages as :meth:`_accept_message` does, at a fraction of the cost."""
         self._operations.sends += len(messages)
         numbers, added = self._store_run(messages), 0
         for message in messages:
@@ -214,9 +214,11 @@ class Queue(LockedStore):
     def resubmit(self, number: int, now: Instant) -> int:
         """Move a waiting dead letter back to the queue that it came from, and return its new number there.
 
-        It loses the reason and is otherwise as it was sent; its time to live starts again, and duplicate detection,
-        which may know its id still, does not apply. Raises MessageNotFound when it is locked or not there, NotAllowed
-        unless this is a dead-letter queue, and as :meth:`check_acceptable` of that queue.
+        It loses the dead-letter reason and is otherwise as it was sent. Its time to live starts again. Duplicate
+        detection does not apply, because its id may still be known.
+
+        Raises MessageNotFound when it is missing or locked, NotAllowed unless this is a dead-letter queue, and as
+        :meth:`check_acceptable` of that queue.
         """
         message, home = self._messages.get(number), self.parent
         if home is None or self is not home.dead_letter_queue:
@@ -258,7 +260,7 @@ class Queue(LockedStore):
     def receive_batch(
         self, limit: int, now: Instant, session: SessionLock | None = None
     ) -> list[StoredMessage]:
-        """Lock and return up to ``limit`` messages, and about SLICE_BYTES of them.
+        """Lock and return up to ``limit`` messages, of about SLICE_BYTES in total.
 
         Raises as :meth:`receive`.
         """
@@ -434,17 +436,17 @@ class Queue(LockedStore):
         """
         description.check_successor_of(self.description)
         self.updated_at = self.accessed_at = now
-        self.follow(description, now)
+        self.set_description(description, now)
 
-    def follow(self, description: QueueDescription, now: Instant) -> None:
-        """As :meth:`apply_description`, unchecked and without counting as use of the queue."""
+    def set_description(self, description: QueueDescription, now: Instant) -> None:
+        """Use ``description`` from now on. Unlike :meth:`apply_description`, checks nothing and counts as no use."""
         self.description = description
         self.forwarding.changed(now)
         self.notify()
         if self.sessions is not None:
             self.sessions.notify_holders()
         for part in self.sub_queues:
-            part.follow(description, now)
+            part.set_description(description, now)
 
     @property
     def idle_since(self) -> Instant | None:
@@ -568,7 +570,7 @@ class Queue(LockedStore):
 
 
 def _are_plain(messages: Sequence[StoredMessage]) -> bool:
-    """Whether all are sent for now, by a client, without a time to live of their own, and none is a ping."""
+    """Whether no message is a ping, scheduled, forwarded, or has a time to live or a reserved number of its own."""
     for message in messages:
         if (
             message.time_to_live is not None

@@ -84,9 +84,7 @@ class QueueContext:
     codec: PropertyCodec
     operations: OperationCounters = field(default_factory=OperationCounters)
     ready: set[Entity | SessionLock] = field(default_factory=set)
-    rescheduled: dict[Queue, None] = field(
-        default_factory=dict
-    )  # a dict, since the order must be reproducible
+    rescheduled: dict[Queue, None] = field(default_factory=dict)  # not a set: the order must be reproducible
     forwards: dict[Queue, None] = field(default_factory=dict)
     partition: Partition | None = None
     front_ends_cache: bool = False

@@ -2,7 +2,7 @@
 
 Basic      queues; no sessions, duplicate detection, topics or forwarding; a time to live of at most 14 days
 Standard   all features; messages up to 256 KB and entities up to 5 GB, as on Basic
-Premium    all features, no throttling; messages of 1 MB, up to 100 MB on request, entities up to 80 GB;
+Premium    all features, no throttling; messages of 1 MB, up to 100 MB if requested, entities up to 80 GB;
            partitioning is a setting of the whole namespace (Q-2)
 """
 
@@ -177,7 +177,7 @@ class Credits:
         self.charge(ADMINISTRATION_COST, now)
 
     def charge_messages(self, queue: Entity, count: int, now: Instant) -> None:
-        """Charge ``count`` messages sent to ``queue``: each one credit, and one for each filter."""
+        """Charge ``count`` messages sent to ``queue``: one credit for each, and one for each filter that it passes."""
         if self.per_second is not None:
             self.charge(count * (MESSAGE_COST + _filter_count(queue)), now)
 

@@ -36,7 +36,7 @@ ACTIVE = MessageState.ACTIVE
 class SessionLock:
     """A receiver's lock on a session, with the message locks taken under it.
 
-    ``is_lost`` says that the lock has ended; ``never_expires`` that it ends by release only.
+    ``is_lost``: the lock has ended. ``never_expires``: it ends only when it is released.
     """
 
     queue: Queue
@@ -156,7 +156,7 @@ class MessageSessions:
         return None
 
     def keep_until_released(self, lock: SessionLock) -> None:
-        """Let the lock end by release only, for receive-and-delete receivers, which lock no messages."""
+        """Let the lock never expire: for receive-and-delete receivers, which lock no messages."""
         lock.never_expires = True
         self._deadlines.drop(lock)
         self._queue.timers_moved()
@@ -322,7 +322,7 @@ class MessageSessions:
         return iter(self._sessions.values())
 
     def ids(self, skip: int, limit: int, set_after: Instant | None = None) -> list[str]:
-        """Page through session ids; see :class:`Sessions`."""
+        """Page through session ids; see :meth:`SessionSource.ids`."""
         return self._listing.page(skip, limit, set_after, lambda: self.listed(set_after))
 
     def listed(self, set_after: Instant | None) -> Iterator[str]:
@@ -424,7 +424,7 @@ class PartitionedSessions:
         return chain.from_iterable(_sessions_of(partition).browse() for partition in self._partitions)
 
     def ids(self, skip: int, limit: int, set_after: Instant | None = None) -> list[str]:
-        """Page through session ids, partition by partition; see :class:`Sessions`."""
+        """Page through session ids, partition by partition; see :meth:`SessionSource.ids`."""
         return self._listing.page(skip, limit, set_after, lambda: self._listed(set_after))
 
     def _listed(self, set_after: Instant | None) -> Iterator[str]:

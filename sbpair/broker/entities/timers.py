@@ -17,10 +17,10 @@ Call = Callable[[Instant], None]
 
 
 class Timers:
-    """Knows when the next timer of a namespace is due, and runs those that are.
+    """Knows when the next timer of a namespace is due, and runs the due ones.
 
-    ``context`` collects the queues whose next timer may have changed, and counts work. Timers of entities that
-    are not in ``directory`` any more do not run.
+    ``context`` collects the queues whose next timer may have changed, and counts work. Timers of entities that are no
+    longer in ``directory`` do not run.
     """
 
     __slots__ = ("_calls", "_context", "_directory", "_idle", "_queues", "have_moved")
@@ -41,12 +41,12 @@ class Timers:
         return min((at for at in nexts if at is not None), default=None)
 
     def call_at(self, at: Instant, call: Call) -> None:
-        """Call ``call`` once with the current time, when ``at`` has come."""
+        """Call ``call`` once, at the time ``at`` or later, with the current time."""
         self.have_moved = True
         self._calls.set(call, at)
 
     def described(self, entity: Entity) -> None:
-        """A queue, topic or subscription has a new description, which says how long it may be idle."""
+        """Schedule the idle check of a queue, topic or subscription that was created or whose description changed."""
         self.have_moved = True
         span = entity.description.auto_delete_on_idle
         if span is None:
@@ -55,7 +55,7 @@ class Timers:
             self._idle.set(entity, entity.updated_at + span)
 
     def deleted(self, entity: Entity) -> None:
-        """A queue, topic or subscription was deleted: drop its timers."""
+        """Drop the timers of a deleted queue, topic or subscription."""
         self._idle.drop(entity)
         for part in entity.parts():
             self._queues.drop(part)
@@ -72,7 +72,7 @@ class Timers:
             call(now)
 
     def take_idle(self, now: Instant) -> Iterator[Entity]:
-        """Iterate over the entities to delete, idle for as long as their descriptions allow (T-20)."""
+        """Iterate over the entities to delete, because they have been idle for ``auto_delete_on_idle`` (T-20)."""
         for entity in self._idle.pop_due(now):
             span, since = entity.description.auto_delete_on_idle, entity.idle_since
             if span is None or entity not in self._directory:  # deleted meanwhile with its topic

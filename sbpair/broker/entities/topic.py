@@ -108,7 +108,7 @@ class Subscription(Queue):
 
     def topic_changed(self, now: Instant) -> None:
         """Apply a change of the topic's description (T-9), without counting as use of the subscription."""
-        self.follow(self.requested.under(self.topic.requested), now)
+        self.set_description(self.requested.under(self.topic.requested), now)
 
 
 class Topic(Queue):
@@ -164,9 +164,8 @@ class Topic(Queue):
     def drop(self, name: str) -> None:
         """Stop publishing to the subscription ``name``."""
         removed = self.subscriptions.pop(name.casefold())
-        self.touch(
-            max(removed.updated_at, removed.accessed_at or 0)
-        )  # T-21: its use still counts for the topic
+        last_use = max(removed.updated_at, removed.accessed_at or 0)
+        self.touch(last_use)  # T-21: it still counts as use of the topic
 
     def change(self, requested: TopicDescription, now: Instant) -> None:
         """Apply another description, also to the subscriptions.

@@ -1,9 +1,9 @@
 """Fault effects: small named dataclasses, each with its settings.
 
 An effect either changes single operations or, as a *standing* effect, holds for as long as its rule does.
-``applies_to`` lists the operations it can change; ``name`` is its name in plans and over HTTP. ``happens``:
-the operation is carried out nevertheless. ``answers``: the client gets an answer, possibly another one. An
-effect without settings does not get a dataclass of its own: generating one costs time at every start.
+``applies_to``: the operations that it can change. ``name``: its name in plans and over HTTP. ``happens``: the operation
+is carried out nevertheless. ``answers``: the client gets an answer, possibly a different one. An effect without
+settings is a plain class, because generating a dataclass takes time at every start.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Outage(Enum):
 
     REFUSE = "refuse"  # the port is closed; connections are aborted
     RESET = "reset"  # connections are accepted and reset at once; those that are open are aborted
-    SILENT = "silent"  # connections are accepted, and nothing is ever read or answered
-    SLOW = "slow"  # everything works, and each answer leaves late
+    SILENT = "silent"  # connections are accepted, but nothing is read or answered
+    SLOW = "slow"  # everything works, but each answer is delayed
     HALF_OPEN = "half-open"  # open connections go silent forever; new ones are served
 
 
 class Operation(Enum):
-    """The operations a fault can change."""
+    """The operations that a fault can change."""
 
     CONNECT = "connect"  # an AMQP connection comes in
     ATTACH = "attach"  # a link to an entity is opened
@@ -101,7 +101,7 @@ class AnswerModified(Effect):
 
 @dataclass(frozen=True, slots=True)
 class RefusingEffect(Effect):
-    """Base of the effects that refuse with a condition and a text."""
+    """Base of the effects that refuse with an error condition and its description."""
 
     applies_to: ClassVar[frozenset[Operation]] = _REQUESTS
     condition: str = "amqp:internal-error"
@@ -149,7 +149,7 @@ class TwoFieldError(RefusingEffect):
 
 @dataclass(frozen=True, slots=True)
 class EndingEffect(Effect):
-    """Base of the effects that end a link or a connection, after the operation (``carried_out``) or instead of it."""
+    """Base of the effects that end a link or a connection, instead of the operation or (``carried_out``) after it."""
 
     applies_to: ClassVar[frozenset[Operation]] = _TRAFFIC
     usual: ClassVar[frozenset[Operation]] = frozenset({Operation.SEND})
@@ -160,12 +160,12 @@ class EndingEffect(Effect):
 
     @property
     def happens(self) -> bool:  # type: ignore[override]
-        """Whether what was asked for is carried out before the end."""
+        """Whether the operation is carried out before the link or connection ends."""
         return self.carried_out
 
 
 class DetachLink(EndingEffect):
-    """Detach the link with a condition, after the operation (``carried_out``) or instead of it."""
+    """Detach the link with a condition, instead of the operation or (``carried_out``) after it."""
 
     __slots__ = ()
     name: ClassVar[str] = "detach"
@@ -173,7 +173,7 @@ class DetachLink(EndingEffect):
 
 @dataclass(frozen=True, slots=True)
 class CloseConnection(EndingEffect):
-    """Close the connection with a condition, after the operation (``carried_out``) or instead of it."""
+    """Close the connection with a condition, instead of the operation or (``carried_out``) after it."""
 
     name: ClassVar[str] = "close"
     condition: str = "amqp:connection:forced"
@@ -213,7 +213,7 @@ class SilenceLink(Effect):
 
 @dataclass(frozen=True, slots=True)
 class LoseLock(Effect):
-    """Deliver the message, and end its lock, or that of its session, ``seconds`` later, before it is due."""
+    """Deliver the message, and end its lock, or that of its session, after ``seconds``, before it expires."""
 
     name: ClassVar[str] = "lose-lock"
     applies_to: ClassVar[frozenset[Operation]] = frozenset({Operation.RECEIVE})
@@ -250,7 +250,7 @@ class StandingEffect(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Down(StandingEffect):
-    """The whole namespace fails: ``how`` is the value of an Outage; ``delay`` in seconds, for ``slow``."""
+    """The whole namespace fails; ``how``: the value of an Outage; ``delay``: seconds, for ``slow``."""
 
     name: ClassVar[str] = "down"
     how: str = "refuse"
@@ -259,7 +259,7 @@ class Down(StandingEffect):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDown(StandingEffect):
-    """One partition of an entity is down, or ``throttled``: it delivers but takes nothing (Q-4)."""
+    """One partition of an entity is down, or ``throttled``: it delivers but accepts nothing (Q-4)."""
 
     name: ClassVar[str] = "partition-down"
     index: int = 0

@@ -13,7 +13,7 @@
     namespace = "contoso"
     scenario = "flapping"
 
-Unknown keys and invalid values are refused by name: a plan that is only half understood is not applied.
+Unknown keys and invalid values raise an error that names them, so a plan is never applied in part.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """A rule and the name of the namespace it is for."""
+    """A rule and the name of the namespace that it applies to."""
 
     namespace: str
     rule: FaultRule
 
 
 def read_plan(text: str) -> list[PlannedFault]:
-    """Return the faults of a TOML plan; each draws from its own seed. Raises InvalidArgument."""
+    """Return the faults of a TOML plan; each has its own seed. Raises InvalidArgument, which names the setting."""
     try:
         plan = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -63,9 +63,11 @@ def read_plan(text: str) -> list[PlannedFault]:
     seed = plan.pop("seed", 0)
     faults = plan.pop("fault", [])
     if isinstance(seed, bool) or not isinstance(seed, int):
-        raise InvalidArgument(f"seed is {seed!r:.60}: a whole number is needed.")
-    if plan or not isinstance(faults, list):
-        raise InvalidArgument(f"A plan has seed and [[fault]] tables, and not {', '.join(plan) or 'fault'}.")
+        raise InvalidArgument(f"seed is {seed!r:.60}: use a whole number.")
+    if plan:
+        raise InvalidArgument(f"A plan has only seed and [[fault]] tables: remove {', '.join(plan)}.")
+    if not isinstance(faults, list):
+        raise InvalidArgument("fault is not a list: write [[fault]] tables.")
     planned: list[PlannedFault] = []
     for table in faults:
         planned += planned_faults(table, seed + 1000 * len(planned))
@@ -73,9 +75,12 @@ def read_plan(text: str) -> list[PlannedFault]:
 
 
 def planned_faults(table: object, seed: int = 0) -> list[PlannedFault]:
-    """Return the faults of one table, which names an effect or a scenario. Raises InvalidArgument."""
+    """Return the faults of one table, which names an effect or a scenario.
+
+    ``seed``: used unless the table sets one. Raises InvalidArgument, which names the setting.
+    """
     if not isinstance(table, Mapping):
-        raise InvalidArgument("A fault is a table of settings.")
+        raise InvalidArgument("A fault must be a table of settings.")
     given = {str(key): value for key, value in table.items()}
     namespace = _text(given, "namespace")
     if "scenario" in given:
@@ -107,7 +112,7 @@ def _operation(name: object) -> Operation | None:
 def _text(given: dict[str, object], name: str) -> str:
     value = given.pop(name, None)
     if not isinstance(value, str) or not value:
-        raise InvalidArgument(f"A fault needs '{name}', a text: it is {value!r:.60}.")
+        raise InvalidArgument(f"A fault needs the string '{name}', not {value!r:.60}.")
     return value
 
 
@@ -121,5 +126,5 @@ def _taken(given: dict[str, object], known: Mapping[str, tuple[type, ...]], of: 
             raise InvalidArgument(f"The {of} has no setting '{name}'; it has: {', '.join(known)}.")
         kinds = known[name]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise InvalidArgument(f"The {of}: {name} is {value!r:.60}, {kinds[0].__name__} is needed.")
+            raise InvalidArgument(f"The {of}: {name} is {value!r:.60}, use {kinds[0].__name__}.")
     return dict(given)

@@ -1,7 +1,8 @@
 """Fault rules, and the engine that matches operations against the active ones.
 
-set        after       lasting                  every
-|-----------|===========|.........|===========|.........|===
+set             after             after + lasting    after + every
+ |----------------|=====================|.................|=====================|.....
+                       the rule holds                          it holds again
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ from .effects import (
 class FaultRule:
     """An effect, the entities it applies to, and its limits. Raises InvalidArgument for contradictory settings.
 
-    ``entity``: a path, or a pattern with ``*``; None for all. ``operation``: one that the effect applies to; None
-    for its defaults. ``nth``: only the n-th match, from 1. ``times``: the maximum number of hits.
-    ``probability``: 0 to 1, drawn from ``seed``. ``after``, ``lasting``, ``every``: seconds of connection time
-    since the rule was set: when it first holds, for how long, and after how long it holds again.
+    * ``entity``: a path, or a pattern with ``*``; None for all.
+    * ``operation``: one that the effect applies to; None for its defaults.
+    * ``nth``: only the n-th match, from 1.
+    * ``times``: the maximum number of hits, at least 1.
+    * ``probability``: of a hit, from 0 to 1; drawn from ``seed``.
+    * ``after``: seconds of connection time from setting the rule until it first holds.
+    * ``lasting``: seconds for which it holds; None for no end.
+    * ``every``: seconds from one beginning to the next, more than ``lasting``; None for once.
     """
 
     effect: Effect
@@ -51,13 +56,13 @@ class FaultRule:
 
     def __post_init__(self) -> None:
         if not isinstance(self.effect, Effect):  # a class instead of an instance would never apply
-            raise InvalidArgument(f"The fault is {self.effect!r}, an effect such as Withhold() is needed.")
+            raise InvalidArgument(f"The fault is {self.effect!r}: use an effect such as Withhold().")
         for complaint in _complaints(self):
             raise InvalidArgument(f"The fault '{self.effect.name}': {complaint}.")
 
     @property
     def operations(self) -> frozenset[Operation]:
-        """The operations the rule applies to."""
+        """The operations that the rule applies to."""
         effect = self.effect
         return effect.usual & effect.applies_to if self.operation is None else frozenset({self.operation})
 
@@ -85,16 +90,19 @@ def _complaints(rule: FaultRule) -> list[str]:
     checks = [
         (
             _is_wrong_operation(rule),
-            f"it applies to {_names(rule.effect)}, nothing else",
+            f"it applies to {_names(rule.effect)} only",
         ),
-        (rule.nth is not None and rule.nth < 1, f"nth is {rule.nth}, at least 1"),
-        (rule.times is not None and rule.times < 1, f"times is {rule.times}, at least 1"),
-        (not 0 <= rule.probability <= 1, f"probability is {rule.probability}, from 0 to 1"),
-        (_has_wrong_span(rule), "after, lasting and every are seconds, not below 0"),
-        (_is_never_over(rule), "every needs lasting, and is longer"),
-        (_counts_what_stands(rule), "it stands, and has no nth, times or probability"),
-        (_lacks_its_entity(rule), f"entity is {rule.entity!r}, one path is needed"),
-        (_has_no_entity(rule), f"entity is {rule.entity!r}, and it is for the whole namespace: leave it out"),
+        (rule.nth is not None and rule.nth < 1, f"nth is {rule.nth}, use at least 1"),
+        (rule.times is not None and rule.times < 1, f"times is {rule.times}, use at least 1"),
+        (not 0 <= rule.probability <= 1, f"probability is {rule.probability}, use 0 to 1"),
+        (_has_wrong_span(rule), "after, lasting and every must be seconds of 0 or more"),
+        (_is_never_over(rule), "every needs lasting and must be longer"),
+        (_counts_what_stands(rule), "a standing effect has no nth, times or probability"),
+        (_lacks_its_entity(rule), f"entity is {rule.entity!r}, use one path"),
+        (
+            _has_no_entity(rule),
+            f"entity is {rule.entity!r}, but it applies to the whole namespace: omit entity",
+        ),
         *_settings_checks(rule.effect),
     ]
     return [complaint for is_wrong, complaint in checks if is_wrong]
@@ -130,21 +138,21 @@ def _has_no_entity(rule: FaultRule) -> bool:
 def _settings_checks(effect: Effect) -> list[tuple[bool, str]]:
     match effect:
         case Delay(seconds) | LateVisibility(seconds) | LoseLock(seconds):
-            return [(not _is_span(seconds), f"seconds is {seconds}, not below 0")]
+            return [(not _is_span(seconds), f"seconds is {seconds}, use 0 or more")]
         case Down(how, delay):
             ways = [outage.value for outage in Outage]
             return [
-                (how not in ways, f"how is '{how}', one of {', '.join(ways)}"),
-                (not _is_span(delay), f"delay is {delay}, not below 0"),
+                (how not in ways, f"how is '{how}', use one of {', '.join(ways)}"),
+                (not _is_span(delay), f"delay is {delay}, use 0 or more"),
             ]
         case CutAfter(count, direction):
             return [
-                (direction not in ("in", "out"), f"direction is '{direction}', in or out"),
-                (count < 0, f"count is {count}, not below 0"),
+                (direction not in ("in", "out"), f"direction is '{direction}', use in or out"),
+                (count < 0, f"count is {count}, use 0 or more"),
             ]
         case Disabled(status):
             barred = ("Disabled", "SendDisabled", "ReceiveDisabled")
-            return [(status not in barred, f"status is '{status}', one of {', '.join(barred)}")]
+            return [(status not in barred, f"status is '{status}', use one of {', '.join(barred)}")]
         case _:
             return []
 
@@ -186,7 +194,7 @@ class ActiveFault:
         return operation in self._operations and (path is None or self.rule.is_for(path))
 
     def meets(self, operation: Operation, path: str, now: float) -> bool:
-        """Report one operation. True when the fault applies to it, which counts as a hit."""
+        """Report one operation at ``now``; return whether the fault applies to it, which counts as a hit."""
         rule = self.rule
         if not self.covers(operation, path) or not self.holds(now):
             return False
@@ -247,7 +255,7 @@ class FaultEngine:
         return any(active.covers(operation, path) for active in self._active)
 
     def apply(self, operation: Operation, path: str, now: float) -> Effect | None:
-        """Return the effect of the fault that applies to this operation on the entity at ``path``; None without one."""
+        """Return the effect of the fault that applies to an operation on the entity at ``path``, or None."""
         for active in reversed(self._active):
             if active.meets(operation, path, now):
                 return active.rule.effect

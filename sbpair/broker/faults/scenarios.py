@@ -29,7 +29,7 @@ class Scenario:
     rules: Callable[[str | None], tuple[FaultRule, ...]]
 
     def of(self, entity: str | None, seed: int = 0) -> tuple[FaultRule, ...]:
-        """Return the rules for one entity, or for all. Raises InvalidArgument when the scenario needs an entity."""
+        """Return the rules for one entity, or for all if None. Raises InvalidArgument if the scenario needs one."""
         return tuple(replace(rule, seed=seed + index) for index, rule in enumerate(self.rules(entity)))
 
 
@@ -80,7 +80,7 @@ SCENARIOS: dict[str, Scenario] = {
             "delayed-visibility",
             "Accepted messages become visible a minute of entity time later.",
             "Sends succeed; receivers find nothing for a minute. Nothing is lost, and nothing should be sent again.",
-            "Is not affected: accepted messages are not sent again.",
+            "Not affected: accepted messages are not sent again.",
             lambda entity: (FaultRule(LateVisibility(60.0), entity),),
         ),
         Scenario(

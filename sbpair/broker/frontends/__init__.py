@@ -1,4 +1,1 @@
-"""Frontends: AMQP links, the administration API, REST and the dashboard over one namespace.
-
-No sockets here.
-"""
+"""Frontends: AMQP links, the administration API, REST and the dashboard of a namespace. They open no sockets."""

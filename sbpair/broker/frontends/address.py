@@ -1,7 +1,7 @@
 """Link addresses and the nodes they name.
 
-Python's client sends ``amqps://host:port/orders`` even over plain TCP, JavaScript's and proton send
-``orders``: scheme and authority are removed. Case does not matter.
+The Python SDK sends ``amqps://host:port/orders`` even over plain TCP; the JavaScript SDK and proton send ``orders``.
+Scheme and authority are therefore removed. Addresses are case-insensitive.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def delivered(message: StoredMessage, queue: Entity) -> bytes:
 
 
 def delivered_run(messages: Iterable[StoredMessage], queue: Entity) -> list[bytes]:
-    """Return each of the messages as :meth:`delivered` does."""
+    """Return the messages as receivers get them, see :func:`delivered`."""
     is_copy = isinstance(queue.top, AnySubscription)
     return [_delivered(message, queue, is_copy) for message in messages]
 
@@ -100,7 +100,7 @@ def _delivered(message: StoredMessage, queue: Entity, is_copy: bool) -> bytes:
     state = _STATES[DEFERRED] if message.is_deferred else b""
     own = _own(message, token is not None, has_first_number, state)
     return _encoded(
-        message, shown_time_to_live(message, queue), _NO_TOKEN if token is None else _told(token), own
+        message, shown_time_to_live(message, queue), _NO_TOKEN if token is None else _with_token(token), own
     )
 
 
@@ -158,8 +158,8 @@ def _header(durable: bool | None, priority: int | None, ttl: int | None, deliver
     return encode_header(Header(durable, priority, span, None, delivery_count))
 
 
-def _told(token: LockToken) -> bytes:
-    """Delivery annotations: the lock token again, as a uuid; the delivery tag has it in .NET's byte order."""
+def _with_token(token: LockToken) -> bytes:
+    """Return delivery annotations with the lock token as a UUID; the delivery tag has it in .NET's byte order."""
     return _TOKEN + token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
 
 
@@ -168,7 +168,7 @@ def _joined(ours: bytes, theirs: bytes) -> bytes:
 
 
 def _own(message: StoredMessage, is_locked: bool, tells_first_number: bool, state: bytes) -> _Entries:
-    """Return the broker's own message annotations: keys and values, encoded."""
+    """Return the broker's own message annotations, encoded, and the number of their keys and values."""
     entries = [_NUMBERS(_ENQUEUED, message.enqueued_at, _SEQUENCE, message.sequence_number)]
     count = 4
     if tells_first_number:
@@ -201,7 +201,7 @@ def _annotations(own: _Entries, kept: bytes) -> bytes:
 
 
 def _map_body(section: bytes) -> tuple[int, bytes]:
-    """Count and items of a map section that ``join_entries`` wrote."""
+    """Return the count and the encoded items of a map section that ``join_entries`` wrote."""
     if section[3] == 0xC1:
         return section[5], section[6:]
     return int.from_bytes(section[8:12], "big"), section[12:]

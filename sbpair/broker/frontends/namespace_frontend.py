@@ -1,7 +1,7 @@
 """The state that the connections of a namespace share, mainly the lines of waiting receivers.
 
-Entities announce that messages are available; receivers with credit wait in line, one line for each entity or
-session, and are served in turn. The checks at the end are those that links and HTTP requests have in common.
+Entities report that messages are available. Receivers with credit wait in line, one line for each entity or session,
+and are served in turn. The functions at the end check what links and HTTP requests have in common.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Waiting(Hashable, Protocol):
 
     @property
     def line(self) -> Entity | SessionLock:
-        """The entity or session that it waits for."""
+        """The entity or session on whose messages it waits."""
 
     @property
     def has_cache(self) -> bool:
@@ -55,13 +55,13 @@ class Waiting(Hashable, Protocol):
 
     @property
     def is_hungry(self) -> bool:
-        """Whether it takes a message now."""
+        """Whether it can take a message now."""
 
     def deliver(self, now: ClockReading) -> bool:
-        """Take one message; False when there is none."""
+        """Take one message; return False when there is none."""
 
     def deliver_run(self, limit: int, now: ClockReading) -> int:
-        """Take up to ``limit`` messages while it is alone in the line; return the number taken."""
+        """Take up to ``limit`` messages, when no other receiver is in the line; return the number taken."""
 
     def passed_over(self) -> None:
         """Called when it has been removed from the line because it takes no message now."""
@@ -90,7 +90,7 @@ class SessionSeeker(Hashable, Protocol):
     queue: Entity
 
     def offered(self, now: ClockReading) -> bool:
-        """Called when a session may be available: True when one was taken. Raises EntityDisabled."""
+        """Take the next session, if one is available; return whether one was. Raises EntityDisabled."""
 
     def refused(self, error: BrokerError, now: ClockReading) -> None:
         """Called when it can receive nothing, with the reason."""
@@ -103,11 +103,11 @@ class Tenant(Hashable, Protocol):
     """A user of an entity, notified when the entity is deleted."""
 
     def deleted(self, path: str, condition: Condition) -> None:
-        """The entity was deleted."""
+        """Called when the entity has been deleted."""
 
 
 class NamespaceFrontend:
-    """A namespace as its connections share it."""
+    """A namespace with the state that its connections share."""
 
     def __init__(self, namespace: Namespace, verifier: Verifier, disk: DiskRoom | None = None) -> None:
         self.namespace = namespace
@@ -164,7 +164,7 @@ class NamespaceFrontend:
         return self.faults.add(rule, now)
 
     def apply_fault(self, operation: Operation, path: str, now: ClockReading) -> Effect | None:
-        """Return the effect of the fault that applies to this operation on this path now; None without one."""
+        """Return the effect of the fault that applies to an operation on the entity at ``path``, or None."""
         effect = self.faults.apply(operation, path, now.idle) if self.faults.are_any else None
         if isinstance(effect, RefusingEffect | EndingEffect):
             self.rejections.note(now.entity, path, effect.condition, effect.description)
@@ -251,36 +251,34 @@ class NamespaceFrontend:
         Processes one slice of work. Returns True if there is more: call again in the next turn of the loop.
         """
         until = self.namespace.work_done + SLICE
-        while looks := self._lines_to_serve(now):
-            for what in looks:
-                if isinstance(what, SessionLock):
-                    if what.is_lost:
-                        self._lapsed(what, now)
-                elif not self.namespace.holds(what):
-                    self._detach_all(what, now)
+        while sources := self._sources_to_serve(now):
+            for source in sources:
+                if isinstance(source, SessionLock):
+                    if source.is_lost:
+                        self._lapsed(source, now)
+                elif not self.namespace.holds(source):
+                    self._detach_all(source, now)
                 else:
-                    self._grant_sessions(what, now)
-                line = self._lines.get(what)
+                    self._grant_sessions(source, now)
+                line = self._lines.get(source)
                 if line is not None and self._serve(line, until, now):
-                    self._joined.add(what)
+                    self._joined.add(source)
             if self.namespace.work_done >= until:
                 return True
         return False
 
-    def _lines_to_serve(self, now: ClockReading) -> list[Entity | SessionLock]:
+    def _sources_to_serve(self, now: ClockReading) -> list[Entity | SessionLock]:
         self.namespace.forward(now.entity, SLICE)
-        looks = self.namespace.take_ready()
+        sources = self.namespace.take_ready()
         if self._joined:
-            looks = list(self._joined.union(looks))
+            sources = list(self._joined.union(sources))
             self._joined.clear()
-        return looks
+        return sources
 
     def _serve(self, line: OrderedDict[Waiting, None], until: int, now: ClockReading) -> bool:
         """Serve a line in turn; return True if the slice was used up before all receivers were served."""
-        unserved, namespace = (
-            0,
-            self.namespace,
-        )  # receivers in turn that found nothing, where the next may (Q-18)
+        namespace = self.namespace
+        unserved = 0  # consecutive receivers that found nothing, where the next may find something (Q-18)
         while len(line) > unserved:
             if (left := until - namespace.work_done) <= 0:
                 return True

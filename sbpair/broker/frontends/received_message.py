@@ -6,10 +6,11 @@
 A section of the bare message is re-encoded only when it lacks a message-id. A batch (message format 0x80013700)
 contains one data section for each message.
 
-Nearly every message has a common form: an optional header, optional annotations, properties with a short text as the
-id and ASCII texts, optional application properties, and one data section. One pass over the section heads extracts the
-few facts that the broker needs, at a fraction of the cost of decoding. The properties after the id are mostly equal
-from message to message, so their parse is cached. Any other message, and any malformed one, is left to the decoder.
+Nearly every message has a common form: an optional header, optional annotations, properties with a short string as
+the id and ASCII strings, optional application properties, and one data section. One pass over the section heads
+extracts the few facts that the broker needs, at a fraction of the cost of decoding. The properties after the id are
+mostly equal from message to message, so their parse is cached. Any other message, and any malformed one, is left to the
+decoder.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ _NO_HEADER = Header()
 SCHEDULED = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
 VIA_PARTITION_KEY = "x-opt-via-partition-key"
-TOLERANCE = 32  # bytes by which a delivery may exceed the limit: the envelope of the SDK's full batches does
+TOLERANCE = (
+    32  # bytes by which a delivery may exceed the limit, as the envelope of the SDK's full batches does
+)
 OVERHEAD = 64  # bytes of a stored message beyond the sender's
 
 # Written by the broker on delivery; the sender's values, for example of a forwarded message, are dropped.
@@ -85,9 +88,8 @@ PlainMessage: TypeAlias = tuple[int, int, str, Fields]
 
 _HEAD = struct.Struct(">IB").unpack_from  # descriptor and form of a section, then its size: a byte, or four
 _SIZE = struct.Struct(">I").unpack_from
-_ID_HEAD = struct.Struct(
-    ">IBBBB"
-).unpack_from  # of the properties: size, count, form of the message-id, and its size
+# descriptor and form of the properties, then their size and count, and form and size of the message-id
+_ID_HEAD = struct.Struct(">IBBBB").unpack_from
 _HEADER, _ANNOTATIONS, _LONG_ANNOTATIONS = 0x005370C0, 0x005372C1, 0x005372D1
 _PROPERTIES = 0x005373C0  # as a list with sizes of one byte
 _APPLICATION_PROPERTIES, _LONG_APPLICATION_PROPERTIES = 0x005374C1, 0x005374D1
@@ -134,10 +136,10 @@ def messages_of(
 def messages_of_run(
     frontend: NamespaceFrontend, queue: Entity, events: Sequence[MessageReceived]
 ) -> list[StoredMessage] | None:
-    """Return the messages of deliveries that arrived together, at half the cost; None to process them one by one.
+    """Return the messages of deliveries that arrived together, at half the cost of processing each.
 
-    None when a fault may apply to each or each costs credits, when the entity is partitioned or a topic, for
-    a batch, inside a transaction, and when one is refused, because then the others may not be.
+    Returns None if they must be processed one by one: when faults or credits apply, when the entity is partitioned or a
+    topic, for a batch, in a transaction, and when one of them is refused, since the others may be accepted.
     """
     if type(queue) is not Queue or frontend.needs_single_messages(Operation.SEND, queue.path):
         return None
@@ -181,9 +183,8 @@ def _batched(body: bytes) -> list[bytes]:
 
 def stored_message(payload: bytes) -> StoredMessage:
     """Return the message encoded in these bytes. Raises DecodeError, InvalidArgument, HeaderTooLarge."""
-    plain = (
-        plain_message(payload) if len(payload) <= MAX_PROPERTY_BYTES else None
-    )  # otherwise the sizes are checked
+    # a larger message is decoded, which checks the sizes of its properties
+    plain = plain_message(payload) if len(payload) <= MAX_PROPERTY_BYTES else None
     if plain is None:
         return decoded_message(payload)
     header_end, bare_at, message_id, (session_id, content_type, has_instant) = plain
@@ -212,7 +213,7 @@ def stored_message(payload: bytes) -> StoredMessage:
 
 
 def decoded_message(payload: bytes) -> StoredMessage:
-    """Decode a message in any encoding, as ``stored_message`` does for the usual one, but more slowly."""
+    """Return the message encoded in these bytes, in any encoding: slower than ``stored_message``. Raises as it does."""
     sections = split(payload)
     if len(sections.application_properties) > MAX_PROPERTY_BYTES or len(payload) > MAX_HEADER_BYTES:
         _check_sizes(sections)
@@ -220,7 +221,9 @@ def decoded_message(payload: bytes) -> StoredMessage:
     annotations, scheduled_for, partition_key, via_key = _kept_annotations(sections.message_annotations)
     before = len(sections.header) + len(sections.message_annotations)
     bare = payload[before:] if before else payload
-    if sections.delivery_annotations:  # in their place or after everything else: split handles both
+    if (
+        sections.delivery_annotations
+    ):  # before the other annotations or after all sections: split handles both
         bare = b"".join(sections[3:])
         annotations = _kept_for_delivery(sections.delivery_annotations) + annotations
     properties = _checked(decode_properties(sections.properties))
@@ -315,7 +318,7 @@ def _partition_key(value: object) -> str | None:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
     if value is not None and not isinstance(value, str):
-        raise InvalidArgument(f"The partition key is a {type(value).__name__}: a text is needed.")
+        raise InvalidArgument(f"The partition key is a {type(value).__name__}: use a string.")
     if value is not None and len(value) > MAX_ID_LENGTH:
         raise InvalidArgument(f"The partition key is longer than {MAX_ID_LENGTH} characters.")
     return value or None
@@ -368,9 +371,9 @@ def _before_properties(payload: bytes) -> tuple[int, int]:
 
 @lru_cache(maxsize=512)
 def _fields_behind_id(count: int, fields: bytes) -> Fields | None:
-    """Group-id, content-type, and whether the properties after the first contain an instant.
+    """Return the group-id, the content-type, and whether the properties after the first contain an instant.
 
-    None for properties outside the common form.
+    None for properties in another than the common form.
     """
     group_id, content_type, has_instant = None, b"", False
     at, end = 0, len(fields)

@@ -1,8 +1,7 @@
 """Refusals: their wording, and the record of recent ones.
 
-Every error text ends with a tracking id, the entity and the time, as the cloud's do: clients show them and
-support scripts parse them. The record is bounded, contains neither keys nor bodies, and is shown on the
-dashboard.
+Every error text ends with a tracking id, the entity and the time, as in the cloud, because clients show them and
+support scripts parse them. The record is bounded, contains neither keys nor bodies, and is shown on the dashboard.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ..errors import BrokerError
 
 
 def tracked(text: str, tracker: str, now: int) -> str:
-    """``text`` with TrackingId, SystemTracker and Timestamp (``now`` in milliseconds)."""
+    """Return ``text`` with TrackingId, SystemTracker and Timestamp; ``now`` in milliseconds since the epoch."""
     at = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text} TrackingId:{uuid.uuid4()}_B0, SystemTracker:{tracker}, Timestamp:{at}"
 
@@ -29,7 +28,7 @@ def condition_of(error: BrokerError, tracker: str, now: int) -> Condition:
 
 KEPT = 200
 MAX_TEXT = 300  # characters: paths and texts may come from unauthenticated clients
-MAX_CONDITIONS = 100  # beyond, all others count as one
+MAX_CONDITIONS = 100  # all others count as "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,11 @@ class Rejections:
         return self.by_condition.total()
 
     def since(self, instant: int) -> int:
-        """How many of the recorded refusals came after ``instant``, in milliseconds of entity time."""
+        """Return how many of the recorded refusals are later than ``instant``, in milliseconds of entity time."""
         return sum(each.at > instant for each in self.recent)
 
     def note(self, at: int, path: str, condition: str, text: str) -> None:
-        """Count and record a refusal; the oldest record is dropped."""
+        """Count and record a refusal; beyond KEPT records, the oldest one is dropped."""
         cut = [each[:MAX_TEXT] for each in (path, condition, text)]
         is_new = cut[1] not in self.by_condition
         self.by_condition["other" if is_new and len(self.by_condition) >= MAX_CONDITIONS else cut[1]] += 1

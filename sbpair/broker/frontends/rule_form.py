@@ -93,7 +93,7 @@ class AmqpPropertyCodec(ExtractedFieldCodec):
 
 
 def value_of(value: object) -> Value:
-    """Return an AMQP value as filters compute with it."""
+    """Return an AMQP value as the type that filters compute with."""
     if isinstance(value, Timestamp):
         return instant_of(value)
     if isinstance(value, Described) and isinstance(value.value, int):
@@ -105,7 +105,7 @@ def value_of(value: object) -> Value:
 
 
 def amqp_of(value: Value) -> object:
-    """Return a computed value as AMQP encodes it."""
+    """Return a computed value as the type that AMQP encodes."""
     if isinstance(value, datetime):
         return Timestamp((value - EPOCH) // timedelta(milliseconds=1))
     if isinstance(value, timedelta):

@@ -1,5 +1,5 @@
-// What the page does to an entity: send a message, purge what waits, resubmit dead letters.
-// A request carries a header that no form and no other origin can set; see dashboard_actions.
+// The page's actions on an entity: send a message, purge waiting messages, resubmit dead letters.
+// A request carries a header that neither a form nor another origin can set; see dashboard_actions.
 import { count, h } from "/draw.js";
 
 const DEAD = "/$DeadLetterQueue";
@@ -7,12 +7,12 @@ const SESSIONS = "sessions";
 const FIELDS = [["message_id", "Message id"], ["session_id", "Session id"], ["subject", "Subject"], ["content_type", "Content type"]];
 const doing = { writes: false, asks: "", said: "", failed: false, busy: false, focus: "" };
 
-// Another entity or another part of it is shown: what was said of the one before is over.
+// Reset the panel when another entity, or another part of it, is shown.
 export function forget({ keepForm = false } = {}) {
   Object.assign(doing, { writes: keepForm && doing.writes, asks: "", said: "", failed: false, focus: "" });
 }
 
-// Focus what the last click asked for, once it is drawn.
+// Focus the element that the last click opened, once it is drawn.
 export function refocus() {
   const wanted = doing.focus && document.getElementById(doing.focus);
   if (wanted) { wanted.focus(); doing.focus = ""; }
@@ -22,18 +22,18 @@ async function post(name, given) {
   const answer = await fetch(`/api/${name}`, {
     method: "POST", headers: { "Content-Type": "application/json", "X-Sbpair-Page": "1" },
     body: JSON.stringify(given), signal: AbortSignal.timeout(60000) });
-  const said = await answer.json().catch(() => ({ error: answer.statusText }));
-  if (!answer.ok) throw new Error(said.error || "no answer");
-  return said;
+  const reply = await answer.json().catch(() => ({ error: answer.statusText }));
+  if (!answer.ok) throw new Error(reply.error || "no answer");
+  return reply;
 }
 
-// Do it, once at a time; the focus goes to what came of it when the button that was pressed is gone by then.
-async function run(redraw, name, given, tell) {
+// Run one action at a time. The focus moves to its result if the button that was pressed has gone by then.
+async function run(redraw, name, given, describe) {
   if (doing.busy) return;
   Object.assign(doing, { busy: true, asks: "", said: "", failed: false, focus: name === "send" ? "" : "act-said" });
   redraw();
   try {
-    doing.said = tell(await post(name, given));
+    doing.said = describe(await post(name, given));
   } catch (error) {
     Object.assign(doing, { said: error.message, failed: true });
   }
@@ -85,7 +85,7 @@ export function resubmitButton(namespace, path, number, redraw) {
   return h("p", { class: "resubmit" }, h("button", { type: "button", onclick: go }, "Resubmit"));
 }
 
-// The buttons of an entity, and what they opened or did: [buttons, panel].
+// The buttons of an entity, and the panel with what they opened or did: [buttons, panel].
 export function actions({ namespace, path, part, kind, needsSession, waiting }, redraw) {
   const buttons = [], dead = part === DEAD;
   const here = { namespace, path: part === SESSIONS ? path : path + part };
@@ -101,10 +101,10 @@ export function actions({ namespace, path, part, kind, needsSession, waiting }, 
   const panel = [];
   if (doing.writes && !part && kind !== "subscription") panel.push(form(here, needsSession, redraw));
   if (doing.asks === "purge") panel.push(question(
-    `Delete the messages that wait here (about ${count(waiting)})? They are lost. Locked, scheduled and deferred ones stay.`, "Delete",
+    `Delete the waiting messages (about ${count(waiting)})? This cannot be undone. Locked, scheduled and deferred messages stay.`, "Delete",
     () => void run(redraw, "purge", here, ({ deleted }) => `${messages(deleted)} deleted.`), redraw));
   if (doing.asks === "resubmit") panel.push(question(
-    `Move ${messages(waiting)} back to ${path}? Each becomes a new message there, without the reason.`, "Resubmit",
+    `Move ${messages(waiting)} back to ${path}? Each becomes a new message there, without the dead-letter reason.`, "Resubmit",
     () => void run(redraw, "resubmit", { ...here, number: null }, ({ resubmitted }) => `${messages(resubmitted)} resubmitted.`), redraw));
   panel.push(h("p", { key: "said", id: "act-said", tabindex: "-1", class: doing.failed ? "said bad" : "said", role: doing.failed ? "alert" : "status" }, doing.busy ? "Working…" : doing.said));
   return [h("div", { class: "acts push", role: "group", "aria-label": "Actions" }, buttons), h("div", { class: "panel" }, panel)];

@@ -1,4 +1,4 @@
-// Elements, plots and numbers. Text goes in as text nodes only; SVG and HTML are told apart by their names.
+// Elements, plots and numbers. Text is only inserted as text nodes; SVG and HTML elements are distinguished by name.
 const SVG = "http://www.w3.org/2000/svg";
 const FLAGS = new Set(["required"]);
 const IN_SVG = new Set(["svg", "path", "rect", "line", "g", "title"]);
@@ -14,7 +14,7 @@ export function h(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Make `old` like `made`, touching only what differs: focus, selection and scrolling stay.
+// Make `old` equal to `made`, changing only what differs, so that focus, selection and scroll position remain.
 export function morph(old, made) {
   for (const { name } of [...old.attributes]) if (!made.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -66,7 +66,7 @@ export function time(at) {
 const SIGNS = { good: "●", warn: "▲", bad: "✕" };
 export const badge = (text, tone = "") => h("span", { class: `badge ${tone}`, "data-sign": SIGNS[tone] ?? "○" }, text);
 
-// Heads: "Name", ">Name" to the right, "#narrow Name" with a class.
+// Column heads: "Name", ">Name" to align right, "#narrow Name" to hide on a narrow screen.
 export function table(caption, heads, rows) {
   const head = (text) => {
     const narrow = text.startsWith("#narrow ");

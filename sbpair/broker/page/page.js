@@ -1,5 +1,5 @@
-// The broker's page: asks once a second while it is seen, draws, and changes only what differs.
-// Whatever the broker tells is text: nothing here makes markup of it.
+// The broker's page: polls once a second while it is visible, and changes only the elements that differ.
+// Data from the broker goes into text nodes, never into markup.
 import { actions, forget, refocus, resubmitButton } from "/act.js";
 import { badge, bytes, count, h, legend, morph, plot, span, spark, table, time, when } from "/draw.js";
 import { storyCard } from "/story.js";
@@ -12,9 +12,9 @@ const pause = document.getElementById("pause");
 
 async function ask(name, query = {}) {
   const answer = await fetch(`/api/${name}?${new URLSearchParams(query)}`, { signal: AbortSignal.timeout(12000) });
-  const said = await answer.json().catch(() => ({ error: answer.statusText }));
-  if (!answer.ok) throw Object.assign(new Error(said.error || "no answer"), { status: answer.status });
-  return said;
+  const reply = await answer.json().catch(() => ({ error: answer.statusText }));
+  if (!answer.ok) throw Object.assign(new Error(reply.error || "no answer"), { status: answer.status });
+  return reply;
 }
 
 const perSecond = (samples, index) =>
@@ -79,7 +79,7 @@ function entityRow(namespace, row) {
 
 function meter(share) {
   return h("svg", { class: share > 0.9 ? "meter full" : "meter", viewBox: "0 0 100 6", preserveAspectRatio: "none",
-    role: "img", "aria-label": `${Math.round(share * 100)} % of its size` },
+    role: "img", "aria-label": `${Math.round(share * 100)} % of its maximum size` },
     h("rect", { width: share > 0 ? Math.max(1.5, share * 100) : 0, height: 6 }));
 }
 
@@ -99,20 +99,20 @@ function entitiesCard(namespace, page) {
     h("div", { class: "head" }, h("h2", {}, namespace),
       h("span", { class: "quiet" }, `${count(page.total)} ${page.total === 1 ? "entity" : "entities"}`), h("span", { class: "push" }, field)),
     shown ? table(`Entities of ${namespace} with their counts`, heads, page.rows.map((row) => entityRow(namespace, row)))
-      : h("p", { class: "empty" }, state.find[namespace] ? "No path matches." : "Nothing here yet: create a queue or a topic."),
+      : h("p", { class: "empty" }, state.find[namespace] ? "No path matches." : "No entities yet: create a queue or a topic."),
     page.total > page.most && h("div", { class: "foot" },
       h("span", { class: "quiet small" }, `${page.skip + 1} to ${page.skip + shown} of ${count(page.total)}`),
       page.skip > 0 && step(-page.most, "Previous"), page.skip + shown < page.total && step(page.most, "Next")));
 }
 
 async function overview() {
-  const told = await ask("overview");
-  const names = told.namespaces.map((each) => each.name);
+  const summary = await ask("overview");
+  const names = summary.namespaces.map((each) => each.name);
   const pages = await Promise.all(names.map((namespace) =>
     ask("entities", { namespace, skip: state.skip[namespace] || 0, find: state.find[namespace] || "" })));
-  return [told, [
-    h("div", { class: "grid" }, told.namespaces.map(namespaceCard)),
-    storyCard(told.story),
+  return [summary, [
+    h("div", { class: "grid" }, summary.namespaces.map(namespaceCard)),
+    storyCard(summary.story),
     ...names.map((name, i) => entitiesCard(name, pages[i])),
   ]];
 }
@@ -189,7 +189,7 @@ function sessionsTable(held, turn) {
 async function entity(namespace, path) {
   const { part } = state;
   const query = { namespace, path };
-  const [told, it, page, held] = await Promise.all([ask("overview"), ask("entity", query),
+  const [summary, it, page, held] = await Promise.all([ask("overview"), ask("entity", query),
     part === SESSIONS ? { messages: [], most: 0 } : ask("messages", { namespace, path: path + part, from: state.from })
       .catch((error) => { if (error.status === 404) return { messages: [], most: 50 }; throw error; }),
     ask("sessions", { ...query, skip: part === SESSIONS ? state.from - 1 : 0 })]);
@@ -197,7 +197,7 @@ async function entity(namespace, path) {
   if (open !== null && !state.message) {
     const message = await ask("message", { namespace, path: path + part, number: open })
       .catch((error) => ({ error: error.message }));
-    if (state.open === open) state.message = message; // else another was opened meanwhile
+    if (state.open === open) state.message = message; // else another message was opened meanwhile
   }
   const { counts } = it;
   const turn = (to) => { state.from = to; state.open = state.message = null; soon(); };
@@ -207,7 +207,7 @@ async function entity(namespace, path) {
   const numbers = { [SESSIONS]: held.total, "": counts.active + counts.scheduled + counts.deferred, [PARTS[1][0]]: counts.dead_letter, [PARTS[2][0]]: counts.transfer_dead_letter };
   const waiting = { "": counts.active, [SESSIONS]: 0 }[part] ?? numbers[part];
   const [buttons, panel] = actions({ namespace, path, part, kind: it.kind, needsSession: it.description.requires_session, waiting }, soon);
-  return [told, [
+  return [summary, [
     h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), ` / ${namespace}`),
     h("section", { class: "card", "aria-label": path },
       h("div", { class: "head" }, h("h2", { class: "path" }, path), health(it), h("span", { class: "tag" }, it.kind),
@@ -240,7 +240,7 @@ async function entity(namespace, path) {
       part === SESSIONS ? sessionsTable(held, turn) : page.messages.length
         ? table("Messages, peeked", [">Number", "Message id", "State", "#narrow Session", "Enqueued", "#narrow >Deliveries", "#narrow >Size"].map((x, i) => (i ? x : "Number")),
           page.messages.flatMap((each) => messageRows(namespace, path, each)))
-        : h("p", { class: "empty" }, it.kind === "topic" && !part ? "A topic stores scheduled messages only; its subscriptions hold the copies." : "None here."),
+        : h("p", { class: "empty" }, it.kind === "topic" && !part ? "A topic stores scheduled messages only; its subscriptions store the copies." : "No messages."),
       part !== SESSIONS && (state.from > 1 || page.messages.length === page.most || it.partitions.length > 0) && h("div", { class: "foot" },
         state.from > 1 && h("button", { type: "button", onclick: () => turn(1) }, "First page"),
         page.messages.length > 0 && h("button", { type: "button", onclick: () => turn(end + 1) }, "Next page"),
@@ -254,9 +254,9 @@ async function entity(namespace, path) {
 // -- connections and refusals
 
 async function connections() {
-  const told = await ask("overview");
-  const pages = await Promise.all(told.namespaces.map((each) => ask("connections", { namespace: each.name })));
-  return [told, told.namespaces.map((each, i) => h("section", { class: "card", key: each.name, "aria-label": `Connections to ${each.name}` },
+  const summary = await ask("overview");
+  const pages = await Promise.all(summary.namespaces.map((each) => ask("connections", { namespace: each.name })));
+  return [summary, summary.namespaces.map((each, i) => h("section", { class: "card", key: each.name, "aria-label": `Connections to ${each.name}` },
     h("div", { class: "head" }, h("h2", {}, each.name), h("span", { class: "quiet" }, `${count(pages[i].total)} open`)),
     pages[i].rows.length ? table(`Connections to ${each.name}`, ["From", "Container", "Links"], pages[i].rows.map((row) =>
       h("tr", { key: row.peer }, h("th", { scope: "row", class: "mono wide" }, row.peer), h("td", { class: "mono path" }, row.container),
@@ -268,9 +268,9 @@ async function connections() {
 }
 
 async function rejections() {
-  const told = await ask("overview");
-  const pages = await Promise.all(told.namespaces.map((each) => ask("rejections", { namespace: each.name })));
-  return [told, told.namespaces.map((each, i) => h("section", { class: "card", key: each.name, "aria-label": `Rejections of ${each.name}` },
+  const summary = await ask("overview");
+  const pages = await Promise.all(summary.namespaces.map((each) => ask("rejections", { namespace: each.name })));
+  return [summary, summary.namespaces.map((each, i) => h("section", { class: "card", key: each.name, "aria-label": `Rejections of ${each.name}` },
     h("div", { class: "head" }, h("h2", {}, each.name), h("span", { class: "quiet" }, `${count(pages[i].lately)} in five minutes, ${count(pages[i].last_hour)} in an hour, ${count(pages[i].total)} since the start`),
       Object.entries(pages[i].by_condition).map(([name, n]) => h("span", { class: "tag mono" }, `${name} × ${count(n)}`))),
     pages[i].recent.length ? table(`Last rejections of ${each.name}`, ["Time", "Request", "Condition", "Reason"], pages[i].recent.map((row) =>
@@ -279,10 +279,10 @@ async function rejections() {
       : h("p", { class: "empty" }, "No rejections.")))];
 }
 
-// -- which view, how often
+// -- routing and polling
 
 function plain(part) {
-  try { return decodeURIComponent(part); } catch { return part; }  // typed by hand: a bad escape is what it says
+  try { return decodeURIComponent(part); } catch { return part; }  // typed by hand: an invalid escape is literal text
 }
 
 function route() {
@@ -291,9 +291,9 @@ function route() {
   return { connections: ["connections", connections], rejections: ["rejections", rejections] }[view] ?? ["overview", overview];
 }
 
-function navigation(current, told) {
-  const refused = told.namespaces.reduce((sum, each) => sum + each.rejected_lately, 0);
-  const open = told.namespaces.reduce((sum, each) => sum + each.connections, 0);
+function navigation(current, summary) {
+  const refused = summary.namespaces.reduce((sum, each) => sum + each.rejected_lately, 0);
+  const open = summary.namespaces.reduce((sum, each) => sum + each.connections, 0);
   const item = (name, href, word, note) => h("a", { href, "aria-current": current === name ? "page" : null }, word, note);
   return h("nav", { id: "nav", "aria-label": "Views" }, item("overview", "#/", "Overview"),
     item("connections", "#/connections", `Connections ${count(open)}`),
@@ -320,15 +320,15 @@ async function tick() {
   const asked = location.hash;
   try {
     const [current, view] = route();
-    const [told, parts] = await view();
+    const [summary, parts] = await view();
     if (asked === location.hash) {
-      morph(document.getElementById("nav"), navigation(current, told));
+      morph(document.getElementById("nav"), navigation(current, summary));
       morph(main, h("main", { id: "main", tabindex: "-1" }, parts));
       refocus();
       say(state.paused ? "paused" : "", state.paused ? `Paused at ${when(Date.now())}` : `Live · ${when(Date.now())}`);
     }
   } catch (error) {
-    if (error.status === 401) say("lost", "Not allowed: open the address that was printed at start");
+    if (error.status === 401) say("lost", "Not allowed: open the address that was printed at startup");
     else if (error.status === 404) morph(main, h("main", { id: "main", tabindex: "-1" }, h("p", { class: "card empty" }, error.message)));
     else say("lost", "The broker does not answer");
   }

@@ -1,4 +1,4 @@
-// The pairing's story: in which state was each entity and when, and what happened, as the journals tell it.
+// The history of the pair, from the journals: the states of each entity over time, and the events.
 import { badge, count, h, time, when } from "/draw.js";
 
 const WORDS = {
@@ -95,5 +95,5 @@ export function storyCard(story) {
         story.entities.length > 0 && h("div", { class: "ribbons" }, story.entities.map((each) => ribbon(each, from, to, story.landing.includes(each.path))),
           h("div", { class: "scale" }, h("span", {}, when(from)), h("span", { class: "legend" }, Object.entries(STATES).map(([name, [word]]) =>
             h("span", {}, h("i", { class: `is-${name}` }), word))), h("span", {}, "now"))),
-        h("ol", { class: "story", "aria-label": "What happened, the newest first", tabindex: "0" }, story.events.map(happened))));
+        h("ol", { class: "story", "aria-label": "Events, newest first", tabindex: "0" }, story.events.map(happened))));
 }

@@ -36,8 +36,8 @@ class Host(Protocol):
 class ActiveFaults:
     """The standing faults in effect on one namespace.
 
-    A fault overlays its target and leaves the stored state unchanged. Of several faults on one target, the
-    one set last shows; when it ends, the one below it does.
+    A fault overlays its target and leaves the stored state unchanged. Of several faults on one target, the one set
+    last is visible; when it ends, the one set before it is visible again.
     """
 
     def __init__(self, server: Host) -> None:
@@ -79,7 +79,7 @@ class ActiveFaults:
         return refused
 
     def stop(self) -> None:
-        """End all faults."""
+        """End all faults. Raises PortUnavailable when the namespace's port was taken during its outage."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -115,7 +115,7 @@ class ActiveFaults:
                 raise TypeError(f"{rule.effect!r} is not a standing effect")
 
     def _lift(self, rule: FaultRule) -> None:
-        """End a fault. Raises PortUnavailable."""
+        """End a fault. Raises PortUnavailable when the namespace's port was taken during its outage."""
         path, server = rule.entity or "", self._server
         if isinstance(rule.effect, Down):
             server.bring_up()

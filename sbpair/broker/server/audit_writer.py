@@ -1,9 +1,9 @@
 """The audit journal of one namespace: writes the recorded events to journal files.
 
-Events of a few milliseconds are written together: a line for each message would cost half as much as the
-message itself. A broker that is killed may therefore not have written its last events; its journal then lacks
-the closing record and proves nothing by omission. With a store, events reach the disk before any answer
-leaves. A broker that is stopped and started again counts as a new writer.
+Events of a few milliseconds are written together: a line for each message would cost half as much as the message
+itself. A broker that is killed may therefore not have written its last events. Its journal then lacks the closing
+record, and an event missing from it proves nothing. With a store, events reach the disk before any answer leaves. A
+broker that is stopped and started again is a new writer.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class AuditWriter:
             raise BrokerError(str(error)) from error
 
     def write_soon(self, is_early: Callable[[], bool]) -> None:
-        """Write pending events after BATCH_DELAY seconds, unless ``is_early()`` then.
+        """Write pending events after BATCH_DELAY seconds.
 
-        Call again in that case.
+        Writes nothing if ``is_early()`` returns True at that time (their changes are not on disk yet): call again.
         """
         if self._soon is None and self._journal is not None and not self.recorder.is_empty:
             self._soon = asyncio.get_running_loop().call_later(BATCH_DELAY, self._delay_passed, is_early)

@@ -46,30 +46,34 @@ STOP_WITHIN = 30.0  # seconds
 class Broker:
     """Service Bus namespaces, in memory or on disk, for unmodified clients.
 
-    ``namespaces``: name to port, 0 for any free one. ``host``: the address to listen on. ``clock``: entity
-    time. ``open_access``: accept any token, and the emulator's well-known key; otherwise each namespace has a
-    root policy with random keys. ``tls_directory``: where the certificate authority is stored; by default it
-    lives as long as the broker. ``tier``: of every namespace, Basic, Standard or Premium (T-8).
-    ``legacy_forward_tdlq``: messages that cannot be forwarded go to the transfer dead-letter queue, as
-    documented until 2021. ``partitions``: by namespace, 1, 2 or 4 for a partitioned Premium one (Q-2).
-    ``first_partition``: the partition at which messages without a key begin their rotation (Q-5).
-    ``credits_per_second``: the throttling limit of each Basic or Standard namespace: the service grants
-    1,000; None, the default, is no limit. ``data``: the directory in which entities, messages, keys and
-    certificates are stored; by default everything stays in memory. Whatever is acknowledged is on disk first
-    (G-26). When writing fails, the broker stops, ``failure`` holds the error, and ``on_failure`` is called
-    with it in the broker's thread, where the namespaces cannot be used. ``journal``: the directory to which each
-    namespace writes the fate of its messages, for an audit.
+    * ``namespaces``: name to port, 0 for any free one.
+    * ``host``: the address to listen on.
+    * ``clock``: entity time; by default the machine's clock.
+    * ``open_access``: accept any token, and the emulator's well-known key. Otherwise each namespace has a root policy
+      with random keys.
+    * ``tls_directory``: where the certificate authority is stored; by default it lives as long as the broker.
+    * ``tier``: Basic, Standard or Premium, for every namespace (T-8).
+    * ``legacy_forward_tdlq``: move messages that cannot be forwarded to the transfer dead-letter queue, as documented
+      until 2021.
+    * ``partitions``: by namespace, 1, 2 or 4 for a partitioned Premium namespace (Q-2).
+    * ``first_partition``: the partition that receives the first message without a key, from 0 (Q-5).
+    * ``credits_per_second``: the throttling limit of each Basic or Standard namespace, which is 1,000 in the service;
+      None, the default, for no limit.
+    * ``data``: the directory in which entities, messages, keys and certificates are stored; by default everything is
+      in memory. Everything is on disk before it is acknowledged (G-26). If writing fails, the broker stops and
+      ``failure`` holds the error.
+    * ``on_failure``: called with that error in the broker's thread, where the namespaces cannot be used.
+    * ``journal``: the directory in which each namespace records what happens to its messages, for an audit.
+    * ``one_port``: all namespaces share the port of the first; clients choose one by host name
+      (``contoso.servicebus.windows.net``).
+    * ``policies``: by namespace, policies that sign tokens in addition to the root policy.
+    * ``advertise``: the host in connection strings and in the certificate, if clients know this machine by another
+      name than ``host``.
+    * ``management_port``: a second port of the first namespace, which serves the same as the first, since the vendor's
+      emulator has a separate port for its administration API.
 
-    ``one_port``: all namespaces share the port of the first; clients choose by host name
-    (``contoso.servicebus.windows.net``).
-
-    ``policies``: by namespace, policies that sign tokens in addition to the root policy.
-
-    ``advertise``: the host in connection strings and in the certificate, where clients know this machine by another
-    name than the one listened on. ``management_port``: a second port of the first namespace, which serves the same as
-    its own: the vendor's emulator has its administration API on one.
-
-    Raises BrokerError; with ``data`` StoreError, StoreInUse, StoreDamaged.
+    Raises BrokerError for contradictory arguments. With ``data``, raises StoreInUse when another broker uses the
+    directory, StoreDamaged when a file in it is damaged, and StoreError when it cannot be used.
     """
 
     def __init__(
@@ -112,8 +116,8 @@ class Broker:
         self._certificates: Certificates | None = None
         self._context: ssl.SSLContext | None = None
         self._tls_lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None  # while it takes calls
-        self._loop_lock = threading.Lock()  # a call is either scheduled in time or made without the loop
+        self._loop: asyncio.AbstractEventLoop | None = None  # None unless it accepts calls
+        self._loop_lock = threading.Lock()  # so that a loop that is closing never drops a scheduled call
         self._thread: threading.Thread | None = None
         self._shutdown: asyncio.Event | None = None
         self._servers: list[NamespaceServer] = []
@@ -179,8 +183,8 @@ class Broker:
     def start(self) -> None:
         """Start the thread and return when every port answers.
 
-        Raises PortUnavailable, which names the namespace and the port, and BrokerError when the broker is
-        running.
+        Raises PortUnavailable, which names the namespace and the port, and BrokerError when the broker is already
+        running or has released its data directory.
         """
         if self._thread is not None:
             raise BrokerError("The broker is already running.")
@@ -201,7 +205,8 @@ class Broker:
     def stop(self) -> None:
         """Close every port, connection and file; idempotent.
 
-        Queues and messages in memory exist as long as this object, those on disk until they are deleted.
+        Queues and messages in memory exist as long as this object, those on disk until they are deleted. Raises
+        BrokerError when the thread does not end within 30 s.
         """
         thread, shutdown = self._thread, self._shutdown
         if thread is None or shutdown is None:
@@ -266,9 +271,10 @@ class Broker:
     ) -> NamespaceControl:
         """Add a namespace, and open it at once if the broker is running.
 
-        ``clock`` gives it its own entity time.
+        ``port``: 0 for any free one. ``clock``: entity time of its own. ``partitions``: 1, 2 or 4 for a partitioned
+        Premium namespace.
 
-        Raises BrokerError when the name is taken, PortUnavailable.
+        Raises BrokerError when the name is taken, PortUnavailable when the port cannot be opened.
         """
         if name in self._controls:
             raise BrokerError(f"The namespace '{name}' already exists.")
@@ -289,7 +295,10 @@ class Broker:
         return self._controls[name]
 
     def remove_namespace(self, name: str) -> None:
-        """Close a namespace and delete it, on disk too. Raises BrokerError when it does not exist."""
+        """Close a namespace and delete it, on disk too.
+
+        Raises BrokerError when it does not exist, or when other namespaces share its port.
+        """
         server = self.namespace(name).server
         if server.neighbours.are_several and server.neighbours.all[0] is server:
             raise BrokerError(f"The other namespaces share the port of '{name}': remove them first.")
@@ -373,7 +382,7 @@ class Broker:
         finally:
             with self._loop_lock:
                 self._loop = None
-            await asyncio.sleep(0)  # the calls that were scheduled before
+            await asyncio.sleep(0)  # run the calls that are already scheduled
 
     async def _close_all(self) -> None:
         async with AsyncExitStack() as closing:  # close all, even when one raises
@@ -381,7 +390,7 @@ class Broker:
                 closing.push_async_callback(server.close)
 
     def _in_loop(self, function: Callable[[], Result], /) -> Result:
-        if self._thread is threading.current_thread():  # it would wait for itself
+        if self._thread is threading.current_thread():  # the thread would wait for itself
             raise BrokerError(
                 "A callback of the broker cannot use its namespaces: use them in another thread."
             )
@@ -398,7 +407,7 @@ class Broker:
         return done.result(STOP_WITHIN)
 
     def _schedule(self, call: Callable[[], object]) -> bool:
-        """Call it in the loop; false, and it is never called, when the loop takes no calls."""
+        """Schedule ``call`` in the loop. Returns False, without scheduling it, when the loop accepts no calls."""
         with self._loop_lock:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(call)
@@ -431,13 +440,13 @@ class Broker:
 
 
 def _disk(path: Path) -> Disk:
-    from ..store.disk import Disk  # late: a broker in memory must not load SQLite
+    from ..store.disk import Disk  # imported late: a broker in memory does not load SQLite
 
     return Disk(path)
 
 
 def _audit_writer(directory: Path, name: str) -> AuditWriter:
-    from .audit_writer import AuditWriter  # late: only a broker with a journal loads it
+    from .audit_writer import AuditWriter  # imported late: only a broker with a journal needs it
 
     return AuditWriter(directory, name)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Commits:
     """Decides when a namespace's answers are sent.
 
-    ``fail`` is called once, with the error of a failed commit.
+    ``fail`` is called with the error of the commit that failed.
     """
 
     def __init__(
@@ -84,11 +84,10 @@ class Commits:
             self._flush()
 
     def _begin(self) -> None:
-        """Start syncing the changes in a thread.
+        """Start syncing the changes in a thread; the answers produced so far wait for that, not for a later commit.
 
-        Answers produced so far wait for that, and for nothing later.
-
-        With an audit journal the commit is synchronous: events are written when nothing waits to be synced.
+        With an audit journal the commit is synchronous, since events are written only when no change waits to be
+        synced.
         """
         if self._store is None or self._audit_writer is not None:
             with suppress(StoreFailed):  # already reported to the broker

@@ -78,7 +78,7 @@ class NamespaceControl:
 
     @property
     def port(self) -> int:
-        """The port it answers on; 0 until the broker has started when any free port was requested."""
+        """The port it listens on; 0 before the broker has started if any free port was requested."""
         return self._server.port
 
     @property
@@ -99,7 +99,7 @@ class NamespaceControl:
     def _connection_string(self, policy: SharedAccessPolicy) -> str:
         if self._server.neighbours.are_several:
             return cloud_connection_string(self.name, policy)
-        # E-4: the name that clients know this machine by
+        # E-4: the name by which clients know this machine
         host = self._server.advertised or _host_to_connect_to(self._server.host)
         return connection_string(host, self.port, policy)
 
@@ -110,8 +110,11 @@ class NamespaceControl:
     ) -> str:
         """Create a policy on the whole namespace, or on one queue or topic, and return its connection string.
 
-        ``rights``: of Manage, Send and Listen. Raises BrokerError when the name is taken, InvalidDescription,
-        EntityNotFound.
+        ``rights``: any of Manage, Send and Listen; Manage requires the other two. ``entity``: the path of a queue or
+        topic, empty for the whole namespace.
+
+        Raises BrokerError when the name is taken or the broker has open access, InvalidDescription for an invalid name
+        or right, EntityNotFound.
         """
         requested = frozenset(right.value if isinstance(right, Right) else right for right in rights)
         check_rights(name, requested)
@@ -129,7 +132,7 @@ class NamespaceControl:
     def remove_policy(self, name: str, *, entity: str = "") -> None:
         """Delete a policy; its keys are no longer accepted.
 
-        Raises BrokerError when there is none, EntityNotFound.
+        Raises BrokerError when the namespace has no such policy, EntityNotFound.
         """
         if entity:
             self._change_rules(entity, lambda rules: tuple(rule for rule in rules if rule.name != name))
@@ -173,12 +176,12 @@ class NamespaceControl:
             )
         return verifier
 
-    def look(self, view: Callable[[NamespaceServer], Result]) -> Result:
-        """Call ``view`` in the broker's loop and return its result; it must be quick and change nothing."""
+    def inspect(self, view: Callable[[NamespaceServer], Result]) -> Result:
+        """Call ``view`` in the broker's loop and return its result; ``view`` must be quick and change nothing."""
         return self._in_loop(lambda: view(self._server))
 
     def act(self, action: Callable[[NamespaceServer], Result]) -> Result:
-        """Call ``action`` in the broker's loop, deliver and store what it did, and return its result."""
+        """Call ``action`` in the broker's loop, deliver and store its changes, and return its result."""
 
         def act_and_end_turn() -> Result:
             try:
@@ -190,10 +193,10 @@ class NamespaceControl:
 
     # -- entities
 
-    def follow(self, plan: NamespacePlan) -> None:
-        """Create the entities of a configuration file that do not exist yet. Raises BadConfiguration."""
+    def create_entities(self, plan: NamespacePlan) -> None:
+        """Create the entities of a configuration file that do not exist yet, all or none. Raises BadConfiguration."""
         namespace = self._server.frontend.namespace
-        self._apply(lambda: plan.follow(namespace, self._clock.now()))
+        self._apply(lambda: plan.create_entities(namespace, self._clock.now()))
 
     @overload
     def create_queue(self, path: str, *, description: QueueDescription) -> None: ...
@@ -400,7 +403,8 @@ class NamespaceControl:
     def take_down(self, how: str | Outage = "refuse", *, delay: float = 0.2) -> None:
         """Make the namespace fail: ``refuse``, ``reset``, ``silent``, ``slow`` or ``half-open`` (see Outage).
 
-        ``delay``: seconds each answer waits, for ``slow``. Raises InvalidArgument.
+        ``delay``: seconds by which each answer is delayed, for ``slow``. Raises InvalidArgument for another outage or a
+        negative delay.
         """
         way = how.value if isinstance(how, Outage) else how
         FaultRule(Down(way, delay))  # validates both
@@ -512,7 +516,7 @@ class NamespaceControl:
         )
 
     def let_front_ends_cache(self, cache: bool = True) -> None:
-        """Let each connection's front end cache messages of partitioned entities (Q-18), on new links."""
+        """Let the front end of each connection cache messages of partitioned entities (Q-18); affects new links."""
         namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.let_front_ends_cache(cache))
 
@@ -562,10 +566,11 @@ class PartitionControl:
 
     @contextmanager
     def take_down(self, *, reroute_after: int = 0) -> Iterator[None]:
-        """Keep the partition down inside the ``with``: its messages wait, sends with its keys are refused.
+        """Keep the partition down inside the ``with``: its messages wait, and sends with its keys are refused.
 
-        ``reroute_after``: milliseconds of entity time until senders without a key avoid it; until then a send
-        whose turn it is waits (Q-16: up to 15 000 in the service). Raises ValueError below 0.
+        ``reroute_after``: milliseconds of entity time after which messages without a key go to other partitions; a
+        message whose turn falls on this one waits until then (Q-16: up to 15,000 in the service). Raises ValueError
+        below 0.
         """
         if reroute_after < 0:
             raise ValueError(f"reroute_after is {reroute_after!r}: use milliseconds, at least 0")

@@ -1,9 +1,9 @@
 """The broker's dashboard: entities, messages, connections, refusals and the history of the pair.
 
-with Broker({"contoso": 0}) as broker, Page(broker) as page:
-    print(page.url)
+    with Broker({"contoso": 0}) as broker, Page(broker) as page:
+        print(page.url)
 
-On its own port, and always guarded by its own token, because it shows message bodies and changes entities.
+It has a port of its own and always requires its token, because it shows message bodies and changes entities.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Page(HttpEndpoint):
-    """Serves the dashboard of ``broker`` inside its ``with``; ``url`` opens it, token included.
+    """Serves the dashboard of ``broker`` inside its ``with``; ``url``, which contains the token, opens it.
 
     ``host``, ``port``: where to listen, 0 for any free port. ``records``: called while the page is open;
     returns the journal records since the last call, which become the history of the pair. Entering raises

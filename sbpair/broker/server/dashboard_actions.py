@@ -1,13 +1,13 @@
-"""The dashboard's requests that change something, and who may make them.
+"""The dashboard's requests that change something, and the check that the page itself sent them.
 
     POST /api/send        {"namespace", "path", "message": {"body", "message_id", "session_id", "subject",
                            "content_type", "properties"}}                                    -> {"number"}
     POST /api/purge       {"namespace", "path"}                                              -> {"deleted"}
-    POST /api/resubmit    {"namespace", "path", "number"}; null for all that wait            -> {"resubmitted"}
+    POST /api/resubmit    {"namespace", "path", "number"}; number null for all               -> {"resubmitted"}
 
-A cookie alone is not enough, because a browser also sends it for other programs of the same host: a request needs
-the token in its Authorization header, or the header :data:`INTENT` and the page's own origin. No form and no other
-origin can set that header without asking first, and the answer to that question is no.
+A cookie is not sufficient, because a browser sends it to every port of a host, on behalf of pages from any of them. A
+request therefore needs the token in its Authorization header, or the header :data:`INTENT` and the page's own origin.
+A form cannot set that header, and a script of another origin needs a CORS preflight, which is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_intended(request: web.Request) -> bool:
 
 
 async def body_of(request: web.Request) -> Given:
-    """Return the JSON object of a request. Raises InvalidArgument."""
+    """Return the JSON object in a request's body. Raises InvalidArgument when the body is anything else."""
     if request.content_type != "application/json":
         raise InvalidArgument("The request must be application/json.")
     try:
@@ -51,7 +51,7 @@ async def body_of(request: web.Request) -> Given:
 
 
 class PageActions:
-    """The actions on the namespaces of one broker; each takes the request's JSON and returns the answer's."""
+    """The actions on the namespaces of one broker; each takes the JSON of a request and returns that of the answer."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -70,9 +70,9 @@ class PageActions:
         return {"number": number}
 
     def _purge(self, given: Given) -> Row:
-        """Purge in turns of the broker's loop, so that its clients are served in between."""
+        """Purge in several turns of the broker's loop, so that clients are served in between."""
         control, path, deleted = self._control(given), _text(given, "path"), 0
-        before = control.look(_now) + 1
+        before = control.inspect(_now) + 1
         while some := control.act(lambda server: actions.purge(server.frontend, path, before, _now(server))):
             deleted += some
         return {"deleted": deleted}
@@ -88,11 +88,11 @@ class PageActions:
         return {"resubmitted": 1}
 
     def _resubmit_all(self, control: NamespaceControl, path: str) -> int:
-        """Resubmit those that are there now: one that is dead-lettered again does not go round and round."""
+        """Resubmit only the messages present now, so that one that is dead-lettered again is not resubmitted again."""
         numbers: list[int] = []
         start: int | None = 1
         while start is not None:
-            page, start = control.look(partial(_waiting, path=path, start=start))
+            page, start = control.inspect(partial(_waiting, path=path, start=start))
             numbers += page
         return sum(
             control.act(partial(_resubmit, path=path, numbers=numbers[first : first + MAX_AT_ONCE]))
@@ -118,5 +118,5 @@ def _resubmit(server: NamespaceServer, *, path: str, numbers: Sequence[int]) -> 
 def _text(given: Given, name: str) -> str:
     value = given.get(name, "")
     if not isinstance(value, str):
-        raise InvalidArgument(f"{name} must be a text.")
+        raise InvalidArgument(f"{name} must be a string.")
     return value

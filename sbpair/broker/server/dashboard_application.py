@@ -7,6 +7,8 @@
     /api/entity          one entity                   ?namespace &path
     /api/messages        a page of its messages       ?namespace &path &from
     /api/message         one message with its body    ?namespace &path &number
+    /api/sessions        a page of its sessions       ?namespace &path &skip
+    /api/sessions        a page of its sessions       ?namespace &path &skip
     /api/connections     ?namespace
     /api/rejections      ?namespace
     POST /api/send  /api/purge  /api/resubmit      see dashboard_actions
@@ -66,7 +68,7 @@ HEADERS = {
 }
 MAX_NUMBER = 2**63 - 1
 MAX_DIGITS = 19
-MAX_CONNECTIONS = 100  # connections
+MAX_CONNECTIONS = 100  # shown for each namespace
 
 
 class PageApplication:
@@ -75,7 +77,9 @@ class PageApplication:
     def __init__(self, broker: Broker, endpoint: HttpEndpoint, records: Records | None) -> None:
         self._broker = broker
         self._endpoint = endpoint
-        self._cookie = f"sbpair-{endpoint.port}"  # cookies know hosts, not ports
+        self._cookie = (
+            f"sbpair-{endpoint.port}"  # the port in the name, since all ports of a host share cookies
+        )
         self._records = records
         self._story = PairTimeline()
         self._history = History()
@@ -111,7 +115,7 @@ class PageApplication:
         if shown is not None and self._endpoint.is_token(shown):
             answer: web.StreamResponse = web.Response(status=303, headers={"Location": "/"})
             answer.set_cookie(self._cookie, shown, httponly=True, samesite="Strict", path="/")
-        elif (request.path in FILES and request.path != "/") or self._may_look(request):
+        elif (request.path in FILES and request.path != "/") or self._is_authorized(request):
             try:
                 answer = await handler(request)
             except web.HTTPException as refusal:
@@ -126,7 +130,9 @@ class PageApplication:
     def _acting(self, action: Callable[[Given], Row]) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             if not (self._endpoint.has_token(request) or is_intended(request)):
-                text = f"Only the page itself may do this: the header {INTENT} or its origin is missing."
+                text = (
+                    f"Only the page itself may do this: the header {INTENT} or the page's origin is missing."
+                )
                 return web.json_response({"error": text}, status=403)
             try:
                 given = await body_of(request)
@@ -136,7 +142,7 @@ class PageApplication:
 
         return answer
 
-    def _may_look(self, request: web.Request) -> bool:
+    def _is_authorized(self, request: web.Request) -> bool:
         shown = request.cookies.get(self._cookie, "")
         return self._endpoint.is_token(shown) or self._endpoint.has_token(request)
 
@@ -154,19 +160,19 @@ class PageApplication:
         return {"namespaces": rows, "story": story}
 
     def _namespace(self, control: NamespaceControl) -> Row:
-        row, operations, connections, rejected = control.look(_summary)
+        row, operations, connections, rejected = control.inspect(_summary)
         values = (operations.sends, operations.receives, rejected)
-        told = {"operations": asdict(operations), "connections": connections, "port": control.port}
-        return row | told | {"history": self._history.add(f"\0{control.name}", _now(), values)}
+        more = {"operations": asdict(operations), "connections": connections, "port": control.port}
+        return row | more | {"history": self._history.add(f"\0{control.name}", _now(), values)}
 
     def _entities(self, request: web.Request) -> Row:
         control, skip = self._control(request), _number(request, "skip")
         find = request.query.get("find", "")
-        total, rows = control.look(
+        total, rows = control.inspect(
             lambda server: page_views.entities(server.frontend, server.read_clocks().entity, skip, find)
         )
-        told = [self._with_history(control, row) for row in rows]
-        return {"total": total, "skip": skip, "most": page_views.MAX_ROWS, "rows": told}
+        shown = [self._with_history(control, row) for row in rows]
+        return {"total": total, "skip": skip, "most": page_views.MAX_ROWS, "rows": shown}
 
     def _with_history(self, control: NamespaceControl, row: EntityRow) -> Row:
         values = (row.counts.active, row.counts.dead_letter)
@@ -174,7 +180,7 @@ class PageApplication:
 
     def _entity(self, request: web.Request) -> Row:
         control, path = self._control(request), request.query.get("path", "")
-        row, more = control.look(
+        row, more = control.inspect(
             lambda server: page_views.detail(server.frontend, path, server.read_clocks().entity)
         )
         return self._with_history(control, row) | more
@@ -185,7 +191,7 @@ class PageApplication:
         def view(server: NamespaceServer) -> list[Row]:
             return page_views.messages(server.frontend.namespace.queue(path), start)
 
-        return {"messages": self._control(request).look(view), "most": page_views.MAX_MESSAGES}
+        return {"messages": self._control(request).inspect(view), "most": page_views.MAX_MESSAGES}
 
     def _message(self, request: web.Request) -> Row:
         path, number = request.query.get("path", ""), _number(request, "number")
@@ -196,8 +202,8 @@ class PageApplication:
                 raise MessageNotFound(number)
             return page_views.message_row(message), peeked(message)
 
-        row, encoded = self._control(request).look(view)
-        return row | message_view(encoded)  # decoded here: not in the broker's loop
+        row, encoded = self._control(request).inspect(view)
+        return row | message_view(encoded)  # decoded outside the broker's loop
 
     def _sessions(self, request: web.Request) -> Row:
         path, skip = request.query.get("path", ""), _number(request, "skip")
@@ -205,14 +211,14 @@ class PageApplication:
         def view(server: NamespaceServer) -> tuple[int, list[Row]]:
             return page_views.sessions(server.frontend, server.frontend.namespace.queue(path), skip)
 
-        total, rows = self._control(request).look(view)
+        total, rows = self._control(request).inspect(view)
         return {"total": total, "skip": skip, "most": page_views.MAX_ROWS, "rows": rows}
 
     def _connections(self, request: web.Request) -> Row:
-        return self._control(request).look(_connections)
+        return self._control(request).inspect(_connections)
 
     def _rejections(self, request: web.Request) -> Row:
-        return self._control(request).look(
+        return self._control(request).inspect(
             lambda server: page_views.rejections(server.frontend, server.read_clocks().entity)
         )
 
@@ -262,7 +268,7 @@ def _answer(work: Callable[[], Row]) -> web.Response:
 def _number(request: web.Request, name: str, default: int = 0) -> int:
     text = request.query.get(name, str(default))
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and int(text) <= MAX_NUMBER):
-        raise InvalidArgument(f"{name} is {text[:40]!r}: a whole number is needed.")
+        raise InvalidArgument(f"{name} is {text[:40]!r}: use a whole number from 0 to {MAX_NUMBER}.")
     return int(text)
 
 

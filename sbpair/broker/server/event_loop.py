@@ -1,6 +1,6 @@
-"""The broker's event loop: which implementation, how many open files, and timers that are often set again.
+"""The broker's event loop: its implementation, the limit of open files, and a timer that is cheap to move.
 
-uvloop has builds for Linux and macOS on common processors; elsewhere asyncio's own loop serves, more slowly.
+uvloop has builds for Linux and macOS on common processors; elsewhere asyncio's own loop is used, which is slower.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     process when it closes such a descriptor.
     """
     try:
-        import uvloop  # late: not available everywhere
+        import uvloop  # imported late: not available everywhere
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop() if _are_open(STANDARD_STREAMS) else asyncio.new_event_loop()
@@ -40,7 +40,7 @@ WANTED = 65_536
 def raise_limit(wanted: int = WANTED) -> None:
     """Raise the soft limit of open files to ``wanted``, at most to the hard limit; never lower it."""
     with suppress(ImportError, OSError, ValueError):  # no such limits here, or the system refuses
-        import resource  # late: not available everywhere
+        import resource  # imported late: not available everywhere
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -60,8 +60,8 @@ def limit() -> int:
 class Alarm:
     """Calls ``ring`` once, at the earliest time of the loop's clock it was set to.
 
-    The time is kept here, since uvloop's handles have none once it has passed. ``slack``: seconds by which
-    the alarm may be late rather than be set again.
+    The time is stored here, because uvloop's handles lose theirs once it has passed. ``slack``: seconds by which the
+    alarm may be late, to avoid setting it again for a slightly earlier time.
     """
 
     def __init__(self, ring: Callable[[], None], slack: float = 0.0) -> None:
@@ -80,7 +80,7 @@ class Alarm:
         self._handle = asyncio.get_running_loop().call_at(at, self._rung)
 
     def cancel(self) -> None:
-        """Do not ring."""
+        """Cancel the alarm; does nothing if it is not set."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,11 +1,12 @@
 """Faults and time over HTTP, for tests in other languages: on a loopback port, with its own token.
 
     GET    /faults        all faults that are set, with their hits
-    POST   /faults        {"namespace": "contoso", "effect": "throttle", ...} or {"scenario": ...}: the ids
-    DELETE /faults/ID     clear one of them, or all without ID
-    POST   /time          {"advance": 90.5} and {"advance_connections": 600}: seconds of entity and connection time
+    POST   /faults        set {"namespace": "contoso", "effect": "throttle", ...} or {"scenario": ...}; returns the ids
+    DELETE /faults/ID     clear one fault
+    DELETE /faults        clear all faults
+    POST   /time          {"advance": 90.5} or {"advance_connections": 600}: seconds of entity or connection time
 
-It has its own port, because a namespace that is down does not answer, and it runs only on request.
+It has its own port, because a namespace that is down does not answer, and it runs only when requested.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from .control import NamespaceControl
 from .json_control import JsonControl, refused
 
 ADVANCE, ADVANCE_CONNECTIONS = "advance", "advance_connections"
-MAX_SECONDS = 10 * 365 * 86_400
+MAX_SECONDS = 10 * 365 * 86_400  # ten years  # ten years
 
 
 class FaultControl(JsonControl[tuple[NamespaceControl, ActiveFault]]):
     """Serves a broker's faults inside its ``with``; requests need ``url`` and ``token``.
 
-    ``faults``, ``time``: which of the two to serve. Entity time can be advanced when the broker's clock can.
+    ``faults``, ``time``: which of the two to serve. Entity time can be advanced if the broker's clock can be.
     """
 
     def __init__(self, broker: Broker, *, faults: bool = True, time: bool = False) -> None:
@@ -88,7 +89,7 @@ class FaultControl(JsonControl[tuple[NamespaceControl, ActiveFault]]):
         try:
             requested = _durations(json.loads(await request.read()))
         except (ValueError, RecursionError) as error:
-            return refused(400, f"The body is not valid: it needs {error}.")
+            return refused(400, f"The body is not valid: expected {error}.")
         if (span := requested.get(ADVANCE)) is not None:
             self._broker.advance(span)
         if (span := requested.get(ADVANCE_CONNECTIONS)) is not None:
@@ -97,7 +98,7 @@ class FaultControl(JsonControl[tuple[NamespaceControl, ActiveFault]]):
 
 
 def _durations(requested: object) -> dict[str, timedelta]:
-    """Return the requested durations by name. Raises ValueError."""
+    """Return the requested durations by name. Raises ValueError, whose text is what is expected."""
     if not isinstance(requested, dict) or not requested or requested.keys() - {ADVANCE, ADVANCE_CONNECTIONS}:
         raise ValueError(f"a JSON object with {ADVANCE} or {ADVANCE_CONNECTIONS}, or both")
     for name, value in requested.items():

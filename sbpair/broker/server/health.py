@@ -1,8 +1,8 @@
 """`GET /health` on a namespace's port, without a token: a real AMQP round trip through that port (E-2).
 
-The server connects to itself as any client does, and exchanges AMQP open and close. That takes an accepted socket, the
-protocol sniffer, the event loop and, with a store on disk, the commit that answers wait for. A queue is not used:
-nothing of a namespace's content, limits and quotas may depend on who asks for its health.
+The server connects to itself as a client does, and exchanges AMQP open and close. This exercises the listening socket,
+the protocol sniffer, the event loop and, with a store on disk, the commit that answers wait for. No queue is used: a
+health check must not affect the content, limits or quotas of a namespace.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ import time
 from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import ConnectionClosed, ConnectionOpened
 
-WITHIN = 10.0  # seconds; who asks has a shorter patience of their own, if any
+WITHIN = 10.0  # seconds; callers may give up sooner
 CHUNK = 65_536  # bytes
 
 
 class HealthProbe:
-    """Probes one port; callers that ask meanwhile share the probe under way."""
+    """Probes one port; concurrent callers share one probe."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
         self._probing: asyncio.Task[float] | None = None
 
     async def round_trip(self) -> float:
-        """Return the seconds that AMQP open and close took. Raises OSError or TimeoutError when there is no answer."""
+        """Return how long AMQP open and close took, in seconds. Raises OSError or TimeoutError without an answer."""
         if self._probing is None or self._probing.done():
             self._probing = asyncio.get_running_loop().create_task(self._round_trip())
             self._probing.add_done_callback(_heard)
         return await asyncio.shield(self._probing)
 
     async def close(self) -> None:
-        """Stop the probe under way."""
+        """Cancel the probe in progress, if any."""
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.gather(self._probing, return_exceptions=True)
 
     async def _round_trip(self) -> float:
-        began = time.perf_counter()  # the clock of uvloop counts whole milliseconds
+        began = time.perf_counter()  # uvloop's clock has a resolution of one millisecond
         async with asyncio.timeout(WITHIN):
             reader, writer = await asyncio.open_connection(*self._address)
             try:
@@ -49,7 +49,7 @@ class HealthProbe:
 
 
 async def _open_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Exchange open and close. Raises ConnectionError when the peer ends it before that."""
+    """Exchange open and close. Raises ConnectionError when the peer closes the connection before that."""
     loop = asyncio.get_running_loop()
     connection = Connection(
         role=ConnectionRole.CLIENT, container_id="sbpair-health", hostname="localhost", now=loop.time()
@@ -66,11 +66,11 @@ async def _open_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWr
                 connection.close()
             elif isinstance(event, ConnectionClosed):
                 if not is_open or event.condition is not None:
-                    raise ConnectionError(f"the port ended the connection: {event.condition}")
+                    raise ConnectionError(f"the port closed the connection: {event.condition}")
                 return
 
 
 def _heard(probing: asyncio.Task[float]) -> None:
-    """Mark its error as retrieved: every caller may have gone."""
+    """Mark the task's error as retrieved, since all callers may have been cancelled."""
     if not probing.cancelled():
         probing.exception()

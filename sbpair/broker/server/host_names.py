@@ -1,13 +1,13 @@
-"""Host names: which namespace of a shared port they mean, and whether they name this broker at all.
+"""Host names: the namespace of a shared port that a name selects, and whether a name is this broker's at all.
 
     contoso.servicebus.windows.net, contoso:5672, CONTOSO        contoso
-    localhost, 127.0.0.1, nothing                                undecided, unless there is only one
+    localhost, 127.0.0.1, no name                                undecided, unless there is only one namespace
 
 AMQP carries the name in ``open`` (and may in ``sasl-init``), HTTP in ``Host``.
 
-A page from anywhere may have its own name resolve to 127.0.0.1 (DNS rebinding), and may open a WebSocket to
-any host; ``Host`` and ``Origin`` then carry the page's name. With keys that is harmless; with open access the
-name alone distinguishes the page from a client on this machine.
+A web page can have its own host name resolve to 127.0.0.1 (DNS rebinding), and can open a WebSocket to any host;
+``Host`` and ``Origin`` then carry the page's name. This is harmless when keys are required. With open access, the name
+is all that distinguishes the page from a client on this machine.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Neighbours(Generic[N]):
         return ", ".join(each.frontend.namespace.name for each in self.all)
 
     def named(self, hostname: str | None) -> N | None:
-        """Return the namespace that ``hostname`` means; None when it means none of them."""
+        """Return the namespace that ``hostname`` selects, or None."""
         if not self.are_several:
             return self.all[0]
         label = (hostname or "").partition(":")[0].partition(".")[0].casefold()
@@ -58,7 +58,7 @@ CLOUD = ".servicebus.windows.net"
 _MAX_NAME = 300  # characters of a name with its port
 
 
-def names_us(authority: str, listens_at: str, namespaces: Iterable[str]) -> bool:
+def names_this_broker(authority: str, listens_at: str, namespaces: Iterable[str]) -> bool:
     """Whether ``authority`` (``host`` or ``host:port``) names the loopback or this broker.
 
     The broker's names are its namespaces' names, alone or in the cloud's domain. A broker that listens beyond
@@ -77,9 +77,9 @@ def names_us(authority: str, listens_at: str, namespaces: Iterable[str]) -> bool
         return is_open and name != "" and (name == listens_at.casefold() or "." not in name)
 
 
-def comes_from_us(origin: str | None, listens_at: str, namespaces: Iterable[str]) -> bool:
-    """Whether a request has no ``Origin``, or one that is a host of this broker."""
-    return origin is None or names_us(origin.partition("://")[2], listens_at, namespaces)
+def comes_from_this_broker(origin: str | None, listens_at: str, namespaces: Iterable[str]) -> bool:
+    """Whether a request has no ``Origin``, or one whose host is this broker."""
+    return origin is None or names_this_broker(origin.partition("://")[2], listens_at, namespaces)
 
 
 def _host_of(authority: str) -> str:

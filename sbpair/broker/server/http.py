@@ -1,13 +1,13 @@
 """HTTP on the namespace's port: aiohttp reads and writes, the frontends decide.
 
-    GET /$servicebus/websocket, an upgrade     AMQP over WebSocket: one more wire
-    GET /health, without a token               whether AMQP works, by a round trip
+    GET /$servicebus/websocket, an upgrade     AMQP over WebSocket
+    GET /health, without a token               a health check: an AMQP round trip
     ... /{entity}/messages, .../messages/...   sending and receiving
     anything else                              the administration API
 
-The body of a request is read only after its token was verified.
+The body of a request is read only after its token has been verified.
 
-This module is loaded with the first client that speaks TLS or HTTP; other brokers never pay for it.
+This module is imported when the first client speaks TLS or HTTP, because aiohttp is slow to import.
 """
 
 from __future__ import annotations
@@ -38,36 +38,35 @@ from ..frontends.rest import requests as rest
 from ..frontends.rest.faults import FaultedResponse
 from ..frontends.rest.receiver import NOTHING, RestReceiver
 from .health import HealthProbe
-from .host_names import comes_from_us, names_us
+from .host_names import comes_from_this_broker, names_this_broker
 from .wire import AmqpWire, WireHost
 
 FIRST_REQUEST_WITHIN = 20.0  # seconds
 BODY_WITHIN = 20.0  # seconds
 MAX_REQUEST_BYTES = 2**20  # bytes of a body: aiohttp's own bound, and the service's over HTTP
-MAX_FIELD_BYTES = 32 * 1024  # bytes of a header's value: a property may be as large
-LINGER = 1.0  # seconds the rest of a refused body is read, so that the refusal arrives
+MAX_FIELD_BYTES = 32 * 1024  # bytes of a header's value: a message property may be this large
+LINGER = 1.0  # seconds for which the rest of a refused body is read, so that the client gets the refusal
 HEALTH = "/health"
-ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to connect to what listens there
+LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - connects to a server that listens there
 _OPENS_AMQP = ord("A")
 
-_ABSOLUTE = re.compile(
-    r"^https?://[^/?]*", re.IGNORECASE
-)  # RFC 9112, 3.2.2: the absolute form, which the Java SDK sends
+# RFC 9112, 3.2.2: the absolute form, which the Java SDK sends
+_ABSOLUTE = re.compile(r"^https?://[^/?]*", re.IGNORECASE)
 
 
-_CLIENTS_OWN = (HttpProcessingError, web.HTTPException, web.RequestPayloadError, ConnectionError)
+_CLIENT_ERRORS = (HttpProcessingError, web.HTTPException, web.RequestPayloadError, ConnectionError)
 
 
-class _BrokenRequests(logging.Filter):
-    """Logs faults of the broker only: a client's invalid request is answered, not logged."""
+class _BrokerErrors(logging.Filter):
+    """Passes errors of the broker only: a client's invalid request is answered, not logged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, _CLIENTS_OWN)
+        return not isinstance(error, _CLIENT_ERRORS)
 
 
 _LOGGER = logging.getLogger("sbpair.broker.http")
-_LOGGER.addFilter(_BrokenRequests())
+_LOGGER.addFilter(_BrokerErrors())
 
 
 class HttpServer:
@@ -118,7 +117,7 @@ class HttpServer:
             and "Authorization" not in request.headers
         ):
             return await self._report_health()
-        if self._is_of_a_page(request):
+        if self._may_be_from_a_foreign_page(request):
             return _plain(403, "With open access, Host and Origin must name this machine's loopback.")
         raw_path, _, query = _ABSOLUTE.sub("", request.raw_path, count=1).partition("?")
         if unquote(raw_path) == PATH:
@@ -126,7 +125,7 @@ class HttpServer:
         server: WireHost | None = self._front.neighbours.named(request.headers.get("Host"))
         if server is None:
             names = self._front.neighbours.names
-            return _plain(404, f"Host names none of the namespaces of this port: {names}.")
+            return _plain(404, f"Host does not name a namespace of this port; there are: {names}.")
         if server.turns_away(transport):
             await _nothing()
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -140,10 +139,10 @@ class HttpServer:
         return await self._converse(server, request, call)
 
     async def _report_health(self) -> web.Response:
-        """200 when AMQP through this port works, else 503."""
+        """Return 200 when AMQP works on this port, else 503."""
         if self._health is None:
             host = self._front.host
-            self._health = HealthProbe(ANYWHERE.get(host, host), self._front.neighbours.all[0].port)
+            self._health = HealthProbe(LOOPBACK_OF.get(host, host), self._front.neighbours.all[0].port)
         try:
             seconds = await self._health.round_trip()
         except (OSError, TimeoutError) as error:
@@ -151,7 +150,7 @@ class HttpServer:
             return web.json_response({"status": "unhealthy", "reason": reason}, status=503)
         return web.json_response({"status": "healthy", "round_trip_ms": round(seconds * 1000, 3)})
 
-    def _is_of_a_page(self, request: web.BaseRequest) -> bool:
+    def _may_be_from_a_foreign_page(self, request: web.BaseRequest) -> bool:
         """Whether, with open access, a foreign web page may have sent this request (DNS rebinding)."""
         fronts = self._front.neighbours.all
         if not any(isinstance(each.frontend.verifier, OpenAccess) for each in fronts):
@@ -160,8 +159,8 @@ class HttpServer:
         names += [each.advertised for each in fronts if each.advertised]
         headers = request.headers
         return not (
-            names_us(headers.get("Host", ""), host, names)
-            and comes_from_us(headers.get("Origin"), host, names)
+            names_this_broker(headers.get("Host", ""), host, names)
+            and comes_from_this_broker(headers.get("Origin"), host, names)
         )
 
     # -- administration
@@ -231,7 +230,7 @@ class HttpServer:
             timeout=LINGER,
         )
         if request.method != "GET" or websocket.can_prepare(request).protocol is None:
-            return _plain(400, f"Expected here: a WebSocket upgrade with the sub-protocol {SUBPROTOCOL}.")
+            return _plain(400, f"This path expects a WebSocket upgrade with the sub-protocol {SUBPROTOCOL}.")
         await websocket.prepare(request)
         connection = request.transport
         if connection is not None:
@@ -239,7 +238,9 @@ class HttpServer:
             carrying = asyncio.ensure_future(wire.run())
             self._carrying.add(carrying)
             carrying.add_done_callback(self._carrying.discard)
-            await asyncio.shield(carrying)  # data sent before the client disconnected still counts
+            await asyncio.shield(
+                carrying
+            )  # data that arrived before the client disconnected is still processed
         return websocket
 
 
@@ -259,33 +260,36 @@ async def _nothing() -> None:
 
 async def _wait(server: WireHost, receiver: RestReceiver) -> FaultedResponse:
     """Return the outcome of a request that waits for a message."""
-    came = asyncio.Event()
-    receiver.on_fate = came.set
+    arrived = asyncio.Event()
+    receiver.on_fate = arrived.set
     receiver.begin(server.read_clocks())
     try:
         server.end_turn()
         async with asyncio.timeout(receiver.span):
-            await came.wait()
+            await arrived.wait()
     except TimeoutError:
-        pass  # nothing came
+        pass  # no message
     finally:
         receiver.end(server.read_clocks())
     return receiver.fate or FaultedResponse(NOTHING)
 
 
 async def _body_of(request: web.BaseRequest) -> bytes | web.Response:
-    """Return the body, or the response to send instead. Raises MessageTooLarge above MAX_REQUEST_BYTES, unpacked."""
+    """Return the body, or the response to send if it cannot be read.
+
+    Raises MessageTooLarge when it exceeds MAX_REQUEST_BYTES, after decompression.
+    """
     try:
         async with asyncio.timeout(BODY_WITHIN):
             return await request.read()
     except TimeoutError:
-        return _plain(408, f"The body did not come within {BODY_WITHIN:g} s.")
+        return _plain(408, f"The body did not arrive within {BODY_WITHIN:g} s.")
     except web.HTTPRequestEntityTooLarge:
         raise MessageTooLarge(
             max(request.content_length or 0, MAX_REQUEST_BYTES + 1), MAX_REQUEST_BYTES
         ) from None
     except web.RequestPayloadError:
-        return _plain(400, "The body is not as Content-Encoding or Transfer-Encoding say it is.")
+        return _plain(400, "The body does not match its Content-Encoding or Transfer-Encoding.")
 
 
 def _written(answer: requests.Response, *, ends: bool = False) -> web.Response:
@@ -318,7 +322,7 @@ class Sniffer(asyncio.Protocol):
         self._patience = loop.call_later(FIRST_REQUEST_WITHIN, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client closed before sending anything."""
+        """Cancel the timeout: the client closed before it sent anything."""
         if self._patience is not None:
             self._patience.cancel()
 
@@ -326,12 +330,12 @@ class Sniffer(asyncio.Protocol):
         """Hand the connection over."""
         if self._patience is not None:
             self._patience.cancel()
-        heir: asyncio.Protocol
+        protocol: asyncio.Protocol
         if data[0] == _OPENS_AMQP:
-            heir = AmqpWire(self._server)
+            protocol = AmqpWire(self._server)
         else:
-            heir = self._http.protocol()
+            protocol = self._http.protocol()
             self._http.watch(self._transport)
-        self._transport.set_protocol(heir)
-        heir.connection_made(self._transport)
-        heir.data_received(data)
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        protocol.data_received(data)

@@ -1,9 +1,9 @@
 """A small HTTP service beside a broker, on its own port, in its own thread, for the length of a ``with``.
 
-    bound at once  ---- first connection ----> aiohttp is loaded, the application built, requests are served
+    port bound  ---- first connection ----> aiohttp is imported, the application built, requests are served
 
-It does not use a namespace's port, because a namespace that is down does not answer. Until the first
-connection it costs a sleeping thread. Each endpoint has its own token.
+It does not use a namespace's port, because a namespace that is down does not answer. Until the first connection, it
+costs only a sleeping thread. Each endpoint has its own token.
 """
 
 from __future__ import annotations
@@ -87,9 +87,8 @@ class HttpEndpoint(ABC):
             listener = socket.create_server((self.host, self.port), family=family)
         except (OSError, OverflowError) as error:
             number = error.errno if isinstance(error, OSError) else None
-            why = (
-                str(error) if number is None or number < 0 else os.strerror(number)
-            )  # its text contains the address
+            # not the error's own text, which repeats the address
+            why = str(error) if number is None or number < 0 else os.strerror(number)
             raise EndpointUnavailable(self.what, self.host, self.port, why) from error
         self.port = listener.getsockname()[1]
         return listener

@@ -1,9 +1,9 @@
-"""An HTTP endpoint for tests in any language: JSON requests that carry its token add and remove numbered entries.
+"""An HTTP endpoint for tests in any language: JSON requests with its token add and remove numbered entries.
 
 DELETE /ENTRIES       remove all
 DELETE /ENTRIES/ID    remove one
 a wrong token         401
-a bad request         400, with the reason as {"error": ...}
+an invalid request    400, with the reason as {"error": ...}
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Entry = TypeVar("Entry")
 
 
 class JsonControl(HttpEndpoint, Generic[Entry]):
-    """Keeps the entries of an endpoint; ``noun`` names one of them in paths (with an s) and texts."""
+    """Keeps the entries of an endpoint; ``noun`` names an entry in error texts and, with an s, in paths."""
 
     def __init__(self, what: str, noun: str, host: str = LOOPBACK, port: int = 0) -> None:
         super().__init__(what, host, port)
         self._noun = noun
         self._numbers = itertools.count(1)
         self.entries: dict[int, Entry] = {}
-        """What was added and not removed, by number."""
+        """The current entries, by number."""
 
     def guarded(self, routes: Iterable[web.RouteDef]) -> web.Application:
-        """Return an application with these routes, for requests with the token only."""
+        """Return an application with these routes, which refuses requests without the token."""
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guard])
         app.add_routes(routes)
         return app
@@ -47,13 +47,13 @@ class JsonControl(HttpEndpoint, Generic[Entry]):
         return [web.delete(path, self._clear), web.delete(path + r"/{id:\d{1,9}}", self._remove)]
 
     def keep(self, entry: Entry) -> int:
-        """Keep an entry, and return its number."""
+        """Add an entry and return its number."""
         number = next(self._numbers)
         self.entries[number] = entry
         return number
 
     def check_room(self) -> None:
-        """Raise HTTPConflict if there are too many entries."""
+        """Raise HTTPConflict if there are already MAX_ENTRIES entries."""
         if len(self.entries) >= MAX_ENTRIES:
             raise web.HTTPConflict(text=f"There are {MAX_ENTRIES} {self._noun}s: remove some first.")
 

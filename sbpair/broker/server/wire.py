@@ -16,10 +16,8 @@ from .event_loop import Alarm
 from .host_names import Neighbours
 
 CHUNK = 262_144
-CLOSE_TIMEOUT = (
-    1.0  # seconds after the last answer until the connection is closed, if the client does not close it
-)
-MAX_DISCARDED = 8_388_608  # bytes from such a client that are read and dropped
+CLOSE_TIMEOUT = 1.0  # seconds after the last answer in which the client may close the connection itself
+MAX_DISCARDED = 8_388_608  # bytes that are read and dropped in this time
 
 
 class WireHost(Protocol):
@@ -63,7 +61,7 @@ class AmqpWire(asyncio.Protocol):
         self._passed = 0  # bytes, in the direction of the cut
         self._late: deque[tuple[float, bytes]] = deque()
         self._held_output = b""  # waits for the commit in progress
-        self._unheard_yet = b""  # came while mute: uvloop reads once more before it pauses
+        self._unprocessed = b""  # arrived while mute: uvloop reads once more before it pauses
         self._closing: asyncio.TimerHandle | None = None  # set once everything is sent: see _close_gracefully
         self._discarded = 0
         self.transport: asyncio.Transport
@@ -84,7 +82,7 @@ class AmqpWire(asyncio.Protocol):
         self._cut = effect if isinstance(effect, CutAfter) else None
         self._server.wires[self.client] = self
         self.arm()
-        if server.is_silent:  # the outage began while its first byte was awaited
+        if server.is_silent:  # the outage began before the first byte arrived
             self.mute()
 
     def frontends(self) -> list[NamespaceFrontend]:
@@ -111,7 +109,7 @@ class AmqpWire(asyncio.Protocol):
         if self._is_dead:
             return
         if self._is_mute:
-            self._unheard_yet += data
+            self._unprocessed += data
             self.transport.pause_reading()
             return
         if self._closing is not None:
@@ -141,8 +139,8 @@ class AmqpWire(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Process what the client sent before the socket closed.
 
-        A client closes right after its last dispositions, often with a reset; a write that fails on it would
-        otherwise lose the bytes still unread.
+        Clients close right after their last dispositions, often with a reset. If a write fails because of it, unread
+        bytes would otherwise be lost.
         """
         self._timer.cancel()
         if self._closing is not None:
@@ -151,10 +149,8 @@ class AmqpWire(asyncio.Protocol):
             if self._sock is not None and exc is not None:
                 self._read_the_rest(self._sock)
             self.client.receive_eof(self._server.read_clocks())
-        finally:
-            del self._server.wires[
-                self.client
-            ]  # even after an error: the server waits for the last wire when it closes
+        finally:  # the server waits for the last wire when it closes
+            del self._server.wires[self.client]
         self._server.end_turn()
 
     def _read_the_rest(self, sock: socket.socket) -> None:
@@ -265,8 +261,8 @@ class AmqpWire(asyncio.Protocol):
         self._is_mute = False
         if not self.client.is_clogged and not self.transport.is_closing():
             self.transport.resume_reading()
-        if self._unheard_yet:
-            data, self._unheard_yet = self._unheard_yet, b""
+        if self._unprocessed:
+            data, self._unprocessed = self._unprocessed, b""
             self.data_received(data)
         self._server.frontend.stir(self.client)
         self._server.end_turn()

@@ -1,7 +1,7 @@
 """Messages as rows of the database: segments, the statements that write changes, and loading them again.
 
     new       one segment for each run of consecutive numbers
-    removed   a bit in the segment's row of `settled`; with the last message all rows of the segment are deleted
+    removed   a bit in the segment's row of `settled`; after the last message, all rows of the segment are deleted
     changed   a row of `amendment`, which overrides the segment
 
     messages of one commit ---> segment ---> some removed ---> all removed: the row is deleted

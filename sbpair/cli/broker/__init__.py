@@ -242,7 +242,7 @@ def command(
         ) as broker,
     ):
         for each in plans:
-            broker.namespace(each.name).follow(each)
+            broker.namespace(each.name).create_entities(each)
         for namespace, queue, is_partitioned in queues:
             _create_queue(broker.namespace(namespace), queue, is_partitioned, is_kept=data is not None)
         for namespace, topic, subscription, is_partitioned in topics:

@@ -53,7 +53,7 @@ def _name(node: tree.Property | tree.PropertyCalled) -> Callable[[MessagePropert
 def _called(evaluate: Evaluate, properties: MessageProperties) -> str | None:
     name = evaluate(properties)
     if name is not None and not isinstance(name, str):
-        raise EvaluationError(f"property() was called with a {kind_of(name)}, not a text")
+        raise EvaluationError(f"property() needs a string, not {kind_of(name)}")
     return name
 
 
@@ -124,7 +124,7 @@ def _like(node: tree.Like) -> Condition:
             return None
         for value in values:
             if not isinstance(value, str):
-                raise EvaluationError(f"LIKE was used with a {kind_of(value)}, not a text")
+                raise EvaluationError(f"LIKE needs strings, not {kind_of(value)}")
         text, form, *mark = cast(list[str], values)
         return like_pattern(form, mark[0] if mark else None).matches(text)
 
@@ -271,7 +271,7 @@ def _set_system(name: str, evaluate: Evaluate) -> Step:
             return  # a copy is not scheduled again
         if name == TIME_TO_LIVE:
             if value is not None and not isinstance(value, timedelta):
-                raise EvaluationError(f"TimeToLive was set to a {kind_of(value)}, not a duration")
+                raise EvaluationError(f"TimeToLive needs a duration, not {kind_of(value)}")
         elif value is not None:
             value = text_of(value)
         written.system[name] = changes.system[name] = value
@@ -306,9 +306,9 @@ def _boolean_of(value: Value, _: Value) -> Value:
 
 
 _CONVERSIONS: dict[tuple[str, str], Callable[[Value, Value], Value]] = {
-    ("number", "text"): lambda value, _: text_of(value),
-    ("boolean", "text"): lambda value, _: text_of(value),
-    ("guid", "text"): lambda value, _: text_of(value),
-    ("text", "number"): _number_of,
-    ("text", "boolean"): _boolean_of,
+    ("number", "string"): lambda value, _: text_of(value),
+    ("boolean", "string"): lambda value, _: text_of(value),
+    ("guid", "string"): lambda value, _: text_of(value),
+    ("string", "number"): _number_of,
+    ("string", "boolean"): _boolean_of,
 }

@@ -30,7 +30,7 @@ class TokenKind(Enum):
     """The kind of a token, as named in error messages."""
 
     NUMBER = "a number"
-    TEXT = "a text"
+    TEXT = "a string"
     NAME = "a name"  # [quoted] or "quoted": never a keyword
     WORD = "a word"  # a name, or a keyword
     PARAMETER = "a parameter"

@@ -2,7 +2,7 @@
 
 rules without an action    one copy, however many of them match
 a rule with an action      a copy of its own, with the rule's name in the property RuleName
-a rule that fails          the original message is dead-lettered if the subscription asks for it
+a rule that fails          the original message is dead-lettered if the subscription is configured to do so
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RULE_NAME = "RuleName"
 
 @dataclass(slots=True)
 class RuleOutcome:
-    """The result for one message: whether to store a plain copy, changes for other copies, a failure."""
+    """The result for one message: whether to store an unchanged copy, the changes for other copies, and a failure."""
 
     is_selected: bool = False
     changes: list[PropertyChanges] = field(default_factory=list)

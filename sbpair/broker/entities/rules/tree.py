@@ -9,7 +9,7 @@ from .values import Value
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number, a text, TRUE, FALSE, NULL, or the value of a parameter."""
+    """A number, a string, TRUE, FALSE, NULL, or the value of a parameter."""
 
     value: Value
 

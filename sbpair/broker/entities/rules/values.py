@@ -37,13 +37,13 @@ class EvaluationError(Exception):
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "boolean"),  # before int, its base class
     ((int, float), "number"),
-    (str, "text"),
+    (str, "string"),
     (datetime, "instant"),
     (timedelta, "duration"),
     (UUID, "guid"),
     (bytes, "binary"),
 )
-_ORDERED = frozenset(("number", "text", "instant", "duration"))
+_ORDERED = frozenset(("number", "string", "instant", "duration"))
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -68,7 +68,7 @@ def compare(sign: str, left: Value, right: Value) -> Truth:
         return None
     kind = kind_of(left)
     if kind != kind_of(right) or (sign not in EQUALITIES and kind not in _ORDERED):
-        raise EvaluationError(f"a {kind} and a {kind_of(right)} cannot be compared by {sign}")
+        raise EvaluationError(f"{kind} and {kind_of(right)} cannot be compared by {sign}")
     return _COMPARISONS[sign](left, right)
 
 
@@ -88,7 +88,7 @@ def compute(sign: str, left: Value, right: Value) -> Value:
 
 
 _OTHER_OPERATORS: dict[tuple[str, str, str], Callable[[object, object], object]] = {
-    ("text", "+", "text"): operator.add,
+    ("string", "+", "string"): operator.add,
     ("instant", "+", "duration"): operator.add,
     ("instant", "-", "duration"): operator.sub,
     ("instant", "-", "instant"): operator.sub,
@@ -102,7 +102,7 @@ def negate(value: Value) -> Value:
     if value is None:
         return None
     if kind_of(value) != "number":
-        raise EvaluationError(f"a {kind_of(value)} has no sign")
+        raise EvaluationError(f"a sign needs a number, not {kind_of(value)}")
     return compute("-", 0, value) if isinstance(value, int) else -value  # type: ignore[operator]
 
 

@@ -4,9 +4,9 @@ Requests have one form; the children of the innermost element are the fields of 
 
     <entry xmlns=ATOM> <content type="application/xml"> <QueueDescription xmlns=SERVICE_BUS> fields
 
-Responses are an entry, a feed of entries, or an error. This module knows elements and namespaces, not
-entities. Input is untrusted, so only plain elements and text are accepted: a DTD, an entity reference, deep
-nesting or a body over ``MAX_BODY`` is refused before it costs anything.
+Responses are an entry, a feed of entries, or an error. This module knows elements and XML namespaces, not Service Bus
+entities. Input is untrusted, so only plain elements and text are accepted: a DTD, an entity reference, deep nesting or
+a body over ``MAX_BODY`` bytes is refused before it costs anything.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def element(name: str, markup: str = "", attributes: Mapping[str, str] | None = 
 
 
 def plain(text: str) -> str:
-    """``text`` as character data; characters that XML cannot represent become U+FFFD.
+    """Return ``text`` as character data; characters that XML cannot represent become U+FFFD.
 
-    Quotes are not escaped: JavaScript's client does not read ``&#x27;``.
+    Quotes are not escaped, because the JavaScript SDK does not decode ``&#x27;``.
     """
     return escape(_NOT_XML.sub("\ufffd", text), quote=False)
 

@@ -61,23 +61,22 @@ def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> 
 
 
 def _sized(namespace: Namespace, requested: Description, current: Description) -> Description:
-    """Raises InvalidDescription for a message or entity size that the service does not offer.
+    """Return ``requested``. Raises InvalidDescription for a message or entity size that the service does not offer.
 
-    An unchanged size is accepted, since a test may have set it.
+    An unchanged size is accepted, since a test may have set another one.
     """
     size = requested.max_message_size_in_kilobytes
     usual = (current.max_message_size_in_kilobytes, namespace.tier.usual_message)
     if namespace.tier is not Tier.PREMIUM and size not in usual:
         raise InvalidDescription(
-            f"MaxMessageSizeInKilobytes is {size}: it can be chosen on the Premium tier only."
+            f"MaxMessageSizeInKilobytes is {size}: only the Premium tier lets you choose it."
         )
     megabytes = requested.max_size_in_megabytes
     sizes: tuple[int, ...] = namespace.tier.sizes
-    is_spread = (
-        requested.enable_partitioning and namespace.tier is not Tier.PREMIUM
-    )  # Q-2: checked against the layout
-    if not is_spread and megabytes not in sizes and megabytes != current.max_size_in_megabytes:
-        raise InvalidDescription(f"max_size_in_megabytes is {megabytes}: one of {sizes}.")
+    # Q-2: the size of a partitioned entity is checked against the layout
+    is_partitioned = requested.enable_partitioning and namespace.tier is not Tier.PREMIUM
+    if not is_partitioned and megabytes not in sizes and megabytes != current.max_size_in_megabytes:
+        raise InvalidDescription(f"max_size_in_megabytes is {megabytes}: use one of {sizes}.")
     return requested
 
 
@@ -88,7 +87,10 @@ CHANGES: Mapping[str, Change] = {
 
 
 def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:
-    """Create a subscription of ``topic``. Raises as the namespace does, and for unreadable fields."""
+    """Create a subscription of ``topic``.
+
+    Raises as :meth:`Namespace.create_subscription`, and InvalidDescription for unreadable fields.
+    """
     requested = read_subscription_description(fields, SubscriptionDescription())
     return namespace.create_subscription(topic, name, requested, now, read_first_rule(fields, now))
 

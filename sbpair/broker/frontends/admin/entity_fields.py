@@ -36,7 +36,7 @@ _RULE_TYPE = {"i:type": "SharedAccessAuthorizationRule"}
 
 
 def read_access_rules(found: Element) -> tuple[AccessRule, ...]:
-    """Return the rules in the element. Raises InvalidDescription; the rules themselves are not validated."""
+    """Return the rules in the element, unvalidated. Raises InvalidDescription for other elements in it."""
     return tuple(_read(child) for child in found)
 
 
@@ -107,7 +107,7 @@ ELEMENTS: tuple[Row[Entity], ...] = (
 
 
 def read_queue_description(fields: Mapping[str, Element], base: QueueDescription) -> QueueDescription:
-    """``base`` with what ``fields`` set. Raises InvalidDescription, NotSupported."""
+    """Return ``base`` with the values in ``fields``. Raises InvalidDescription."""
     return read_fields(KIND, ELEMENTS, fields, base)
 
 
@@ -181,7 +181,7 @@ SUBSCRIPTION_ELEMENTS: tuple[Row[AnySubscription], ...] = (
 
 
 def read_topic_description(fields: Mapping[str, Element], base: TopicDescription) -> TopicDescription:
-    """``base`` with what ``fields`` set. Raises InvalidDescription, NotSupported."""
+    """Return ``base`` with the values in ``fields``. Raises InvalidDescription."""
     return read_fields(TOPIC, TOPIC_ELEMENTS, fields, base)
 
 
@@ -193,7 +193,7 @@ def write_topic_description(topic: AnyTopic, now: int) -> str:
 def read_subscription_description(
     fields: Mapping[str, Element], base: SubscriptionDescription
 ) -> SubscriptionDescription:
-    """``base`` with what ``fields`` set. Raises InvalidDescription, NotSupported."""
+    """Return ``base`` with the values in ``fields``. Raises InvalidDescription."""
     others = {name: field for name, field in fields.items() if name != DEFAULT_RULE_ELEMENT}
     return read_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, others, base)
 

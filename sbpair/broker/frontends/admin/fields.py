@@ -114,7 +114,7 @@ def count_details(_: Entity, counts: QueueCounts) -> str:
 def read_fields(
     kind: str, rows: Sequence[Row[Shown]], fields: Mapping[str, Element], base: Described
 ) -> Described:
-    """``base`` with the values in ``fields``; omitted ones stay, or become None if optional. Not validated.
+    """Return ``base`` with the values in ``fields``, unvalidated; omitted ones stay, or become None if optional.
 
     Raises InvalidDescription, which names an unknown or unreadable element.
     """

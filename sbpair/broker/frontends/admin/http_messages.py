@@ -55,9 +55,9 @@ class MethodNotAllowed(BrokerError):
 
 
 def refused(request: Request, verifier: Verifier, right: Right, now_s: int) -> Response | None:
-    """Return the 401 for a caller without ``right`` on the request's path.
+    """Return a 401 response unless the caller has ``right`` on the request's path, else None.
 
-    None when permitted. ``now_s``: epoch seconds.
+    ``now_s``: seconds since the epoch.
     """
     token = request.headers.get("authorization")
     try:
@@ -66,7 +66,7 @@ def refused(request: Request, verifier: Verifier, right: Right, now_s: int) -> R
             raise Unauthorized("The request has no Authorization header.")
         grant = verifier.verify(token, now_s)
         if not grant.covers(request.headers.get("host", ""), path, right):
-            raise Unauthorized(f"The token does not grant {right.value} on what is requested for.")
+            raise Unauthorized(f"The token does not grant {right.value} on the requested path.")
     except InvalidToken as error:
         return failed(Unauthorized(f"The token is refused: {error.reason}."), request, now_s * 1000)
     except BrokerError as error:
@@ -75,7 +75,7 @@ def refused(request: Request, verifier: Verifier, right: Right, now_s: int) -> R
 
 
 def segments_of(request: Request) -> list[str]:
-    """Return the segments of the path, split before decoding. Raises InvalidArgument."""
+    """Return the segments of the path, split before decoding. Raises InvalidArgument unless they are UTF-8."""
     try:
         return [unquote(raw, errors="strict") for raw in request.raw_path.removeprefix("/").split("/")]
     except UnicodeDecodeError:

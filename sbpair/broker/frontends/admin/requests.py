@@ -10,12 +10,12 @@
     GET    /{topic}/Subscriptions/{subscription}/Rules            its rules; each is an entity below this path
     GET    /$namespaceinfo              the properties of the namespace
 
-An entity is a queue or a topic, as the body of a PUT says. A slash in a name arrives as ``%2F`` or unescaped;
-the path is split before it is decoded, so an encoded slash never separates. Pure: request in, response out.
-Call ``refusal`` for the caller's rights before ``answer``: it uses real time in seconds, not entity time.
+An entity is a queue or a topic, depending on the body of the PUT. A slash in a name arrives as ``%2F`` or unescaped;
+the path is split before it is decoded, so an encoded slash never separates. Pure: request in, response out. Call
+``refusal`` before ``answer`` to check the caller's rights; it takes real time in seconds, not entity time.
 
-Forwarding needs Manage on the target too; otherwise managing one queue would allow messages into any other.
-The request's own token may cover the target, or the one in an extra header that the SDKs send:
+Forwarding requires Manage on the target too: otherwise, whoever manages one queue could send to any other. The target
+may be covered by the request's own token, or by one in an extra header that the SDKs send:
 
     ForwardTo                          ServiceBusSupplementaryAuthorization
     ForwardDeadLetteredMessagesTo      ServiceBusDlqSupplementaryAuthorization
@@ -75,15 +75,15 @@ _WHOLE = re.compile(r"[0-9]{1,9}")
 
 
 def refusal(request: Request, verifier: Verifier, now_s: int) -> Response | None:
-    """Return the 401 for a caller without Manage on the request's path.
+    """Return a 401 response unless the caller has Manage on the request's path, else None.
 
-    None when permitted. ``now_s``: epoch seconds.
+    ``now_s``: seconds since the epoch.
     """
     return refused(request, verifier, Right.MANAGE, now_s)
 
 
 def fault_response(frontend: NamespaceFrontend, request: Request, now: ClockReading) -> Response | None:
-    """Return the 409 for a change under a Conflict fault, else None."""
+    """Return a 409 response if a Conflict fault applies to the change, else None."""
     path = unquote(request.raw_path).strip("/")
     if request.method == "GET" or frontend.apply_fault(Operation.ADMINISTER, path, now) is None:
         return None
@@ -142,7 +142,7 @@ class _Call:
         change = CHANGES.get(kind)
         if change is None:
             raise InvalidDescription(
-                f"The body describes a {kind}: one of {', '.join(CHANGES)} is expected here."
+                f"The body describes a {kind}: use one of {', '.join(CHANGES)} with this path."
             )
         if self._is_update():
             return self._made(200, change.update(self.namespace, path, fields, self.now))
@@ -171,7 +171,7 @@ class _Call:
     def _put_subscription(self, topic: str, name: str) -> Response:
         kind, fields = self._description()
         if kind != SUBSCRIPTION:
-            raise InvalidDescription(f"The body describes a {kind}: a {SUBSCRIPTION} is expected here.")
+            raise InvalidDescription(f"The body describes a {kind}: use a {SUBSCRIPTION} with this path.")
         if self._is_update():
             return self._made(200, update_subscription(self.namespace, topic, name, fields, self.now))
         return self._made(201, create_subscription(self.namespace, topic, name, fields, self.now))
@@ -195,7 +195,7 @@ class _Call:
     def _put_rule(self, topic: str, name: str, rule: str) -> Response:
         kind, fields = self._description()
         if kind != RULE:
-            raise InvalidDescription(f"The body describes a {kind}: a {RULE} is expected here.")
+            raise InvalidDescription(f"The body describes a {kind}: use a {RULE} with this path.")
         subscription = self.namespace.subscription(topic, name)
         requested = read_rule(fields, rule, self.now)
         if self._is_update():
@@ -232,7 +232,7 @@ class _Call:
             raise InvalidArgument("The query has no api-version.")
         if not _API_VERSION.fullmatch(version) or not OLDEST_API <= version <= NEWEST_API:
             raise InvalidArgument(
-                f"The api-version {version!r} is not one from {OLDEST_API} to {NEWEST_API}."
+                f"The api-version {version!r} is not supported: use one from {OLDEST_API} to {NEWEST_API}."
             )
 
     def _description(self) -> tuple[str, Fields]:
@@ -316,9 +316,7 @@ class _Call:
         if text is None:
             return default
         if not _WHOLE.fullmatch(text):
-            raise InvalidArgument(
-                f"{name} is {text[:100]!r}: a whole number from 0 to 999999999 is expected."
-            )
+            raise InvalidArgument(f"{name} is {text[:100]!r}: use a whole number from 0 to 999999999.")
         return int(text)
 
 
@@ -335,7 +333,10 @@ _TARGETS = (
 def forwarding_refusal(
     request: Request, namespace: Namespace, verifier: Verifier, now_s: int
 ) -> Response | None:
-    """Return the 401 for a caller without Manage on a new forwarding target, else None. ``now_s``: epoch seconds."""
+    """Return a 401 response unless the caller has Manage on each new forwarding target, else None.
+
+    ``now_s``: seconds since the epoch.
+    """
     if request.method != "PUT":
         return None
     try:
@@ -349,7 +350,7 @@ def forwarding_refusal(
             continue
         tokens = (request.headers.get("authorization"), request.headers.get(header))
         if not any(_may_manage(token, target, request, verifier, now_s) for token in tokens):
-            text = f"{element} names '{target[:300]}': Manage is needed on it too."
+            text = f"{element} is '{target[:300]}': the token must grant Manage on that entity too."
             return failed(Unauthorized(text), request, now_s * 1000)
     return None
 

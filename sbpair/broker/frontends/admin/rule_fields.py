@@ -62,13 +62,13 @@ def _read_pair(pair: Element) -> tuple[str, Value]:
     read = _READERS.get(kind)
     if read is None:
         raise InvalidRule(
-            f"The value of {key.text[:100]!r} has the type {kind[:100]!r}: one of {', '.join(_READERS)}."
+            f"The value of {key.text[:100]!r} has the type {kind[:100]!r}: use one of {', '.join(_READERS)}."
         )
     try:
         return key.text, read(value.text or "")
     except (ValueError, KeyError, OverflowError):
         raise InvalidRule(
-            f"The value of {key.text[:100]!r} is no {kind}: {(value.text or '')[:100]!r}."
+            f"The value of {key.text[:100]!r} is not a valid {kind}: {(value.text or '')[:100]!r}."
         ) from None
 
 
@@ -142,7 +142,7 @@ def _read_filter(found: Element | None) -> Filter:
     kind = _kind(found, "TrueFilter")
     read = _FILTERS.get(kind)
     if read is None:
-        raise InvalidRule(f"The type of Filter is {kind[:100]!r}: one of {', '.join(_FILTERS)}.")
+        raise InvalidRule(f"The type of Filter is {kind[:100]!r}: use one of {', '.join(_FILTERS)}.")
     return read(found)
 
 
@@ -151,7 +151,7 @@ def _read_action(found: Element | None) -> SqlAction | None:
     if found is None or kind == "EmptyRuleAction":
         return None
     if kind != "SqlRuleAction":
-        raise InvalidRule(f"The type of Action is {kind[:100]!r}: EmptyRuleAction or SqlRuleAction.")
+        raise InvalidRule(f"The type of Action is {kind[:100]!r}: use EmptyRuleAction or SqlRuleAction.")
     return SqlAction(_text(found, "SqlExpression") or "", read_pairs(_child(found, "Parameters")))
 
 

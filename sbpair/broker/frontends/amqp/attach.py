@@ -1,4 +1,4 @@
-"""An attach and the node that it asks for: the checks that come first, and the answer.
+"""Attaching a link: the checks that come first, the node that is created, and the answer.
 
 address                 link of the client      node
 $cbs                    either                  RequestLink, ResponseLink
@@ -79,7 +79,10 @@ def _require(claims: Claims, link: Link, address: Address, now: ClockReading) ->
 
 
 class NodeFactory:
-    """Creates the nodes for the links of a connection; ``granted`` is called when a session is granted later."""
+    """Creates the nodes for the links of a connection.
+
+    ``granted`` is called when an attach that waited is granted a session.
+    """
 
     def __init__(self, connection: ConnectionContext, granted: Granted) -> None:
         self._connection = connection
@@ -107,7 +110,9 @@ class NodeFactory:
     def _coordinator(self, link: ReceiverLink) -> Node:
         if self._connection.frontend.namespace.tier is Tier.BASIC:
             raise NotAllowed("Transactions are not allowed in a namespace of the Basic tier.")
-        return CoordinatorNode(self._connection, link)  # its transactions' operations need rights
+        return CoordinatorNode(
+            self._connection, link
+        )  # rights are checked for each operation of a transaction
 
     def _check_claim_links(self) -> None:
         links = sum(
@@ -125,7 +130,7 @@ class NodeFactory:
         if path is None:
             return None
         if not isinstance(path, str):
-            raise InvalidArgument(f"{TRANSFER_DESTINATION} is {path!r:.60}: the path of an entity is needed.")
+            raise InvalidArgument(f"{TRANSFER_DESTINATION} is {path!r:.60}: use the path of an entity.")
         path = path_of(path[:MAX_ADDRESS])
         self._connection.claims.require(path, (Right.SEND,), now.wall)
         queue = self._connection.frontend.namespace.queue(path)

@@ -1,11 +1,11 @@
-"""The claims of a connection: the grants its tokens proved, and the namespaces a SASL PLAIN key belongs to.
+"""The claims of a connection: the grants that its tokens proved, and the namespace that a SASL PLAIN key selects.
 
-On a port of several namespaces a client chooses one:
+On a shared port, a client selects a namespace:
 
-    sasl-init with a host name, or ``open``     the namespace of that name
-    SASL PLAIN without such a name              the only one with this policy and key
+    by the host name in sasl-init or ``open``     the namespace of that name
+    by SASL PLAIN without such a name             the only namespace with this policy and key
 
-When several namespaces share the key, the host name in ``open`` decides; a key of none is refused.
+When several namespaces have the key, the host name in ``open`` decides; a key that none has is refused.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class Claims:
         return bool(self._claims)
 
     def put(self, audience: str, token: str, now_s: int) -> None:
-        """Add what ``token`` proves for ``audience``. Raises InvalidToken."""
+        """Add the grant that ``token`` proves for ``audience``; ``now_s``: seconds since the epoch.
+
+        Raises InvalidToken when it proves nothing for this audience, or the connection has too many claims.
+        """
         if len(audience) > MAX_ADDRESS:
             raise InvalidToken(f"the audience is longer than {MAX_ADDRESS} characters")
         name = audience.casefold()
@@ -62,11 +65,11 @@ class Claims:
         grant = self._verifier.verify(token, now_s)
         host, path = split_audience(audience)
         if not any(grant.covers(host, path, right) for right in Right):
-            raise InvalidToken("the token's audience does not cover the name it was put for")
+            raise InvalidToken("the token's audience does not cover the name in the request")
         self._claims[name] = HostGrant(host, grant)
 
     def put_plain(self, response: bytes, now_s: int) -> bool:
-        """Take a SASL PLAIN response (authzid NUL policy NUL key); False when it proves nothing."""
+        """Add the claim of a SASL PLAIN response (authzid NUL policy NUL key); return False when it proves nothing."""
         fields = response.split(b"\0")
         if len(fields) != 3:
             return False
@@ -87,7 +90,7 @@ class Claims:
             )
 
     def next_expiry(self) -> int | None:
-        """When the first claim expires, in seconds since the epoch."""
+        """Return when the first claim expires, in seconds since the epoch, or None."""
         return min((claim.grant.expires for claim in self._claims.values()), default=None)
 
     def drop_expired(self, now_s: int) -> None:
@@ -101,7 +104,7 @@ class SharedPort(Protocol):
     """Moves a client's connection to one of the namespaces of its port."""
 
     def frontends(self) -> Sequence[NamespaceFrontend]:
-        """Return all namespaces of the port."""
+        """Return the frontends of all namespaces of the port."""
 
     def move(self, hostname: str | None) -> NamespaceFrontend | None:
         """Move the connection to the namespace that ``hostname`` names.
@@ -111,12 +114,12 @@ class SharedPort(Protocol):
 
 
 def owners(port: SharedPort, plain: bytes, now_s: int) -> list[NamespaceFrontend]:
-    """Return the namespaces with the key of this SASL PLAIN response; ``now_s``: epoch seconds."""
+    """Return the namespaces that have the key of this SASL PLAIN response; ``now_s``: seconds since the epoch."""
     return [
         frontend for frontend in port.frontends() if Claims(frontend.verifier, now_s).put_plain(plain, now_s)
     ]
 
 
 def names(frontends: Sequence[NamespaceFrontend]) -> str:
-    """Return their names for error texts."""
+    """Return the names of the namespaces, for error texts."""
     return ", ".join(frontend.namespace.name for frontend in frontends)

@@ -1,4 +1,4 @@
-"""One client's AMQP connection: its login, the namespace it means, its claims, and the events of its links.
+"""One client's AMQP connection: its login, the namespace it selects, its claims, and the events of its links.
 
     bytes -> engine -> events -> links -> node of the link -> entities
     bytes <- engine <-                   answers, deliveries
@@ -46,7 +46,7 @@ MECHANISMS = ("ANONYMOUS", "PLAIN", "MSSBCBS")
 class ClientConnection:
     """A client's connection to one namespace; on a shared ``port`` the client names the namespace.
 
-    ``is_refused``: there are too many connections; the client is disconnected with that reason.
+    ``is_refused``: close the connection with the reason that the namespace has too many.
     """
 
     def __init__(
@@ -59,11 +59,9 @@ class ClientConnection:
     ) -> None:
         self.frontend = frontend
         self._port = port
-        self._owner: NamespaceFrontend | None = None  # the namespace that SASL PLAIN means
+        self._owner: NamespaceFrontend | None = None  # the namespace that SASL PLAIN selected
         self._is_refused = is_refused
-        self._plain: bytes | None = (
-            None  # the SASL PLAIN response, perhaps from before the namespace was known
-        )
+        self._plain: bytes | None = None  # the SASL PLAIN response; the namespace may not be known yet
         self.claims = Claims(frontend.verifier, now.wall)
         self.is_clogged = False
         self.timers_moved = True
@@ -79,9 +77,8 @@ class ClientConnection:
         self._confinement = Confinement(self._engine, now.idle)
         self._trust()
         self.links = Links(self, now)
-        self._later = Deadlines[
-            Callable[[], None]
-        ]()  # answers that a fault delays; ms of the connection's clock
+        # answers that a fault delays; ms of the connection's clock
+        self._later = Deadlines[Callable[[], None]]()
         self._ahead = now.ahead
         self._wall_behind = now.connection - now.wall
         self._on: dict[type, Callable[..., None]] = {
@@ -106,7 +103,7 @@ class ClientConnection:
     def receive_eof(self, now: ClockReading) -> None:
         """End the connection: the client sends nothing more.
 
-        Message locks remain, waiting receivers leave the line.
+        Message locks remain held, and waiting receivers leave the line.
         """
         self._engine.receive_eof(now.connection)
         self._read_events(now)
@@ -121,7 +118,7 @@ class ClientConnection:
         return self._engine.is_closed
 
     def next_timer(self) -> float | None:
-        """Return the time, on the connection's clock, at which to call :meth:`handle_timer`."""
+        """Return when to call :meth:`handle_timer`, in seconds of the connection's clock, or None."""
         timer = self._engine.next_timer()
         if timer is None:
             return None
@@ -158,7 +155,7 @@ class ClientConnection:
         self._engine.close(Condition(symbol, tracked(text, self.frontend.namespace.name, now.entity)))
 
     def set_clogged(self, is_clogged: bool, now: ClockReading) -> None:
-        """Whether the client fails to read what was sent: deliver nothing more until it does."""
+        """Set whether the client is not reading; nothing is delivered while it is not."""
         self.is_clogged = is_clogged
         if not is_clogged:
             self.links.unclogged(now)
@@ -181,7 +178,7 @@ class ClientConnection:
             self._confinement.lift(self.frontend.namespace.tier)
 
     def _read_unclaimed(self, now: ClockReading) -> None:
-        """Process events one at a time, with few attaches and requests, until a claim is valid."""
+        """Process events one at a time, with a limit on attaches and requests, until the client has a valid claim."""
         confinement = self._confinement
         self.timers_moved = True
         while confinement.is_on and (events := self._engine.events()):
@@ -244,7 +241,7 @@ class ClientConnection:
         if len(found) == 1:
             frontend = port.move(found[0].namespace.name)
         elif frontend is None and not found:
-            text = f"The key of SASL PLAIN belongs to none of the namespaces of this port: {names(port.frontends())}."
+            text = f"No namespace of this port has the SASL PLAIN key; there are: {names(port.frontends())}."
             self.frontend.rejections.note(now.entity, "SASL PLAIN", Unauthorized.condition, text)
         if frontend is not None:
             self._owner = frontend
@@ -263,7 +260,11 @@ class ClientConnection:
         if frontend is None:
             text = f"The host name {hostname!r:.100} matches no namespace of this port"
             found = [] if self._plain is None else owners(port, self._plain, now.wall)
-            why = f", and several of them have the key: {names(found)}. Name one in it." if found else "."
+            why = (
+                f", and several have the SASL PLAIN key: {names(found)}. Use one of these names."
+                if found
+                else "."
+            )
             self.close(NOT_FOUND, text + why, now)
         elif frontend is not self.frontend:
             self._select(frontend, now)
@@ -300,7 +301,7 @@ def _messages_of_one_link(events: list[Event], at: int) -> list[MessageReceived]
 def _joined_dispositions(
     events: list[Event], first: DispositionReceived, at: int
 ) -> tuple[DispositionReceived, int]:
-    """Return ``first`` extended by the dispositions from index ``at`` on that continue it, and the index after them."""
+    """Return ``first`` joined with the consecutive dispositions from index ``at`` on, and the index after them."""
     link, begin, last, state, settled = first
     end = len(events)
     while at < end:

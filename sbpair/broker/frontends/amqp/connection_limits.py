@@ -4,11 +4,11 @@
     a connection            5 min without a link                              amqp:connection:forced
     a new connection        60 s without a link                               amqp:connection:forced
 
-Links to ``$cbs`` and ``$management`` may stay idle, and count as links of the connection. Times are in
-seconds of connection time, which a test may advance.
+Links to ``$cbs`` and ``$management`` may stay idle, and count as links of the connection. Times are in seconds of
+connection time, which a test may advance.
 
-Before its first valid claim a client needs one or two links on $cbs and one request; a client that uses more
-would do so at the expense of others.
+Before its first valid claim, a client needs one or two links on $cbs and one request. Memory and attempts beyond that
+are limited, to protect the other clients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from .queue_receiver import QueueReceiver
 from .queue_sender import QueueSender
 
 MAX_UNCLAIMED_BYTES = 256 * 1024  # bytes of links and unfinished deliveries
-HELD = {Tier.BASIC: 64 * 2**20, Tier.STANDARD: 64 * 2**20, Tier.PREMIUM: 1024 * 2**20}  # for all others
+# the same limit for a connection with a valid claim
+MAX_CLAIMED_BYTES = {Tier.BASIC: 64 * 2**20, Tier.STANDARD: 64 * 2**20, Tier.PREMIUM: 1024 * 2**20}
 MAX_TRIES = 64  # attaches and requests before a valid claim
 TIME_TO_CLAIM = 20.0  # seconds from the first byte to the first valid claim
 
@@ -39,7 +40,7 @@ class Confinement:
         self.impose()
 
     def impose(self) -> None:
-        """Apply the limits: the client has no valid claim for the namespace it means."""
+        """Apply the limits: the client has no valid claim for the namespace that it selected."""
         self.is_on = True
         self._tries = 0
         self._engine.allowance = MAX_UNCLAIMED_BYTES
@@ -47,7 +48,7 @@ class Confinement:
     def lift(self, tier: Tier) -> None:
         """Lift the limits: the client has a valid claim."""
         self.is_on = False
-        self._engine.allowance = HELD[tier]
+        self._engine.allowance = MAX_CLAIMED_BYTES[tier]
 
     def allows_another_try(self) -> bool:
         """Count an attach or a request; False when there were too many."""
@@ -60,11 +61,11 @@ class Confinement:
         return self.is_on and self._tries > MAX_TRIES
 
     def next_timer(self) -> float:
-        """When to call :meth:`is_overdue`; infinity for never."""
+        """Return when to call :meth:`is_overdue`; infinity for never."""
         return self._claim_by if self.is_on else inf
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the connection must be closed because it lacks a claim; True once."""
+        """Whether the connection must be closed because it has no claim in time; True only once."""
         if now < self.next_timer():
             return False
         self._claim_by = inf
@@ -80,21 +81,21 @@ class Idleness:
     def __init__(self, now: float) -> None:
         self._bare_since: float | None = now
         self._span = NEW_SPAN
-        self._look_at = now + NEW_SPAN
+        self._check_at = now + NEW_SPAN
 
     def next_timer(self) -> float:
-        """When to check again."""
-        return self._look_at
+        """Return when to check again."""
+        return self._check_at
 
     def link_opened(self, now: float) -> None:
-        """A link was opened; nodes report when they were last used."""
+        """Report that a link was opened. Its own use is recorded in ``Node.used``."""
         self._bare_since = None
-        self._look_at = min(self._look_at, now + LINK_SPAN)
+        self._check_at = min(self._check_at, now + LINK_SPAN)
 
     def last_link_ended(self, now: float) -> None:
-        """The last link was closed."""
+        """Report that the last link was closed."""
         self._bare_since, self._span = now, BARE_SPAN
-        self._look_at = min(self._look_at, now + BARE_SPAN)
+        self._check_at = min(self._check_at, now + BARE_SPAN)
 
     def is_bare_too_long(self, now: float) -> bool:
         """Whether the connection has been without links for too long."""
@@ -103,16 +104,16 @@ class Idleness:
     def idle_nodes(self, nodes: Iterable[Node], now: float) -> list[Node]:
         """Return the nodes whose links must be detached now; also schedules the next check."""
         idle: list[Node] = []
-        self._look_at = now + LINK_SPAN
+        self._check_at = now + LINK_SPAN
         for node in nodes:
             if isinstance(node, QueueSender | QueueReceiver) and node.link.is_open:
                 ends = node.used.idle + LINK_SPAN
                 if now >= ends:
                     idle.append(node)
                 else:
-                    self._look_at = min(self._look_at, ends)
+                    self._check_at = min(self._check_at, ends)
         if self._bare_since is not None:
-            self._look_at = min(self._look_at, self._bare_since + self._span)
+            self._check_at = min(self._check_at, self._bare_since + self._span)
         return idle
 
     def text_of_link(self, node: Node) -> str:

@@ -3,8 +3,8 @@
 A transaction belongs to the link that declared it and can be used on any link of the same connection. When
 the link or the connection ends, open transactions are rolled back.
 
-Links attached after it on its session share an anchor: the first entity attached is the one its transactions
-are on, and sends to other entities go via it. SDKs request transactions across entities this way.
+Links that are attached after it in its session share an anchor: its transactions are on the entity of the first of
+these links, and sends to other entities go via that entity. SDKs request cross-entity transactions in this way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .node import ConnectionContext, Node
 
 CREDIT = 100
 MAX_OPEN = 100
-PATH = "$coordinator"  # in trackers
+PATH = "$coordinator"  # as named in error texts
 
 
 class CoordinatorNode(Node):
@@ -41,7 +41,7 @@ class CoordinatorNode(Node):
         self.link.flow(CREDIT)
 
     def saw_link_on(self, queue: Entity) -> None:
-        """A link on ``queue`` was attached in the same session."""
+        """Report that a link on ``queue`` was attached in the same session."""
         if self._anchor.top is None:
             self._anchor.top = top_level(queue)
 

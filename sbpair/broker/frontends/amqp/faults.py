@@ -1,4 +1,4 @@
-"""How injected faults answer AMQP clients."""
+"""The answers of injected faults to AMQP clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from .node import ConnectionContext
 
 
 def fault_outcome(effect: Effect, tracker: str, now: ClockReading) -> DeliveryState:
-    """Return the delivery outcome of an effect that refuses a transfer or a settlement."""
+    """Return the delivery outcome of an effect that refuses a transfer or a settlement.
+
+    Raises TypeError for an effect that does not refuse.
+    """
     match effect:
         case AnswerReleased():
             return RELEASED
@@ -44,7 +47,7 @@ def refusal(effect: RefusingEffect | EndingEffect, tracker: str, now: ClockReadi
 def end_faulted(
     effect: EndingEffect, connection: ConnectionContext, link: Link, tracker: str, now: ClockReading
 ) -> None:
-    """End the link, or the connection, as the effect demands."""
+    """End the link or the connection, depending on the effect."""
     if isinstance(effect, CloseConnection):
         connection.close(effect.condition, effect.description, now)
     else:

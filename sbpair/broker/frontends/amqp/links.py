@@ -1,7 +1,7 @@
 """The links of one client's connection, each with its node.
 
-Events of the engine reach the node of their link here, and links end here: by the client, with their session or
-connection, idle, or without a valid claim.
+This module passes the events of the engine to the nodes of their links, and ends links: when the client, their session
+or the connection ends them, when they are idle, or when they lack a valid claim.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Links:
     # -- events
 
     def messages_received(self, run: list[MessageReceived], now: ClockReading) -> None:
-        """Consecutive messages of one link arrived."""
+        """Pass on consecutive messages of one link."""
         node = self._nodes.get(run[0].link)
         if node is not None:
             node.used = now
@@ -67,21 +67,21 @@ class Links:
             node.messages_received(run, now)
 
     def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
-        """The client settled deliveries."""
+        """Pass on a disposition: the client settled deliveries."""
         node = self._nodes.get(event.link)
         if node is not None:
             node.used = now
             node.disposition_received(event, now)
 
     def credit_granted(self, event: CreditGranted, now: ClockReading) -> None:
-        """The client changed the credit of a link."""
+        """Pass on a change of a link's credit."""
         node = self._nodes.get(event.link)
         if node is not None:
             node.used = now
             node.credit_granted(event, now)
 
     def link_attached(self, event: LinkAttached, now: ClockReading) -> None:
-        """The client attaches a link: open it, refuse it, or let it wait for a session."""
+        """Open the link that the client attaches, refuse it, or let it wait for a session."""
         link, attach = event.link, event.attach
         try:
             check_address(link, attach)
@@ -103,23 +103,23 @@ class Links:
             self._open(node, attach, now)
 
     def link_detached(self, event: LinkDetached, now: ClockReading) -> None:
-        """The client ended a link."""
+        """Remove a link that the client ended."""
         self._drop(event.link, now)
 
     def session_ended(self, event: SessionEnded, now: ClockReading) -> None:
-        """A session ended, and its links with it."""
+        """Remove the links of a session that ended."""
         for link in [link for link in self._nodes if link.session is event.session]:
             self._drop(link, now)
 
     def connection_closed(self, now: ClockReading) -> None:
-        """The connection ended, and all its links with it."""
+        """Remove all links: the connection ended."""
         for link in list(self._nodes):
             self._drop(link, now)
 
     # -- delivery
 
     def hold_back(self, node: QueueReceiver) -> None:
-        """The window of the receiver's session is used up: put it back in line when the window opens."""
+        """Put a receiver back in line when the window of its session, which is used up, opens again."""
         self._held_back.add(node)
 
     def resume(self, now: ClockReading) -> None:
@@ -130,7 +130,7 @@ class Links:
                 node.unclogged(now)
 
     def unclogged(self, now: ClockReading) -> None:
-        """The client reads again: put its receivers back in line."""
+        """Put all receivers back in line: the client reads again."""
         for node in self._nodes.values():
             if isinstance(node, QueueReceiver):
                 node.unclogged(now)
@@ -145,7 +145,7 @@ class Links:
         raise UnknownTransaction(txn_id)
 
     def refused(self, state: DeliveryState | None, error: BrokerError) -> None:
-        """Report a refusal: when ``state`` makes it part of a transaction, the transaction fails."""
+        """Report a refused operation: if ``state`` makes it part of a transaction, the transaction fails."""
         if isinstance(state, TransactionalState):
             for coordinator in self._coordinators():
                 if (transaction := coordinator.transaction(state.txn_id)) is not None:
@@ -157,7 +157,7 @@ class Links:
     # -- timers
 
     def next_timer(self, ahead: float) -> float:
-        """When to call :meth:`handle_timer`, on the connection's clock, which is ``ahead`` s behind idle time."""
+        """Return when to call :meth:`handle_timer`, on the connection's clock, ``ahead`` seconds behind idle time."""
         idle, wait = self._idleness.next_timer() - ahead, self._waits.next()
         return idle if wait is None else min(idle, wait / 1000)
 

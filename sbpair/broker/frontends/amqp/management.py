@@ -89,9 +89,7 @@ def manage(
         if isinstance(state, TransactionalState):
             transaction = connection.links.transaction(state.txn_id)
             if not operation.is_transactional:
-                raise NotAllowed(
-                    f"{_name(request)} cannot be part of a transaction: ask for it outside of any."
-                )
+                raise NotAllowed(f"{_name(request)} cannot be part of a transaction: send it outside of one.")
         answer = operation.run(ManagementCall(connection, queue, body_of(request), now.entity, transaction))
         return None if isinstance(fault, Withhold) else answer
     except BrokerError as error:

@@ -30,7 +30,8 @@ class ManagementCall:
 
 
 
-    The accessors raise InvalidArgument or OutOfRange, and name the field.
+    The accessors of fields raise InvalidArgument for a missing value or another type, OutOfRange for a value out of
+    range; both errors name the field.
     """
 
     connection: ConnectionContext
@@ -40,21 +41,21 @@ class ManagementCall:
     transaction: Transaction | None = None
 
     def charge(self, messages: int) -> None:
-        """Charge the credits of the messages beyond the first, which the request itself has paid."""
+        """Charge credits for ``messages`` more messages than the one that the request itself has paid for."""
         self.connection.frontend.namespace.credits.charge(max(0, messages) * MESSAGE_COST, self.now)
 
     def whole(self, name: str, default: int | None = None) -> int:
         """Return a whole number."""
         value = self.body.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise InvalidArgument(f"{name} is {value!r:.60}: a whole number is needed.")
+            raise InvalidArgument(f"{name} is {value!r:.60}: use a whole number.")
         return int(value)
 
     def count(self, name: str, least: int, default: int | None = None) -> int:
-        """Return a whole number of 0 or more."""
+        """Return a whole number from ``least`` to 2^31-1."""
         value = self.whole(name, default)
         if not least <= value <= _INT_MAX:
-            raise OutOfRange(f"{name} is {value}: at least {least} is needed.")
+            raise OutOfRange(f"{name} is {value}: use {least} to {_INT_MAX}.")
         return value
 
     def items(self, name: str) -> tuple[object, ...]:
@@ -75,14 +76,17 @@ class ManagementCall:
         return [number for number in numbers if isinstance(number, int)]
 
     def lock_tokens(self) -> list[LockToken]:
-        """Return the lock tokens: plain uuids here, in .NET order in delivery tags."""
+        """Return the lock tokens. Here they are plain UUIDs; in delivery tags they have .NET's byte order."""
         tokens = self.items("lock-tokens")
         if not all(isinstance(token, uuid.UUID) for token in tokens):
             raise InvalidArgument("lock-tokens is not an array of uuids.")
         return [LockToken(token.bytes_le) for token in tokens if isinstance(token, uuid.UUID)]
 
     def settle(self, token: LockToken, verb: SettlementVerb, properties: dict[str, object]) -> None:
-        """Settle the message held under ``token``, now or at the commit. Raises MessageLockLost and others."""
+        """Settle the message locked under ``token``, now or at the commit.
+
+        Raises MessageLockLost, SessionLockLost, NotAllowed and, in a transaction, TransactionRolledBack.
+        """
         settlement = Settlement(self.queue, token, verb, properties)
         if self.transaction is None:
             settlement.apply(self.now)
@@ -90,23 +94,26 @@ class ManagementCall:
             self.transaction.settle(settlement, self.now)
 
     def send(self, messages: list[StoredMessage]) -> list[int]:
-        """Enqueue all messages, now or at the commit; their sequence numbers. Raises as the queue does."""
+        """Enqueue all messages, now or at the commit, and return their sequence numbers.
+
+        Raises as :meth:`Entity.enqueue_all` and, in a transaction, :meth:`Transaction.send`.
+        """
         if self.transaction is None:
             return self.queue.enqueue_all(messages, self.now)
         self.transaction.send(self.queue, messages, self.now)
         return [self.queue.reserve(message) for message in messages]
 
     def renew(self, token: LockToken) -> int:
-        """Renew the lock; its new expiry. Raises MessageLockLost, NotAllowed."""
+        """Renew the lock and return its new expiry, in milliseconds. Raises MessageLockLost, NotAllowed."""
         if self.transaction is None:
             return self.queue.renew(token, self.now)
         return self.transaction.renew(self.queue, token, self.now)
 
     def session_id(self) -> str | None:
-        """The session id, if the request has one."""
+        """Return the session id, or None."""
         value = self.body.get("session-id")
         if value is not None and not isinstance(value, str):
-            raise InvalidArgument(f"session-id is {value!r:.60}: a text is needed.")
+            raise InvalidArgument(f"session-id is {value!r:.60}: use a string.")
         return value
 
     def session_lock(self) -> SessionLock | None:
@@ -125,14 +132,14 @@ class ManagementCall:
 def body_of(request: Message) -> Body:
     """Return the request's body. Raises InvalidArgument for an invalid body or server timeout.
 
-    Every operation is answered at once, so any valid timeout is kept.
+    A valid timeout needs no attention, because every operation is answered at once.
     """
     body = request.body.value if isinstance(request.body, ValueBody) else None
     if not isinstance(body, dict):
         raise InvalidArgument("The request's body is not a map.")
     span = request.application_properties.get(SERVER_TIMEOUT, 0)
     if not isinstance(span, int) or isinstance(span, bool) or span < 0:
-        raise InvalidArgument(f"{SERVER_TIMEOUT} is {span!r:.60}: whole milliseconds are needed.")
+        raise InvalidArgument(f"{SERVER_TIMEOUT} is {span!r:.60}: use whole milliseconds.")
     return body
 
 

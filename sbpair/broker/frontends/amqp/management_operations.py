@@ -26,12 +26,12 @@ from .request_response import NodeResponse
 
 _LONG, _TIMESTAMP = 0x81, 0x83
 MAX_PEEKED = 256
-MAX_DELETED = {Tier.BASIC: 500, Tier.STANDARD: 500, Tier.PREMIUM: 4000}  # 3.9
-MAX_PEEKED_BYTES = 1_000_000  # a response is one message: the rest is for the next peek
+MAX_DELETED = {Tier.BASIC: 500, Tier.STANDARD: 500, Tier.PREMIUM: 4000}  # by one request, as documented
+MAX_PEEKED_BYTES = 1_000_000  # a response is one message; the next peek returns the rest
 
 
 def peek(call: ManagementCall) -> NodeResponse:
-    """Messages from a sequence number on, of one session if one is named; nothing changes."""
+    """Return messages from a sequence number on, of one session if the request names one, without locking them."""
     start, limit = call.whole("from-sequence-number"), call.count("message-count", 1)
     messages: list[object] = []
     size = 0
@@ -46,7 +46,7 @@ def peek(call: ManagementCall) -> NodeResponse:
 
 
 def schedule(call: ManagementCall) -> NodeResponse:
-    """Schedule messages, each with its own time, all or none; their sequence numbers."""
+    """Schedule messages, each with its own time, all or none; return their sequence numbers."""
     call.connection.frontend.check_room()
     messages = [_scheduled(entry, call.queue) for entry in call.items("messages")]
     call.connection.frontend.namespace.credits.charge_messages(call.queue, len(messages), call.now)
@@ -56,7 +56,7 @@ def schedule(call: ManagementCall) -> NodeResponse:
 def _scheduled(entry: object, queue: Entity) -> StoredMessage:
     encoded = entry.get("message") if isinstance(entry, dict) else None
     if not isinstance(encoded, bytes):
-        raise InvalidArgument("messages is not a list of maps with a binary each as their message.")
+        raise InvalidArgument("messages is not a list of maps, each with a binary as its message.")
     limit = queue.description.max_message_size
     if len(encoded) > limit:
         raise MessageTooLarge(len(encoded), limit)
@@ -71,7 +71,7 @@ def cancel_scheduled(call: ManagementCall) -> NodeResponse:
 
 
 def receive_by_sequence_number(call: ManagementCall) -> NodeResponse:
-    """Deferred messages, locked or, with receiver-settle-mode 0, removed; all or none."""
+    """Lock and return deferred messages or, with receiver-settle-mode 0, remove and return them; all or none."""
     deletes = call.body.get("receiver-settle-mode") == 0
     numbers, session = call.sequence_numbers(), call.session_lock()
     received = call.queue.receive_deferred(numbers, call.now, session, delete=deletes)
@@ -86,7 +86,7 @@ def _received(message: StoredMessage, queue: Entity) -> dict[object, object]:
 
 
 def renew_lock(call: ManagementCall) -> NodeResponse:
-    """Renew message locks; their new expiries."""
+    """Renew message locks and return their new expiries."""
     until = tuple(Timestamp(call.renew(token)) for token in call.lock_tokens())
     return ok({"expirations": Array(_TIMESTAMP, until)})
 
@@ -97,7 +97,7 @@ def update_disposition(call: ManagementCall) -> NodeResponse:
     verb = _DISPOSITIONS.get(disposition) if isinstance(disposition, str) else None
     if verb is None:
         raise InvalidArgument(
-            f"disposition-status is {disposition!r:.60}: one of {', '.join(_DISPOSITIONS)}."
+            f"disposition-status is {disposition!r:.60}: use one of {', '.join(_DISPOSITIONS)}."
         )
     call.session_lock()
     properties = {
@@ -110,21 +110,21 @@ def update_disposition(call: ManagementCall) -> NodeResponse:
 
 
 def batch_delete(call: ManagementCall) -> NodeResponse:
-    """Delete the oldest active messages, up to a count; with an instant, those enqueued before it."""
+    """Delete the oldest active messages, up to a count; with ``enqueued-time-utc``, only those enqueued before it."""
     tier = call.connection.frontend.namespace.tier
     limit, requested = MAX_DELETED[tier], call.whole("message-count")
     if not 1 <= requested <= limit:
         raise OutOfRange(
-            f"message-count is {requested}: 1 to {limit} in a namespace of the {tier.value} tier."
+            f"message-count is {requested}: use 1 to {limit} in a namespace of the {tier.value} tier."
         )
     before = call.body.get("enqueued-time-utc")
     if before is not None and not isinstance(before, Timestamp):
-        raise InvalidArgument(f"enqueued-time-utc is {before!r:.60}: a timestamp is needed.")
+        raise InvalidArgument(f"enqueued-time-utc is {before!r:.60}: use a timestamp.")
     deleted = call.queue.delete_waiting(requested, before, call.now, call.session_lock())
     return ok({"message-count": Int(deleted)}) if deleted else nothing()
 
 
-# the keys are the wire's spelling, "defered" too
+# spelled as on the wire, including "defered"
 _DISPOSITIONS = {
     "completed": SettlementVerb.COMPLETE,
     "abandoned": SettlementVerb.ABANDON,
@@ -146,7 +146,7 @@ def _changes(body: Body) -> dict[str, object]:
 
 
 _STRING = 0xB1
-EVERY_SESSION = 253_402_300_800_000  # the first millisecond of the year 10000: not a time, but "all"
+EVERY_SESSION = 253_402_300_800_000  # the first millisecond of the year 10000, which requests all sessions
 MAX_SESSIONS = 100
 
 
@@ -168,7 +168,7 @@ def set_state(call: ManagementCall) -> NodeResponse:
     """Set the state of the session; null clears it."""
     state = call.body.get("session-state")
     if state is not None and not isinstance(state, bytes):
-        raise InvalidArgument(f"session-state is a {type(state).__name__}: a binary or null is needed.")
+        raise InvalidArgument(f"session-state is a {type(state).__name__}: use a binary or null.")
     if state is not None:
         call.connection.frontend.check_room()
     _sessions(call).set_state(_lock(call), state, call.now)
@@ -176,7 +176,7 @@ def set_state(call: ManagementCall) -> NodeResponse:
 
 
 def renew_session_lock(call: ManagementCall) -> NodeResponse:
-    """Renew the session's lock; its new expiry."""
+    """Renew the session's lock and return its new expiry."""
     return ok({"expiration": Timestamp(_sessions(call).renew(_lock(call), call.now))})
 
 
@@ -190,7 +190,7 @@ def _lock(call: ManagementCall) -> SessionLock:
     _sessions(call)
     lock = call.session_lock()
     if lock is None:
-        raise InvalidArgument("session-id is missing: a text is needed.")
+        raise InvalidArgument("session-id is missing: use a string.")
     return lock
 
 
@@ -222,7 +222,7 @@ def enumerate_rules(call: ManagementCall) -> NodeResponse:
 
 def _subscription(call: ManagementCall) -> AnySubscription:
     if not isinstance(call.queue, AnySubscription):
-        raise NotAllowed(f"The entity '{call.queue.path}' has no rules: a subscription has.")
+        raise NotAllowed(f"The entity '{call.queue.path}' has no rules: only subscriptions have.")
     return call.queue
 
 
@@ -240,7 +240,7 @@ def _map(body: Mapping[object, object], name: str) -> dict[object, object]:
 def _text(body: Mapping[object, object], name: str) -> str | None:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidArgument(f"{name} is {value!r:.60}: a text is needed.")
+        raise InvalidArgument(f"{name} is {value!r:.60}: use a string.")
     return value
 
 

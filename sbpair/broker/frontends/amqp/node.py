@@ -30,7 +30,7 @@ class ConnectionContext(Hashable, Protocol):
 
     @property
     def claims(self) -> Claims:
-        """The rights the client has proved."""
+        """The rights that the client has proved."""
 
     @property
     def container(self) -> str:
@@ -40,7 +40,7 @@ class ConnectionContext(Hashable, Protocol):
 
     @property
     def is_clogged(self) -> bool:
-        """Whether the client fails to read what was sent: deliver nothing more until it does."""
+        """Whether the client is not reading; nothing is delivered while it is not."""
 
     @property
     def links(self) -> Links:
@@ -54,10 +54,10 @@ class ConnectionContext(Hashable, Protocol):
 
 
 class Node:
-    """One end of a link, at ``queue`` or at the namespace (None).
+    """The broker's end of a link, at ``queue`` or, if that is None, at the namespace.
 
-    Events a kind of node does not use are ignored. ``moves_timers``: whether a message to it may move a timer of the
-    connection.
+    The methods for events do nothing unless a kind of node overrides them. ``moves_timers``: whether a message to the
+    node may move a timer of the connection.
     """
 
     moves_timers = True
@@ -71,24 +71,24 @@ class Node:
         self.queue = queue
 
     def opened(self, now: ClockReading) -> None:
-        """The broker's half of the link is open."""
+        """Called when the broker's half of the link is open."""
 
     def message_received(self, event: MessageReceived, now: ClockReading) -> None:
-        """A message arrived."""
+        """Called when a message has arrived."""
 
     def messages_received(self, events: Sequence[MessageReceived], now: ClockReading) -> None:
-        """Consecutive messages arrived."""
+        """Called when consecutive messages have arrived."""
         for event in events:
             self.message_received(event, now)
 
     def credit_granted(self, event: CreditGranted, now: ClockReading) -> None:
-        """The client changed its credit."""
+        """Called when the client has changed its credit."""
 
     def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
-        """The client settled deliveries."""
+        """Called when the client has settled deliveries."""
 
     def deleted(self, path: str, condition: Condition) -> None:
-        """The entity was deleted: end the link."""
+        """End the link: the entity was deleted."""
         self.link.refuse(condition)
         self.stir()
 
@@ -97,4 +97,4 @@ class Node:
         self.connection.frontend.stir(self.connection)
 
     def detached(self, now: ClockReading) -> None:
-        """The link has ended, from either side."""
+        """Called when either side has ended the link."""

@@ -1,8 +1,7 @@
 """A client's receiver link on a queue: deliveries and their settlement.
 
-Peek-lock, unless the client has everything sent settled (``snd-settle-mode`` 1): then receive-and-delete.
-Locks outlive the link: a token is valid on any link. The answers to a settlement are those the clients
-expect:
+Receivers use peek-lock or, if the client requests settled deliveries (``snd-settle-mode`` 1), receive-and-delete. Locks
+outlive the link: a token is valid on any link. The answers to a settlement are those that the clients expect:
 
     state sent                            the queue                answered (settled, role sender)
     accepted                              completes                accepted
@@ -74,11 +73,11 @@ class QueueReceiver(Node):
 
     @property
     def line(self) -> Entity | SessionLock:
-        """The entity that it waits for while it has credit."""
+        """The entity on whose messages it waits while it has credit."""
         return self.queue
 
     def answer(self, attach: Attach) -> tuple[Source | None, dict[object, object] | None]:
-        """Source and properties of the answering attach; clients compare the address of the source."""
+        """Return source and properties of the answering attach; clients compare the address of the source."""
         return attach.source, None
 
     @property
@@ -88,7 +87,7 @@ class QueueReceiver(Node):
 
     @property
     def is_hungry(self) -> bool:
-        """Whether credit is left and both the connection and the session's window take more."""
+        """Whether credit is left, and both the connection and the session's window have room."""
         return (
             self._room > 0
             and self.link.is_open
@@ -102,12 +101,12 @@ class QueueReceiver(Node):
         return self.link.credit - self._late - self._lost
 
     def passed_over(self) -> None:
-        """When the session's window is used up, return to the line once it opens."""
+        """Return to the line when the session's window, if it is used up, opens again."""
         if self.link.session.pending:
             self.connection.links.hold_back(self)
 
     def credit_granted(self, event: CreditGranted, now: ClockReading) -> None:
-        """Join the line while there is credit; a drain is answered after one more try to deliver."""
+        """Join the line while there is credit; answer a drain after one more attempt to deliver."""
         if self._is_silent:
             return
         self._lost = 0
@@ -138,7 +137,7 @@ class QueueReceiver(Node):
         self.link.drained()
 
     def deliver(self, now: ClockReading) -> bool:
-        """Deliver one message; False when there is none. Raises EntityDisabled."""
+        """Deliver one message; return False when there is none. Raises EntityDisabled."""
         message = self.take(now.entity)
         if message is None:
             return False
@@ -163,11 +162,11 @@ class QueueReceiver(Node):
         return True
 
     def refused(self, error: BrokerError, now: ClockReading) -> None:
-        """Detach with the reason: nothing can be received here any more."""
+        """Detach with the reason why nothing can be received here any more."""
         self.link.detach(self._frontend.refusal(error, self.queue.path, now.entity))
 
     def deliver_run(self, limit: int, now: ClockReading) -> int:
-        """Deliver up to ``limit`` messages within the credit, while alone in the line; return how many.
+        """Deliver up to ``limit`` messages within the credit, when no other receiver waits; return how many.
 
         Raises as :meth:`deliver`.
         """
@@ -191,9 +190,7 @@ class QueueReceiver(Node):
 
     def _transfer_late(self, message: StoredMessage) -> None:
         self._late -= 1
-        if (
-            self.link.is_open and self.link.credit > 0
-        ):  # else the client revoked the credit: no message is delivered
+        if self.link.is_open and self.link.credit > 0:  # else the client has revoked the credit
             self._transfer(message)
 
     def _transfer(self, message: StoredMessage) -> None:
@@ -224,7 +221,7 @@ class QueueReceiver(Node):
         return self.queue.receive_batch(limit, now)
 
     def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
-        """Settle a run of deliveries; those with equal answers are answered together."""
+        """Settle consecutive deliveries; those with equal answers are answered together."""
         if isinstance(event.state, Received) or (event.state is None and not event.settled):
             return  # 3.4.1: not terminal
         effect = self._frontend.apply_fault(Operation.SETTLE, self.queue.path, now)
@@ -291,17 +288,18 @@ class QueueReceiver(Node):
             return Rejected(self._frontend.refusal(error, self.queue.path, now.entity))
 
     def complete_all(self, tokens: Sequence[LockToken | None], now: int) -> bool:
-        """Complete all of the messages, or none: False when they must be completed one by one."""
+        """Complete all of the messages, or none; return False when they must be completed one by one."""
         return isinstance(self.queue, Queue) and self.queue.complete_all(tokens, now)
 
     def complete(self, token: LockToken, now: int) -> None:
-        """Complete: the common case of :meth:`apply`. Raises as it does."""
+        """Complete a message, the common case of :meth:`apply`. Raises as it does."""
         self.queue.complete(token, now)
 
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
-        """Apply the client's ``state`` to its message; the state to answer with.
+        """Apply the client's ``state`` to its message and return the state to answer with.
 
-        Raises MessageLockLost and others.
+        Raises MessageLockLost, SessionLockLost, NotAllowed, NotImplementedHere, and in a transaction UnknownTransaction
+        and TransactionRolledBack.
         """
         if isinstance(state, TransactionalState):
             transaction = self.connection.links.transaction(state.txn_id)

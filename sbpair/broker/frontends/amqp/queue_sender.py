@@ -18,15 +18,15 @@ from .faults import end_faulted, fault_outcome
 from .node import ConnectionContext, Node
 
 TRANSFER_DESTINATION = "com.microsoft:transfer-destination-address"
-"""The link property that names the destination of messages: the link's target is the entity they go via."""
+"""The link property that names the destination of messages; the link's target is the entity that they go via."""
 
 _BATCH_SIZE = "com.microsoft:max-message-batch-size"
 _is_settled = attrgetter("settled")
-CREDIT = 2000  # Python's client ignores it, JavaScript's and proton's honour it
+CREDIT = 2000  # the Python SDK ignores it; the JavaScript SDK and proton respect it
 
 
 class QueueSender(Node):
-    """Takes a client's messages into ``queue``, or via it to ``destination``; a batch all or none."""
+    """Stores a client's messages in ``queue``, or sends them via it to ``destination``; of a batch, all or none."""
 
     queue: Entity
     moves_timers = False
@@ -79,7 +79,7 @@ class QueueSender(Node):
         self._top_up()
 
     def messages_received(self, events: Sequence[MessageReceived], now: ClockReading) -> None:
-        """Store consecutive messages together when that is equivalent: it costs half."""
+        """Store consecutive messages together, at half the cost, when that is equivalent to storing each."""
         if len(events) > 1 and self._store_run(events, now.entity):
             self._top_up()
         else:
@@ -87,7 +87,7 @@ class QueueSender(Node):
                 self.message_received(event, now)
 
     def _store_run(self, events: Sequence[MessageReceived], now: int) -> bool:
-        """Store and accept all; False, with nothing done, when they must be stored one by one."""
+        """Store and accept all; return False, with nothing done, when they must be stored one by one."""
         if self._destination is not None:
             return False
         messages = messages_of_run(self._frontend, self.queue, events)

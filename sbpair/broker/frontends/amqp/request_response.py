@@ -1,14 +1,14 @@
 """Request-response links: the $cbs and $management nodes.
 
-    client  -- sender link -->   RequestLink     one message a request, accepted on arrival
+    client  -- sender link -->   RequestLink     a request is one message, accepted on arrival
     client <-- receiver link --  ResponseLink    the answer, correlated, regardless of the link's credit
 
-A response goes to the receiver link that the request's reply-to names (JavaScript names its link, Python the
-node), else to one of the same session. Clients grant credit only once, so credit is not required.
+A response goes to the receiver link that the request's reply-to names (the JavaScript SDK names its link, the Python
+SDK the node), else to one of the same session. Clients grant credit only once, so credit is not required.
 
-On $cbs a client presents a token and is granted what it proves (claims-based security). Python declares
-``type`` jwt even for a shared access signature, so the form of the token decides. An invalid token is
-answered 401, a name without an entity 404, and never both at once: the token is checked first.
+On $cbs, a client presents a token and is granted the rights that it proves (claims-based security). The Python SDK
+declares ``type`` jwt even for a shared access signature, so the form of the token decides. The token is checked first:
+an invalid one is answered with 401, then a missing entity with 404.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ....amqp.performatives import (
     Target,
     TransactionalState,
 )
-from ....amqp.types import Int, Symbol
+from ....amqp.types import Int
 from ...auth import InvalidToken, split_audience
 from ...clock import ClockReading
 from ...entities.entity import Entity
@@ -40,7 +40,7 @@ from .node import ConnectionContext, Node
 
 CREDIT = 200
 MAX_REQUEST_SIZE = 1_048_576
-MAX_CLAIM_SIZE = 65_536  # a token has at most a quarter of that
+MAX_CLAIM_SIZE = 65_536  # bytes; a token has at most a quarter of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ RequestHandler = Callable[
 
 
 class ResponseLink(Node):
-    """The client's receiver link on such a node."""
+    """The client's receiver link on a request-response node."""
 
     link: SenderLink
 
@@ -89,7 +89,7 @@ class ResponseLink(Node):
 
 
 class RequestLink(Node):
-    """The client's sender link on such a node; ``operation`` produces the answers."""
+    """The client's sender link on a request-response node; ``operation`` returns the answers."""
 
     link: ReceiverLink
 
@@ -151,18 +151,13 @@ class RequestLink(Node):
 
 
 def _in_same(state: State, outcome: Outcome) -> DeliveryState:
-    """``outcome``, wrapped in the request's transaction if it has one."""
+    """Return ``outcome``, in the request's transaction if it has one."""
     return TransactionalState(state.txn_id, outcome) if isinstance(state, TransactionalState) else outcome
 
 
 def status(code: int, words: str, *, names: tuple[str, str]) -> dict[object, object]:
     """Return the application properties of an answer: ``names`` are those of the code and of its description."""
     return {names[0]: Int(code), names[1]: words}
-
-
-def error_symbol(condition: str) -> Symbol:
-    """Return the error condition as $management reports it."""
-    return Symbol(condition)
 
 
 _NAMES = ("status-code", "status-description")
@@ -184,7 +179,7 @@ def put_token(
     if operation != "put-token":
         return refused(400, f"The operation {operation!r:.60} is not put-token.")
     if not isinstance(audience, str) or not isinstance(token, str):
-        return refused(400, "put-token needs the property name and a body of text.")
+        return refused(400, "put-token needs the property name and a string as its body.")
     try:
         connection.claims.put(audience, token, now.wall)
     except InvalidToken as refusal:

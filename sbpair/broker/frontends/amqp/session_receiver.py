@@ -1,13 +1,13 @@
 """Session receivers: attaching to a session, receiving its messages, and releasing it.
 
-    attach, source filter com.microsoft:session-filter = a name | null
+    attach, source filter com.microsoft:session-filter = a session id | null
 
     the session is free          ->  attach: the granted id in the filter, the lock's expiry in the properties
     another receiver holds it    ->  refused: com.microsoft:session-cannot-be-locked
     none is available            ->  the attach waits for a session, at most com.microsoft:timeout, then is refused
 
-The link holds the session: when it ends, for any reason, the session is free again. When the session's lock
-expires, its link is detached.
+The link holds the session: when it ends, for any reason, the session is released. When the session's lock expires, its
+link is detached.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ from .queue_receiver import SETTLED, QueueReceiver
 FILTER = "com.microsoft:session-filter"
 LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 TIMEOUT = "com.microsoft:timeout"
-DEFAULT_TIMEOUT = 65_000  # milliseconds, for clients that give none
+DEFAULT_TIMEOUT = 65_000  # milliseconds
 _TICKS_AT_EPOCH, _TICKS_PER_MS = 621_355_968_000_000_000, 10_000
 
 
 def has_session_filter(attach: Attach) -> bool:
-    """Whether the attach asks for a session, by name or not."""
+    """Whether the attach requests a session, a certain one or any."""
     return isinstance(attach.source, Source) and FILTER in (attach.source.filter or {})
 
 
 def asked_session(attach: Attach) -> str | None:
-    """Return the name of the requested session; None for the next available. Raises InvalidArgument."""
+    """Return the id of the requested session, None for the next available one. Raises InvalidArgument."""
     assert isinstance(attach.source, Source)  # noqa: S101 - it has a session filter
     requested = (attach.source.filter or {}).get(FILTER)
     name = requested.value if isinstance(requested, Described) else requested
     if name is not None and not isinstance(name, str):
-        raise InvalidArgument(f"The session filter is {name!r:.60}: a text or null is needed.")
+        raise InvalidArgument(f"The session filter is {name!r:.60}: use a string or null.")
     if name is not None and len(name) > MAX_ID_LENGTH:
         raise InvalidArgument(f"The session filter is longer than {MAX_ID_LENGTH} characters.")
     return name
 
 
 def patience(attach: Attach) -> int:
-    """How many milliseconds the attach may wait. Raises InvalidArgument."""
+    """Return how long the attach may wait for a session, in milliseconds. Raises InvalidArgument."""
     span = (attach.properties or {}).get(TIMEOUT, DEFAULT_TIMEOUT)
     if not isinstance(span, int) or isinstance(span, bool) or span < 0:
-        raise InvalidArgument(f"{TIMEOUT} is {span!r:.60}: whole milliseconds are needed.")
+        raise InvalidArgument(f"{TIMEOUT} is {span!r:.60}: use whole milliseconds.")
     return int(span)
 
 
@@ -77,14 +77,13 @@ class SessionQueueReceiver(QueueReceiver):
         return self.lock
 
     def answer(self, attach: Attach) -> tuple[Source | None, dict[object, object] | None]:
-        """Source and properties that name the granted session and its lock's expiry."""
+        """Return source and properties that contain the granted session and the expiry of its lock."""
         source = attach.source
         assert isinstance(source, Source)  # noqa: S101 - it has a session filter
         requested, name = (source.filter or {}).get(FILTER), self.lock.session_id
-        said = (
-            Described(requested.descriptor, name) if isinstance(requested, Described) else name
-        )  # in the form of the request
-        granted = {**(source.filter or {}), FILTER: said}
+        # in the form of the request
+        answer = Described(requested.descriptor, name) if isinstance(requested, Described) else name
+        granted = {**(source.filter or {}), FILTER: answer}
         ticks = _TICKS_AT_EPOCH + self.lock.locked_until * _TICKS_PER_MS
         return replace(source, filter=granted), {LOCKED_UNTIL: ticks}
 
@@ -107,7 +106,7 @@ class SessionQueueReceiver(QueueReceiver):
             raise
 
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
-        """Settle. Raises SessionLockLost, rather than LockLost, when the session is lost."""
+        """Settle a message of the session. Raises SessionLockLost, not MessageLockLost, when the session is lost."""
         try:
             return super().apply(token, state, now)
         except MessageLockLost:
@@ -124,7 +123,7 @@ class SessionQueueReceiver(QueueReceiver):
             self.queue.sessions.lapse(self.lock, now.entity)
 
     def lapsed(self, now: ClockReading) -> None:
-        """The session's lock expired: detach the link."""
+        """Detach the link: the session's lock has expired."""
         self.link.detach(self.connection.frontend.refusal(SessionLockLost(), self.queue.path, now.entity))
 
     def detached(self, now: ClockReading) -> None:
@@ -158,7 +157,7 @@ class SessionWait(Node):
         return self.attach.snd_settle_mode == SETTLED
 
     def offered(self, now: ClockReading) -> bool:
-        """A session may be available: True when it was taken. Raises EntityDisabled."""
+        """Take the next session, if one is available; return whether one was. Raises EntityDisabled."""
         sessions = self.queue.sessions
         lock = None if sessions is None else sessions.accept(None, now.entity)
         if lock is None:
@@ -172,10 +171,10 @@ class SessionWait(Node):
         self.link.refuse(self.connection.frontend.refusal(error, self.queue.path, now.entity))
 
     def timed_out(self, now: ClockReading) -> None:
-        """The timeout has passed."""
+        """Refuse the attach: its timeout has passed."""
         tracker = self.connection.frontend.tracker(self.queue.path)
         self.link.refuse(condition_of(OperationTimedOut(self.span / 1000), tracker, now.entity))
 
     def detached(self, now: ClockReading) -> None:
-        """The client gave up."""
+        """Leave the line: the client has given up."""
         self.connection.frontend.leave_wait(self, now)

@@ -1,7 +1,7 @@
-"""What the dashboard does to an entity: send a message, purge waiting messages, resubmit dead letters. Pure.
+"""The dashboard's actions on an entity: send a message, purge waiting messages, resubmit dead letters. Pure.
 
-Each action applies at once, as an administrator's: faults and outages of the namespace do not stop it, while the
-entity's own rules (status, size, sessions, quota) do. Each is bounded: a caller with more to do calls again.
+An action takes effect at once: faults and outages of the namespace do not prevent it, but the entity's own rules
+(status, size, sessions, quota) do. The work of one call is bounded; call again if there is more to do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_LONG = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A message to send; empty texts are left out."""
+    """A message to send; empty strings are omitted."""
 
     body: str = ""
     message_id: str = ""
@@ -46,11 +46,11 @@ class Draft:
         texts = {name: given.get(name, "") for name in TEXTS}
         for name, value in texts.items():
             if not isinstance(value, str):
-                raise InvalidArgument(f"{name} must be a text.")
+                raise InvalidArgument(f"{name} must be a string.")
         return cls(**texts, properties=_properties(given.get("properties", {})))  # type: ignore[arg-type]
 
     def encode(self) -> bytes:
-        """Return the message in AMQP's encoding: the body as data, whole numbers as long."""
+        """Return the message in AMQP's encoding, with the body as data and whole numbers as longs."""
         properties = Properties(
             message_id=self.message_id or None,
             group_id=self.session_id or None,
@@ -73,7 +73,7 @@ def _properties(given: object) -> tuple[tuple[str, str | bool | int | float], ..
     for name, value in given.items():
         is_long = not isinstance(value, int) or -MAX_LONG <= value < MAX_LONG
         if not isinstance(value, str | bool | int | float) or not is_long:
-            raise InvalidArgument(f"The property {name[:40]!r} must be a text, a number, true or false.")
+            raise InvalidArgument(f"The property {name[:40]!r} must be a string, a number, true or false.")
     return tuple(given.items())
 
 
@@ -89,11 +89,11 @@ def send(frontend: NamespaceFrontend, path: str, draft: Draft, now: Instant) -> 
 
 
 def purge(frontend: NamespaceFrontend, path: str, before: Instant, now: Instant) -> int:
-    """Delete messages that wait in a queue, a subscription or a dead-letter queue since before ``before``.
+    """Delete waiting messages that a queue, a subscription or a dead-letter queue has had since before ``before``.
 
-    Deletes at most :data:`MAX_AT_ONCE` and returns how many: after a 0 there are no more. Messages that are locked,
-    scheduled or deferred stay, and so do sessions that a receiver holds. Raises EntityNotFound, NotAllowed,
-    EntityDisabled, ForwardsOn.
+    Deletes at most :data:`MAX_AT_ONCE` and returns how many; 0 when there are no more. Locked, scheduled and deferred
+    messages stay, and so do those of sessions that a receiver holds. Raises EntityNotFound, NotAllowed, EntityDisabled,
+    ForwardsOn.
     """
     entity = frontend.namespace.queue(path)
     check_received_from(entity)
@@ -123,7 +123,7 @@ def _purge_sessions(
 
 
 def waiting(frontend: NamespaceFrontend, path: str, start: int) -> tuple[list[int], int | None]:
-    """Return the numbers of messages that wait, from ``start`` on, and where the next page starts, None at the end.
+    """Return a page of the numbers of waiting messages from ``start`` on, and the start of the next page or None.
 
     Raises EntityNotFound.
     """
@@ -135,8 +135,9 @@ def waiting(frontend: NamespaceFrontend, path: str, start: int) -> tuple[list[in
 def resubmit(frontend: NamespaceFrontend, path: str, numbers: Iterable[int], now: Instant) -> int:
     """Move dead letters back to the queue or subscription that they came from; return how many.
 
-    ``path`` is its dead-letter queue. Those that a receiver has locked or taken meanwhile stay. Raises EntityNotFound,
-    NotAllowed, EntityDisabled, SessionRequired, QuotaExceeded: then those before have moved.
+    ``path``: the dead-letter queue. Messages that a receiver has locked or removed meanwhile are skipped. Raises
+    EntityNotFound, NotAllowed, EntityDisabled, SessionRequired, QuotaExceeded; the messages before the refused one have
+    then been moved.
     """
     entity, moved = frontend.namespace.queue(path), 0
     for number in numbers:
@@ -147,7 +148,7 @@ def resubmit(frontend: NamespaceFrontend, path: str, numbers: Iterable[int], now
 
 
 def _holder(entity: Entity, number: int) -> Queue:
-    """Return the partition that holds a message; the first when none does, which then refuses the number."""
+    """Return the partition that stores a message, or the first one, which will refuse the number, if none does."""
     queues = _queues(entity)
     holds = (each for each in queues if any(m.sequence_number == number for m in each.browse(number, 1)))
     return next(holds, queues[0])

@@ -1,8 +1,8 @@
 """The history of a pair, built from the journal records of senders and syphons.
 
 spans     the states of each entity, with their start times
-landing   the entities whose parked messages land on the secondary now
-events    the events, the newest last; repeated events within one state count as one, with a count
+landing   the entities whose parked messages now land on the secondary
+events    the events, the newest last; repeated events within one state become one event with a count
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STATE_AFTER = {
 LANDING_AFTER = {"landing_began": True, "landing_ended": False, "landing_refused": False}
 FORWARDED, LANDED = "messages_forwarded", "messages_landed"
 BROKER = "broker"  # the dashboard shows the broker's own messages directly
-_UNTOLD = ("journal_opened", "journal_closed", "syphon_counters")
+_NOT_SHOWN = ("journal_opened", "journal_closed", "syphon_counters")
 _REASONS = ("cause", "reason", "description")
 
 
@@ -75,7 +75,7 @@ class PairTimeline:
 
     def _take(self, record: Mapping[str, object]) -> None:
         event, at, path = _kind(record), _text(record, "at"), _text(record, "path")
-        if event in _UNTOLD or record.get("role") == BROKER:
+        if event in _NOT_SHOWN or record.get("role") == BROKER:
             return
         count = _messages(record)
         if event in self.messages or len(self.messages) < MAX_KINDS:
@@ -125,7 +125,7 @@ class PairTimeline:
 
 
 def _kind(record: Mapping[str, object]) -> str:
-    """Return the name of the event; what was forwarded to the secondary has landed."""
+    """Return the name of the event; messages forwarded to the secondary have landed."""
     event = _text(record, "event")
     return LANDED if event == FORWARDED and record.get("side") == "secondary" else event
 

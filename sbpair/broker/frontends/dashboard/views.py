@@ -1,7 +1,7 @@
 """The dashboard's views of a namespace and its entities, as plain values for JSON.
 
-Each view is bounded: a page of entities, a page of messages, the counts that entities maintain anyway.
-Viewing neither counts as use (T-21) nor receives a message, and no key is shown.
+Each view is bounded: a page of entities, a page of messages, and counts that entities keep anyway. Viewing neither
+counts as use (T-21) nor receives messages, and shows no keys.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class History:
         self._kept: OrderedDict[str, deque[Sample]] = OrderedDict()
 
     def add(self, key: str, at: int, values: Sequence[int]) -> list[Sample]:
-        """Take a sample at ``at`` (milliseconds) unless one was just taken.
+        """Add a sample taken at ``at`` (milliseconds), unless the last one is less than EVERY ms old.
 
-        Returns all samples of the key.
+        Returns all samples of the key, oldest first.
         """
         samples = self._kept.setdefault(key, deque(maxlen=SAMPLES))
         self._kept.move_to_end(key)
@@ -74,7 +74,7 @@ _FLAGS = (
 
 
 def summary(frontend: NamespaceFrontend, now: int) -> Row:
-    """Return a namespace in a few words and numbers."""
+    """Return the summary of a namespace: its name, tier, counts and faults."""
     namespace = frontend.namespace
     stores = namespace.layout.stores
     return {
@@ -198,24 +198,24 @@ def _rules(entity: Entity) -> list[Row]:
 def _filter(rule: Rule) -> str:
     match rule.filter:
         case TrueFilter():
-            return "takes everything"
+            return "all messages"
         case SqlFilter(expression=expression):
             return expression
         case CorrelationFilter() as wanted:
-            said = {
+            terms = {
                 **{k: v for k, v in asdict(wanted).items() if k != "properties" and v},
                 **wanted.properties,
             }
-            return " and ".join(f"{name} = {value}" for name, value in said.items())
+            return " and ".join(f"{name} = {value}" for name, value in terms.items())
         case _:
-            return "takes nothing"
+            return "no messages"
 
 
 # -- messages
 
 
 def messages(entity: Entity, start: int) -> list[Row]:
-    """Return the messages from a sequence number on, one row each; nothing changes."""
+    """Return the messages from a sequence number on, one row each, without locking them."""
     return [message_row(each) for each in entity.browse(start, MAX_MESSAGES)]
 
 
@@ -241,7 +241,7 @@ def message_row(message: StoredMessage) -> Row:
 
 
 def message_of(entity: Entity, number: int) -> StoredMessage | None:
-    """Return the message with that sequence number, or None; nothing changes."""
+    """Return the message with that sequence number, without locking it, or None."""
     found: Iterable[StoredMessage] = entity.browse(number, 1)
     return next((each for each in found if each.sequence_number == number), None)
 
@@ -310,12 +310,12 @@ def _link(node: Node) -> Row:
 
 
 def rejections(frontend: NamespaceFrontend, now: int) -> Row:
-    """Return the most recent refusals, newest first, and how many there were in recent periods."""
-    told = frontend.rejections
+    """Return the most recent refusals, newest first, and their numbers in recent periods."""
+    rejections = frontend.rejections
     return {
-        "total": told.total,
-        "lately": told.since(now - LATELY),
-        "last_hour": told.since(now - 12 * LATELY),
-        "by_condition": dict(told.by_condition.most_common()),
-        "recent": [asdict(each) for each in reversed(told.recent)],
+        "total": rejections.total,
+        "lately": rejections.since(now - LATELY),
+        "last_hour": rejections.since(now - 12 * LATELY),
+        "by_condition": dict(rejections.by_condition.most_common()),
+        "recent": [asdict(each) for each in reversed(rejections.recent)],
     }

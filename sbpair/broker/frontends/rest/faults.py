@@ -1,4 +1,4 @@
-"""How injected faults change the answers of the REST frontend."""
+"""The effects of injected faults on the answers of the REST frontend."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..admin.http_messages import Request, Response, failed
 class FaultedResponse:
     """The outcome of a request: ``response`` after ``after`` seconds, or no response.
 
-    ``happens``: the request is carried out. ``cuts``: the connection is aborted instead of answered; without
-    ``cuts`` and without a response the client waits in vain.
+    ``happens``: the request is carried out. ``answers``: the client gets a response. ``cuts``: the connection is
+    aborted; without ``cuts`` and without a response, the client waits until it gives up.
     """
 
     response: Response | None = None
@@ -33,13 +33,13 @@ UNTOUCHED = FaultedResponse()
 
 
 class _Refused(BrokerError):
-    """A refusal that a fault requires; the condition's class says with which status."""
+    """A refusal by a fault; its status is that of the error class with the fault's condition."""
 
 
 def faulted_response(effect: Effect | None, request: Request, now: ClockReading) -> FaultedResponse:
     """Return the outcome of a request under ``effect``.
 
-    The response is still missing when the request is carried out.
+    If the request is to be carried out, add the response with :meth:`FaultedResponse.of`.
     """
     match effect:
         case None:

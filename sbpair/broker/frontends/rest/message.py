@@ -90,13 +90,13 @@ def write_header(value: object) -> str | None:
 
 
 def read_instant(text: str) -> Instant:
-    """Milliseconds of an instant in RFC 9110 or ISO 8601 format, UTC by default. Raises ValueError."""
+    """Return an instant in RFC 9110 or ISO 8601 format, UTC by default, in ms since the epoch. Raises ValueError."""
     at = parsedate_to_datetime(text) if "," in text else datetime.fromisoformat(text)
     return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def write_instant(at: Instant) -> str:
-    """Return an instant in RFC 9110 format; later instants than the format allows become the last one."""
+    """Return an instant in RFC 9110 format; instants after the year 9999 become its last second."""
     try:
         return format_datetime(_EPOCH + timedelta(milliseconds=at), usegmt=True)
     except OverflowError:
@@ -104,9 +104,9 @@ def write_instant(at: Instant) -> str:
 
 
 def read_span(name: str, value: object) -> int | None:
-    """Milliseconds of a number of seconds or of a text ``d.hh:mm:ss.f``; None for no limit.
+    """Return a number of seconds, or a string ``d.hh:mm:ss.f``, in milliseconds; None for no limit.
 
-    Raises InvalidArgument, which names the property.
+    Raises InvalidArgument, which names the property, for any other value.
     """
     if isinstance(value, str) and (found := _SPAN.fullmatch(value.strip())):
         days, hours, minutes, seconds = (int(part or 0) for part in found.groups()[:4])
@@ -116,7 +116,7 @@ def read_span(name: str, value: object) -> int | None:
         milliseconds = round(value * 1000)
     else:
         raise InvalidArgument(
-            f"{name} is {value!r:.60}: seconds above 0, or a span such as 00:00:40, are expected."
+            f"{name} is {value!r:.60}: use seconds above 0, or a duration such as 00:00:40."
         )
     return None if milliseconds >= FOREVER_S * 1000 else milliseconds
 
@@ -216,13 +216,13 @@ def _entry(entry: object, where: str, now: Instant) -> bytes:
         raise InvalidArgument(f"{where} is not a JSON object with a Body.")
     body, user = entry.get("Body", ""), entry.get("UserProperties") or {}
     if not isinstance(body, str):
-        raise InvalidArgument(f"{where}: Body is not a text.")
+        raise InvalidArgument(f"{where}: Body is not a string.")
     if not isinstance(user, dict):
         raise InvalidArgument(f"{where}: UserProperties is not a JSON object.")
     for name, value in user.items():
         if not isinstance(value, str | int | float | None):
             raise InvalidArgument(
-                f"{where}: UserProperties.{name:.60} is not a text, a number, true or false."
+                f"{where}: UserProperties.{name:.60} is not a string, a number, true or false."
             )
     parts = _parts(entry.get("BrokerProperties") or {}, f"{where}: BrokerProperties")
     return parts.message(dict(user), body.encode("utf-8", "surrogatepass"), now)
@@ -261,7 +261,7 @@ def _no_constant(name: str) -> object:
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidArgument(f"{name} is {value!r:.60}: a text is expected.")
+        raise InvalidArgument(f"{name} is {value!r:.60}: use a string.")
     return value
 
 
@@ -276,12 +276,12 @@ def _instant(name: str, value: object) -> Instant:
         return read_instant(_text(name, value).strip())
     except (ValueError, OverflowError):
         raise InvalidArgument(
-            f"{name} is {value!r:.60}: an instant such as 'Sun, 06 Nov 1994 08:49:37 GMT' is expected."
+            f"{name} is {value!r:.60}: use an instant such as 'Sun, 06 Nov 1994 08:49:37 GMT'."
         ) from None
 
 
 def _text_of(raw: str) -> str:
-    """Return the value of a header decoded as UTF-8, whatever encoding the server assumed."""
+    """Return the value of a header, decoded as UTF-8 regardless of the encoding that the server assumed."""
     return raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -289,7 +289,7 @@ def _text_of(raw: str) -> str:
 
 
 def response_parts(message: StoredMessage, queue: Entity) -> tuple[dict[str, str], bytes]:
-    """Headers and body of a received message; a body that is not valid AMQP is passed on as bytes."""
+    """Return headers and body of a received message; a body that is not valid AMQP is passed on as bytes."""
     try:
         sent = Message.decode(delivered(message, queue))
     except DecodeError:  # only its section heads were parsed when it was stored
@@ -310,13 +310,13 @@ def response_parts(message: StoredMessage, queue: Entity) -> tuple[dict[str, str
 
 
 def message_reference(message: StoredMessage) -> str:
-    """Return the name of a message in its URL: the id when that is a text, else the sequence number."""
+    """Return the name of a message in its URL: the id if it is a string, else the sequence number."""
     return message.message_id if isinstance(message.message_id, str) else str(message.sequence_number)
 
 
 def _broker_properties(message: StoredMessage, properties: Properties, ttl: int | None) -> dict[str, object]:
     is_locked = message.lock_token is not None
-    response_parts: dict[str, object] = {
+    values: dict[str, object] = {
         "DeliveryCount": message.delivery_count + 1,
         "EnqueuedSequenceNumber": message.enqueued_sequence_number,
         "EnqueuedTimeUtc": write_instant(message.enqueued_at),
@@ -333,11 +333,11 @@ def _broker_properties(message: StoredMessage, properties: Properties, ttl: int 
             if name != "ContentType"
         },
     }
-    return {name: value for name, value in response_parts.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def lock_id(message: StoredMessage) -> uuid.UUID | None:
-    """Return the lock as a GUID."""
+    """Return the lock token as a GUID, or None."""
     return None if message.lock_token is None else uuid.UUID(bytes_le=message.lock_token)
 
 

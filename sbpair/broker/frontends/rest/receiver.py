@@ -20,7 +20,11 @@ NOTHING = Response(204)
 
 
 class RestReceiver:
-    """Takes one message of ``queue``, locked or, if it ``deletes``, removed; then sets ``fate``."""
+    """Receives one message of ``queue`` and sets ``fate`` to the outcome of the request.
+
+    ``span``: seconds that the request waits. ``deletes``: remove the message instead of locking it. ``refuse``: returns
+    the response for an error.
+    """
 
     has_cache = False
 
@@ -46,7 +50,7 @@ class RestReceiver:
 
     @property
     def line(self) -> Entity:
-        """The queue the request waits for."""
+        """The queue on whose messages the request waits."""
         return self.queue
 
     @property
@@ -67,7 +71,7 @@ class RestReceiver:
         self._frontend.remove_tenant(self.queue, self)
 
     def deliver(self, now: ClockReading) -> bool:
-        """Take one message; False when there is none. Raises EntityDisabled, SessionRequired."""
+        """Take one message; return False when there is none. Raises EntityDisabled, SessionRequired."""
         take = self.queue.receive_and_delete if self._deletes else self.queue.receive
         message = take(now.entity)
         if message is None:
@@ -77,7 +81,7 @@ class RestReceiver:
         return True
 
     def deliver_run(self, limit: int, now: ClockReading) -> int:
-        """Take one message at most; the number taken."""
+        """Take at most one message; return the number taken."""
         return int(self.deliver(now))
 
     def passed_over(self) -> None:

@@ -1,7 +1,7 @@
 """The REST API for sending and receiving.
 
     POST    /{entity}/messages                 send: 201; with Content-Type BATCH_TYPE a batch, all or none
-    POST    /{entity}/messages/head            receive under a lock: 201, and Location is its address
+    POST    /{entity}/messages/head            receive and lock: 201, with the URL of the lock in Location
     DELETE  /{entity}/messages/head            receive and delete: 200
     PUT     /{entity}/messages/{id}/{lock}     unlock: 200
     POST    /{entity}/messages/{id}/{lock}     renew the lock: 200
@@ -11,7 +11,7 @@ The entity is a queue or a topic to send to; a queue, ``topic/Subscriptions/name
 ``$DeadLetterQueue`` of either to receive from. ``{id}`` is the message's id or sequence number. Both ways of
 receiving wait ``?timeout=`` seconds, 60 by default, and answer 204 when no message arrives. The statuses are
 those that Microsoft documents for each call: 410 for a missing entity, 404 for a missing message or lock, 403
-for a message that is too large or finds no room. Sessions cannot be received over HTTP.
+for a message that is too large or exceeds the quota. Sessions cannot be received over HTTP.
 
 Pure: a call that waits is returned to the server as a :class:`RestReceiver`. Call ``refusal`` first, before
 the body is read.
@@ -94,7 +94,7 @@ class RestCall:
         return Right.SEND if self.verb is RestOperation.SEND else Right.LISTEN
 
     def timeout(self) -> float:
-        """How many seconds the caller waits. Raises InvalidArgument."""
+        """Return how long the caller waits, in seconds. Raises InvalidArgument outside 0 to 3600."""
         try:
             text = dict(parse_qsl(self.request.query, max_num_fields=32)).get("timeout", str(DEFAULT_TIMEOUT))
             seconds = float(text)
@@ -106,7 +106,7 @@ class RestCall:
 
 
 def call_of(request: Request) -> RestCall | None:
-    """Return the call a request makes; None for a request to the administration API."""
+    """Return the call that a request makes; None for a request to the administration API."""
     raw = [segment for segment in request.raw_path.split("/") if segment]
     match [segment.lower() for segment in raw]:
         case [_, *_, "messages"]:
@@ -124,9 +124,9 @@ def call_of(request: Request) -> RestCall | None:
 
 
 def refusal(call: RestCall, frontend: NamespaceFrontend, now_s: int) -> Response | None:
-    """Return the 401 for a caller without Send, or Listen, on the entity.
+    """Return a 401 response unless the caller has the required right, Send or Listen, on the entity, else None.
 
-    None when permitted. ``now_s``: epoch seconds.
+    ``now_s``: seconds since the epoch.
     """
     return refused(call.request, frontend.verifier, call.right, now_s)
 
@@ -141,8 +141,8 @@ def answer(frontend: NamespaceFrontend, call: RestCall, now: ClockReading) -> Fa
             return RestReceiver(
                 frontend, queue, call.request, span, deletes=deletes, refuse=lambda e, m: refuse(call, e, m)
             )
-        struck = Operation.SEND if call.verb is RestOperation.SEND else Operation.SETTLE
-        effect = frontend.apply_fault(struck, queue.path, now)
+        operation = Operation.SEND if call.verb is RestOperation.SEND else Operation.SETTLE
+        effect = frontend.apply_fault(operation, queue.path, now)
         fate = faulted_response(effect, call.request, now)
         if fate.happens:
             _do(frontend, call, queue, now, effect)
