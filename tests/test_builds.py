@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.cli.version import build
+from sbpair.cli.group import build
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTENSIONS = tuple(EXTENSION_SUFFIXES)

@@ -1,4 +1,4 @@
-"""The command group: the table of commands, and how each of them ends.
+"""The command group: the table of commands, the option --version, and how each command ends.
 
 `sbpair --help` needs only the table below. A command's module, with all its imports, is loaded when the command
 is called.
@@ -11,13 +11,15 @@ import logging
 import os
 import sys
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 
 import click
 
+from sbpair import __version__
 from sbpair.cli import INTERRUPTED
 from sbpair.cli.errors import ExitCode, explained
 from sbpair.cli.output import notice
-from sbpair.cli.version import print_version
 
 COMMANDS = {
     "audit": ("sbpair.cli.audit", "Prove from journals that every message is accounted for."),
@@ -40,6 +42,7 @@ COMMANDS = {
     "syphon": ("sbpair.cli.syphon", "Bring parked messages home: as a daemon, or one drain."),
 }
 
+ENGINE = "sbpair.amqp.connection"  # its file shows the build (R-110)
 EPILOG = (
     "Exit codes: 0 ok, 1 problem found or failed, 2 usage, 3 configuration, 4 authorization, 5 unavailable."
 )
@@ -83,6 +86,20 @@ def _add_config(command: click.Command) -> None:
             _add_config(each)
     elif not any(each.name == "config" for each in command.params):
         command.params.append(config_option())
+
+
+def print_version(context: click.Context, _option: click.Parameter, is_given: bool) -> None:
+    """Print the version and end the command, if the option was given."""
+    if is_given and not context.resilient_parsing:
+        click.echo(f"sbpair {__version__} ({build()})")
+        context.exit()
+
+
+def build() -> str:
+    """Return which build of the AMQP engine is imported: "compiled" or "pure Python"."""
+    engine = find_spec(ENGINE)
+    origin = engine.origin if engine is not None else None
+    return "compiled" if origin is not None and origin.endswith(tuple(EXTENSION_SUFFIXES)) else "pure Python"
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
