@@ -27,9 +27,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
-from .accept import accept_until
 from .frames import IN, OUT, Action, ActiveRule, Conversation, FrameRule, Passing, altered
-from .streams import Streams, accepted, opened
+from .streams import Streams, accept_until, accepted, opened
 
 Result = TypeVar("Result")
 LOOPBACK = "127.0.0.1"

@@ -1,10 +1,14 @@
-"""Streams over a connection, with TLS where asked; whatever fails or is cancelled on the way closes the socket."""
+"""Connections: accept them until a stop without losing one that arrives at that moment, and open streams over them.
+
+Whatever fails or is cancelled on the way closes the socket.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable, Coroutine
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 HANDSHAKE_WITHIN = 20.0  # seconds
@@ -30,3 +34,46 @@ async def opened(host: str, port: int, context: ssl.SSLContext | None) -> Stream
     """The streams of a new connection; this end is TLS's client. Raises OSError, for certificates too."""
     within = None if context is None else HANDSHAKE_WITHIN
     return await asyncio.open_connection(host, port, ssl=context, ssl_handshake_timeout=within)
+
+
+async def accept_until(
+    stop: asyncio.Event,
+    listener: socket.socket,
+    serve: Callable[[socket.socket], Coroutine[object, object, None]],
+) -> set[asyncio.Task[None]]:
+    """Run ``serve(connection)`` in a task for each connection to ``listener`` until ``stop`` is set.
+
+    Every ``serve`` owns its connection and closes it. Returns the tasks that still run; each of them has
+    begun, so that cancelling it reaches its ``finally``. The caller closes ``listener``.
+
+    ``asyncio.Server`` does not serve here: on Python 3.11 its ``close`` forgets a connection that is being
+    accepted, which then stays open.
+    """
+    listener.setblocking(False)
+    serving: set[asyncio.Task[None]] = set()
+    accepting = asyncio.create_task(_accept(stop, listener, serve, serving))
+    await stop.wait()
+    # Wakes the accept, which would lose a socket that is accepted at the moment it is cancelled.
+    with socket.socket(listener.family) as last:
+        last.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(last, listener.getsockname())
+        await accepting
+    await asyncio.sleep(0)
+    return serving
+
+
+async def _accept(
+    stop: asyncio.Event,
+    listener: socket.socket,
+    serve: Callable[[socket.socket], Coroutine[object, object, None]],
+    serving: set[asyncio.Task[None]],
+) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        connection, _ = await loop.sock_accept(listener)
+        if stop.is_set():
+            connection.close()
+            return
+        task = loop.create_task(serve(connection))
+        serving.add(task)
+        task.add_done_callback(serving.discard)

@@ -20,7 +20,7 @@ from sbpair.amqp.composite import decode_composite
 from sbpair.amqp.frames import AMQP_FRAME, FRAME_HEAD
 from sbpair.amqp.performatives import RECEIVER, Attach, Begin, Disposition, Flow, Transfer
 from sbpair.broker import NamespaceControl
-from sbpair.testing.accept import accept_until
+from sbpair.testing.streams import accept_until
 
 
 @dataclass(frozen=True, slots=True)
