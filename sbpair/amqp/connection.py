@@ -181,7 +181,7 @@ class Connection(Endpoint):
         return self._frames_to_send()
 
     def _frames_to_send(self) -> bytes:
-        if not self._out or not self._handshake.may_send_frames:
+        if not self._out or not (self.remote is OPEN or self._handshake.may_send_frames):
             return b""
         data = b"".join(self._out)
         self._out.clear()
