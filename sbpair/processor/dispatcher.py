@@ -21,8 +21,6 @@ from .delivery import Delivery, DeliveryPhase, message_id_of
 from .settlement import Settle, Verb, outcome_of
 from .status import ProcessorCounters
 
-Invoke = Callable[[Delivery], None]
-
 
 class Invoker(Protocol):
     """Calls handlers, in tasks of the loop or in threads."""

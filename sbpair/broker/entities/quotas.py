@@ -137,9 +137,6 @@ class EntityLimits:
             self._partitioned += change * entity.description.enable_partitioning
 
 
-DOCUMENTED = 1_000
-"""Credits per second of a Basic or Standard namespace, as documented."""
-
 MESSAGE_COST, ADMINISTRATION_COST = 1, 10
 SECOND = 1_000  # milliseconds
 
