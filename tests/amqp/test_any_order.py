@@ -36,10 +36,6 @@ number = st.integers(0, 5) | st.sampled_from([2**30, 2**30 + 1, 2**31, 2**32 - 1
 maybe = st.booleans()
 
 
-def or_none(values: st.SearchStrategy) -> st.SearchStrategy:
-    return st.none() | values
-
-
 performatives = st.one_of(
     st.builds(Begin, st.none() | small, number, number, number),
     st.builds(

@@ -25,7 +25,6 @@ from sbpair import (
 )
 from sbpair.broker import Broker, NamespaceControl, ShiftedClock
 from sbpair.broker.errors import EntityNotFound
-from sbpair.pairing.address import Credential
 from sbpair.pairing.aio_sender_pool import AsyncSenderPool
 from sbpair.pairing.retry import NO_RETRIES, RetryPolicy
 from sbpair.syphon import Syphon, SyphonOptions
@@ -97,20 +96,6 @@ class Pairing:
                 options=options or options_of(),
                 connection_verify=str(self.broker.ca_file),
                 retry_total=0,
-            )
-        )
-
-    def client_with(self, credential: Credential, **options: object) -> PairedServiceBusClient:
-        """Create a client that uses this credential on both sides, over TLS."""
-        return self.watched(
-            PairedServiceBusClient(
-                f"localhost:{self.primary.port}",
-                f"localhost:{self.secondary.port}",
-                credential,
-                options=options_of(**options),  # type: ignore[arg-type]
-                custom_endpoint_address=f"sb://localhost:{self.primary.port}",
-                secondary_custom_endpoint_address=f"sb://localhost:{self.secondary.port}",
-                connection_verify=str(self.broker.ca_file),
             )
         )
 
