@@ -1,8 +1,8 @@
 """Claims: whether a side accepts the syphon's credential, checked before anything is received.
 
-    the whole namespace --accepted--> the side accepts
+    the whole namespace --accepted--> the side accepts the syphon
         | refused
-        '-> each known path --one accepted--> the side accepts (a key for single entities)
+        '-> each known path --one accepted--> the side accepts the syphon (its key is for single entities)
                 | all refused
                 '-> the side refuses the syphon
 
@@ -25,9 +25,9 @@ MAX_PEEKED = 100  # parked messages of each backlog
 
 
 async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> TokenRefused | None:
-    """Claim ``paths`` until one is accepted; return None then, and the first refusal otherwise.
+    """Claim ``paths`` until one is accepted; return None if one is, else the first refusal.
 
-    Raises ConnectionLost.
+    Raises ConnectionLost when the connection is lost or ``$cbs`` does not answer.
     """
     first: TokenRefused | None = None
     for path in paths:
@@ -36,13 +36,15 @@ async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> T
             return None
         except TokenRefused as error:
             first = first or error
-        except LinkRefused as error:  # $cbs does not answer, or refuses a link: it decided on no claim
+        except (
+            LinkRefused
+        ) as error:  # $cbs does not answer, or refuses a link: that says nothing about the claim
             raise ConnectionLost(f"no claim can be made: {error}") from error
     return first
 
 
 async def parked_paths(connection: NamespaceConnection, backlogs: Iterable[str]) -> AsyncIterator[str]:
-    """Yield the destinations of the oldest parked messages, each once; backlogs that cannot be peeked are skipped.
+    """Iterate over the destinations of the oldest parked messages, each once; skips backlogs that cannot be peeked.
 
     Raises ConnectionLost.
     """
@@ -67,7 +69,7 @@ def is_refusal(error: ClientError) -> bool:
 
 
 def as_fault(error: TokenRefused) -> ClientError:
-    """Convert a refused claim: to SyphonFaulted for a refused credential, to ConnectionLost otherwise (a busy node)."""
+    """Return SyphonFaulted if the credential was refused, ConnectionLost otherwise (for example by a busy node)."""
     kind = SyphonFaulted if is_refusal(error) else ConnectionLost
     fault = kind(str(error))
     fault.condition = error.condition

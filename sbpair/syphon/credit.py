@@ -1,15 +1,15 @@
-"""Credit: how many messages a backlog may deliver, by the span of their locks and by memory. Pure."""
+"""Credit: how many messages a backlog may deliver, limited by the lock duration and by memory. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 RECEIVE_SPAN = 15 * 60.0  # seconds; one long poll (P-41, G-23)
-FIRST_LIMIT = 64
+FIRST_LIMIT = 64  # messages
 UNBOUNDED = 2**31 - 1
-SLOW_PART = 4  # a forward is slow when it takes a quarter of its lock
+SLOW_PART = 4  # a forward is slow when it takes a quarter of the lock duration
 
-INITIAL_SIZE = 256 * 1024  # bytes assumed per message before the first: the maximum of the Standard tier
+INITIAL_SIZE = 256 * 1024  # bytes assumed for a message before the first: the maximum of the Standard tier
 SMALLEST_SIZE = 1024  # bytes any message occupies, in objects and tables
 DECAY_SHIFT = 2  # an estimate loses a quarter with each grant of credit after which all messages were smaller
 
@@ -26,9 +26,9 @@ class Window:
                       v    |
                      BUSY -'
 
-    ``limit`` is the number of active messages that can be settled well within one lock (F-63): it starts small, grows
-    by one with each message forwarded quickly, and is halved by a slow one. Messages held for destinations that
-    accept none have a limit of their own. Times are monotonic seconds.
+    ``limit`` is the number of active messages that can be settled well within one lock duration (F-63): it starts
+    small, grows by one with each message that is forwarded quickly, and is halved by a slow one. Messages held for
+    destinations that accept none have a limit of their own. Times are monotonic seconds.
     """
 
     def __init__(self, most_active: int, most_held: int) -> None:
@@ -47,13 +47,13 @@ class Window:
     ) -> int | None:
         """Return the credit to set, or None when the current one suffices.
 
-        ``credit`` is the current credit of the link; ``active``, ``held`` and ``settling`` count unsettled messages,
-        the last those that are forwarded and await the answer of their backlog, which have a limit of the same size.
-        ``most`` is the limit of the memory budget.
+        ``credit``: the current credit of the link. ``active``, ``held``: unsettled messages of these kinds.
+        ``settling``: forwarded messages whose completion is not confirmed, which have a limit of the same size.
+        ``most``: the limit of the memory budget.
         """
         room = min(most, self.room(active, held, settling))
         if room == credit or room // 2 < credit < room:
-            return None  # topped up by halves: one flow for many messages
+            return None  # topped up when half is used, so that one flow serves many messages
         if credit == 0:
             self.receive_began(now)
         return room
@@ -89,10 +89,10 @@ class Window:
 class MemoryBudget:
     """The bytes of messages in memory, at most ``total``, shared by a number of ``backlogs``.
 
-    ``used`` counts every message in memory and ``held`` those that wait for their destination, at most half of the
-    total. Free bytes are shared among the backlogs as credit, in messages of the recent size. Because messages vary in
-    size, more may arrive than expected: then the socket is not read until bytes are free. One message is always
-    accepted, whatever its size.
+    ``used``: bytes of all messages in memory. ``held``: bytes of those that wait for their destination, at most half of
+    the total. Free bytes are shared among the backlogs as credit, in messages of the recent size. Because sizes vary,
+    more bytes may arrive than expected; the socket is then not read until bytes are free. One message is always
+    accepted, regardless of its size.
     """
 
     def __init__(self, total: int, backlogs: int) -> None:
@@ -101,7 +101,7 @@ class MemoryBudget:
         self.held = 0
         self._backlogs = max(1, backlogs)
         self.waiting: dict[Callable[[], None], None] = {}
-        """Called once half of the budget is free."""
+        """The callbacks to call once half of the budget is free."""
 
     def credit(self, size: int, wake: Callable[[], None]) -> int:
         """Return how many messages of ``size`` bytes one backlog may deliver; with 0, ``wake`` is called later."""
@@ -123,12 +123,12 @@ class MemoryBudget:
         self.waiting[wake] = None
 
     def may_hold(self, size: int) -> bool:
-        """Return whether a message that has to wait may stay in memory."""
+        """Return whether a message of ``size`` bytes that has to wait may stay in memory."""
         return self.held + size <= self.total // 2
 
 
 class RecentSize:
-    """The size of the messages of one backlog: the recent maximum, updated with each grant of credit."""
+    """The recent maximum size of the messages of one backlog, updated with each grant of credit."""
 
     def __init__(self) -> None:
         self.bytes = INITIAL_SIZE

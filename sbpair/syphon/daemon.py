@@ -9,9 +9,9 @@
 With ``land="either"`` there is one more state beside CONNECTING: LANDING, once the primary has been out of reach for
 ``land_after``. Messages then go to the secondary, while the primary is retried.
 
-Nothing is received before both sides have accepted a claim, or, to land, the secondary alone. A side that refuses is
-retried with back-off; nothing is settled meanwhile. Several syphons may work on the same backlogs at once: each message
-is locked by one (P-44).
+Nothing is received before both sides have accepted a claim; for landing, the secondary's is enough. A side that refuses
+is retried with back-off, and nothing is settled meanwhile. Several syphons may work on the same backlogs at once,
+because each message is locked by one of them (P-44).
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _LEVELS: dict[type[events.SyphonEvent], int] = {
     events.MessagesForwarded: logging.DEBUG  # one for each batch
 }
 FIRST_ATTEMPT = 5.0  # seconds that the first attempt to connect to the primary may take before messages land
-LOOK_AGAIN = 1.0  # seconds between checks of whether messages may land
+LANDING_CHECK_INTERVAL = 1.0  # seconds between checks of whether messages may land
 PRIMARY_IS_BACK = "the primary is connected again"
-MIN_SESSION_SECONDS = 1.0  # seconds: the next session does not follow sooner
+MIN_SESSION_SECONDS = 1.0  # seconds between the beginnings of two sessions, at least
 
 
 class Syphon:
@@ -81,9 +81,9 @@ class Syphon:
     ) -> None:
         """Create a syphon between two namespaces, each named by its host, ``contoso.servicebus.windows.net``.
 
-        ``credential`` is any that the SDK accepts, blocking or asyncio; it needs the Send right on the primary, and
-        Listen on the secondary unless ``secondary_credential`` is given. ``use_tls=False`` is for a broker on the
-        loopback.
+        ``credential`` is any credential that the SDK accepts, blocking or asyncio. It needs the Send right on the
+        primary and, unless ``secondary_credential`` is given, Listen on the secondary. ``use_tls=False`` is for a
+        broker on the loopback.
 
         Raises ConnectionStringError for an invalid host, TypeError for an unknown kind of credential, and ValueError
         when both are the same namespace.
@@ -121,7 +121,7 @@ class Syphon:
         after = self.options.land_after.total_seconds()
         self._landing = Landing(after) if self.options.land == "either" else None
         self._connecting: asyncio.Task[Connections] | None = None  # to both sides, while messages land
-        self._has_failed = False  # the primary, since that attempt began
+        self._has_failed = False  # whether the primary has failed since that attempt began
         self._sides = SideRefusals(self._emit)
         self._links = BacklogLinks(self._emit)
         self._stranded = StrandedBacklogs(label, count, self._emit)
@@ -149,12 +149,12 @@ class Syphon:
         return syphon
 
     def on_event(self, callback: Callable[[events.SyphonEvent], None]) -> Callable[[], None]:
-        """Call ``callback`` with each event; return a function that removes it."""
+        """Call ``callback`` with each event; return a function that unsubscribes it."""
         return self._events.subscribe(callback)
 
     @property
     def status(self) -> SyphonStatus:
-        """The state: REFUSED while a side refuses the syphon, RUNNING with every existing backlog attached."""
+        """The state: REFUSED while a side refuses the syphon, RUNNING while every existing backlog is attached."""
         refusal = None if self._state is SyphonState.IDLE else self._sides.reason
         if refusal is not None:
             return SyphonStatus(SyphonState.REFUSED, refusal)
@@ -214,7 +214,7 @@ class Syphon:
             raise SyphonFaulted(reason)
 
     def abort(self) -> None:
-        """Drop both connections at once, without settling anything more; unsettled messages are delivered again."""
+        """Drop both connections at once, without any further settlement; unsettled messages are delivered again."""
         if self._session is not None:
             self._session.abort()
 
@@ -246,7 +246,7 @@ class Syphon:
     # Sessions
 
     async def _next_session(self, *, gives_up: bool) -> ForwardingSession:
-        """Connect to both sides; once messages may land, to the secondary alone, while the attempt continues."""
+        """Connect to both sides or, once messages may land, to the secondary alone while the attempt continues."""
         landing = self._landing
         if landing is None:
             return self._session_over(*await self._connect(gives_up=gives_up))
@@ -268,8 +268,8 @@ class Syphon:
                 due = max(due, first_attempt)
             if due is not None and now >= due:
                 return True
-            left = LOOK_AGAIN if due is None else due - now
-            await asyncio.wait([connecting], timeout=min(left, LOOK_AGAIN))
+            left = LANDING_CHECK_INTERVAL if due is None else due - now
+            await asyncio.wait([connecting], timeout=min(left, LANDING_CHECK_INTERVAL))
         return False
 
     def _now(self) -> float:
@@ -289,7 +289,7 @@ class Syphon:
         return await self._retried(self._connect_once, gives_up=gives_up)
 
     async def _retried(self, connect_once: Callable[[], Awaitable[T]], *, gives_up: bool) -> T:
-        """Connect, with back-off after each failure; raises SyphonFaulted for a refusal if ``gives_up``."""
+        """Connect, with back-off after each failure. With ``gives_up``, raises SyphonFaulted for a refusal."""
         from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
         def before_sleep(state: RetryCallState) -> None:
@@ -331,7 +331,7 @@ class Syphon:
             if landing is not None and isinstance(error, ConnectionLost):
                 landing.side_lost(self._now())
             elif landing is not None:
-                landing.side_reached()  # it refuses this syphon, and serves others
+                landing.side_reached()  # it refuses this syphon but serves others
             raise
         if landing is not None:
             landing.side_reached()
@@ -388,7 +388,7 @@ class Syphon:
         raise fault
 
     async def _connect_primary(self) -> NamespaceConnection:
-        """Replace the connection to the primary, with a claim: without one it is soon closed."""
+        """Open another connection to the primary and make a claim on it, since the service closes one without."""
         async with AsyncExitStack() as stack:
             primary = await self._open(stack, Role.PRIMARY, self._primary)
             refusal = await refusal_of(primary, (NAMESPACE,))
@@ -461,7 +461,7 @@ class Syphon:
         return False
 
     async def _until_over(self, session: ForwardingSession) -> str:
-        """Wait until a session is lost, or, for one without the primary, until that is back; return why."""
+        """Wait until a session is lost or, if it lacks the primary, until the primary is connected; return why."""
         broken = asyncio.ensure_future(session.wait_broken())
         back = [] if session.has_primary or self._connecting is None else [self._connecting]
         try:
@@ -500,7 +500,7 @@ class Syphon:
         return self.backlogs if session is None or not session.is_connected else session.busy_backlogs()
 
     async def _borrow_secondary(self) -> NamespaceConnection:
-        """Return a connection to the secondary: that of the session, or another while the primary is unreachable."""
+        """Return a connection to the secondary: that of the session, or another one while there is no session."""
         if self._session is not None and self._session.is_connected:
             return self._session.secondary
         if self._monitor_connection is None or not self._monitor_connection.is_open:
@@ -530,7 +530,7 @@ class Syphon:
 
 
 def _loss_of(drained: asyncio.Future[None]) -> str | None:
-    """Return why a drain lost its connection; None when it did not."""
+    """Return why a drain lost its connection, or None."""
     error = None if drained.cancelled() else drained.exception()
     return str(error) if isinstance(error, ConnectionLost) else None
 

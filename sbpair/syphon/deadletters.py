@@ -1,18 +1,18 @@
-"""The dead letters of a backlog queue, and those that could not be transferred: redrive or purge them.
+"""Redrives and purges the dead letters of a backlog queue, including messages that could not be transferred.
 
 A redrive works in rounds:
 
-    peek    which dead letters are there, with this reason?
+    peek    find the dead letters, and those with the requested reason
     round   receive up to 100, send each to the backlog, and complete it once accepted
     end     all are redriven, or no more arrive: the others count as missed
 
-Dead letters with other reasons stay locked until the end, their locks renewed, or they would be received again and
-again and hide those behind them. Each message is sent before it is completed: an interruption in between leaves a
-duplicate, never a loss. Messages dead-lettered meanwhile are left for the next redrive, or they would circulate
-between it and a syphon.
+Dead letters with other reasons stay locked until the end, and their locks are renewed; otherwise they would be received
+again and again, ahead of the others. Each message is sent before it is completed, so an interruption in between leaves
+a duplicate, never a loss. Messages dead-lettered meanwhile are left for the next redrive; otherwise they could
+circulate between the redrive and a syphon.
 
-Messages of the transfer dead-letter queue are parked again on the way: their entity on the secondary refused them after
-the syphon had restored them.
+Messages of the transfer dead-letter queue are parked again first, because the syphon had restored them before their
+entity on the secondary refused them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,11 @@ from sbpair.envelope.transfer import DestinationUnknown, parked_again
 from .peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked
 
 ROUND = 100  # messages locked at a time: few enough for locks of a minute
-WAIT_FOR_OTHERS, PEEK_EVERY = 5.0, 0.5  # seconds: another redrive may have locked them
-RENEWED_EVERY = 2.0  # seconds: less than half of the shortest lock
+WAIT_FOR_OTHERS, PEEK_EVERY = 5.0, 0.5  # seconds, for messages that another redrive may have locked
+RENEWED_EVERY = 2.0  # seconds: less than half of the shortest lock duration
 LOCKS_AT_ONCE = 500  # in one renewal request
 MAX_REPEATED_ROUNDS = 10  # rounds in a row without a new message
-SETTLED, FIRST = (
-    1,
-    0,
-)  # settle modes (AMQP 2.8.2, 2.8.3): the peer settles as it sends, so that receiving deletes
+SETTLED, FIRST = 1, 0  # settle modes (AMQP 2.8.2, 2.8.3): the peer sends settled, so that receiving deletes
 PURGE_ROUND = 500  # messages
 
 
@@ -55,7 +52,7 @@ class RedriveCounts:
     left: int = 0  # dead-lettered for another reason, malformed, or without a destination
     missed: int = 0  # locked by another receiver
     refused: int = 0  # not accepted by the backlog: they are still dead letters
-    twice: int = 0  # sent to their backlog, but perhaps still dead letters too
+    twice: int = 0  # sent to their backlog, but possibly still dead letters too
     refusal: str | None = None  # the answer of the backlog
 
 
@@ -68,10 +65,11 @@ async def redrive(
     untransferred: bool = False,
     stop: asyncio.Event,
 ) -> None:
-    """Send the dead letters of ``backlog`` to it again: all, or those with this ``reason``, in any case.
+    """Send the dead letters of ``backlog`` to it again.
 
-    With ``untransferred`` those of its transfer dead-letter queue. ``stop`` ends it between two rounds. Raises
-    TokenRefused, LinkRefused, ConnectionLost; ``counts`` is up to date then too.
+    ``reason``: only those with this reason, case-insensitive. ``untransferred``: those of its transfer dead-letter
+    queue instead. ``stop``: set it to end the redrive between two rounds. ``counts`` is updated, and is also valid when
+    this raises TokenRefused, LinkRefused or ConnectionLost.
     """
     path = backlog + (TRANSFER_DEAD_LETTERS if untransferred else DEAD_LETTERS)
     rewrite = parked_again if untransferred else redriven
@@ -202,9 +200,9 @@ class _Rounds:
         self._kept |= {event.tag: event.delivery_id for event in events}
 
     async def take(self) -> list[tuple[int, MessageReceived]]:
-        """Receive the next messages, with their sequence numbers; empty when there are no more.
+        """Receive the next messages with their sequence numbers; returns an empty list when there are no more.
 
-        A message delivered again because its lock ended is recognized by its number, and kept locked again.
+        A message that is delivered again because its lock ended is recognized by its number, and kept locked again.
         """
         for _ in range(MAX_REPEATED_ROUNDS):
             await self._renew()
@@ -220,7 +218,7 @@ class _Rounds:
         return []
 
     async def wait_for(self, wanted: set[int]) -> list[tuple[int, MessageReceived]]:
-        """Wait for messages that others have locked; numbers that are gone are removed from ``wanted``."""
+        """Wait for messages that others have locked; numbers that no longer exist are removed from ``wanted``."""
         taken: list[tuple[int, MessageReceived]] = []
         ends = asyncio.get_running_loop().time() + WAIT_FOR_OTHERS
         while not taken:
@@ -233,7 +231,7 @@ class _Rounds:
         return taken
 
     async def _renew(self) -> None:
-        """Renew the kept locks every few seconds, whatever their span; lost ones are delivered again."""
+        """Renew the kept locks every few seconds, whatever their duration; lost ones are delivered again."""
         now = asyncio.get_running_loop().time()
         if not self._kept or now < self._renewed_at + RENEWED_EVERY:
             return

@@ -1,4 +1,4 @@
-"""Delivery to the entities of the primary: destinations, and what their answers mean.
+"""Delivery to the entities of the primary: a destination for each path, with its link, back-off and waiting messages.
 
     CLOSED --> OPENING --> OPEN <---------------------------------- METERED
        ^          |          | nothing moves for a moment ------------^   ^
@@ -6,10 +6,11 @@
        '----------'          '--> CLOSED         ^ the back-off |  one accepted
             its link is gone, or was released    '--------------'
 
-While a destination is WAITING nothing is sent; then one message probes it. While METERED, few messages are in flight,
-twice as many with each sign of progress, until all that waited are sent. Only messages in flight count against the
-window of a backlog: those that wait here are held, and leave room for the messages of other destinations. Every posted
-message ends in exactly one call of its :class:`~sbpair.syphon.in_flight.MessageOrigin`, unless it is withdrawn first.
+While a destination is WAITING, nothing is sent; then one message probes it. While it is METERED, few messages are in
+flight, twice as many with each sign of progress, until all that waited have been sent. Only messages in flight count
+against the window of a backlog: those that wait here are held, and leave room for the messages of other destinations.
+Every posted message ends in exactly one call of its :class:`~sbpair.syphon.in_flight.MessageOrigin`, unless it is
+withdrawn first.
 """
 
 from __future__ import annotations
@@ -75,16 +76,16 @@ class DestinationHost(Protocol):
         """Open a link to ``destination``. Raises ClientError."""
 
     def destination_idle(self, destination: Destination) -> None:
-        """``destination`` has nothing to send: its link, and it, may be released."""
+        """Called when ``destination`` has nothing to send: its link may be closed, and itself forgotten."""
 
     def destination_out_of_reach(self, destination: Destination, since: float) -> None:
-        """``destination`` has not answered since ``since`` (monotonic seconds); the host may set its detour."""
+        """Called when ``destination`` has not answered since ``since`` (monotonic seconds); may set its detour."""
 
     def destination_answered(self, destination: Destination) -> None:
-        """``destination`` answered, after it was out of reach; the host ends its detour."""
+        """Called when ``destination`` has answered after it was out of reach; ends its detour."""
 
     def unresponsive(self, reason: str) -> None:
-        """The peer does not answer: replace the connection."""
+        """Replace the connection, because the peer does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class DeliveryTimeouts:
 
 
 class Destination:
-    """The sender to one path, shared by the pumps of all backlogs."""
+    """Sends to one path, for the pumps of all backlogs."""
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class Destination:
         self._hold_emitted = False
         self._is_stopped = False
         self.is_in_doubt = False
-        """Whether it is out of reach, or has not answered since it was: one message probes it first."""
+        """Whether it is out of reach, or was and has not answered since: one message probes it first."""
         self.detour: Callable[[InFlightMessage], None] | None = None
         """Receives the messages of a destination that is out of reach, except for occasional probes."""
 
@@ -184,13 +185,13 @@ class Destination:
             detour(message)
 
     def divert(self, detour: Callable[[InFlightMessage], None]) -> None:
-        """Hand waiting messages, and those posted from now on, to ``detour``, until the destination answers."""
+        """Pass waiting messages, and those posted from now on, to ``detour``, until the destination answers."""
         self.detour = detour
         for message in self.take_queue():
             detour(message)
         sender = self._sender
         if self.state is METERED and sender is not None and not sender.in_flight:
-            self._give_up_link(sender)  # no message is left to find out whether the link works again
+            self._give_up_link(sender)  # no message is left that could show whether the link works again
 
     def take_queue(self) -> list[InFlightMessage]:
         """Remove and return the waiting messages that may go elsewhere, in order."""
@@ -236,9 +237,9 @@ class Destination:
 
     def skipped(self, message: InFlightMessage) -> None:
         """Handle a ``message`` that was not sent: if it was the probe, or metered, another takes its place."""
-        self._loop.call_soon(self._next_goes)
+        self._loop.call_soon(self._send_next)
 
-    def _next_goes(self) -> None:
+    def _send_next(self) -> None:
         if self.state is PROBING and not self.in_flight:
             self._probe()
         elif self.state is METERED:
@@ -427,17 +428,17 @@ class Destination:
         self._offer_link()
 
     def _give_up_link(self, sender: SendingLink) -> None:
-        """Try another link; a peer that does not detach this one either is unresponsive."""
+        """Replace the link; a peer that does not even detach this one is unresponsive."""
         still = self._loop.time() - self._last_progress[1]
-        what = f"{self.path} has made no progress for {still:.0f} s"
+        reason = f"{self.path} has made no progress for {still:.0f} s"
         self._sender = None
         sender.let_go()
-        self._loop.call_later(DETACHED_WITHIN, self._check_detached, sender, what)
-        self._wait(what)
+        self._loop.call_later(DETACHED_WITHIN, self._check_detached, sender, reason)
+        self._wait(reason)
 
-    def _check_detached(self, sender: SendingLink, what: str) -> None:
+    def _check_detached(self, sender: SendingLink, reason: str) -> None:
         if not sender.detached.done() and not self._is_stopped:
-            self._host.unresponsive(what)
+            self._host.unresponsive(reason)
 
     # The link
 

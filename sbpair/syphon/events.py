@@ -14,7 +14,7 @@ class SyphonEvent:
 
 @dataclass(frozen=True, slots=True)
 class SyphonConnected(SyphonEvent):
-    """Both sides are connected, and the pumps run."""
+    """Both sides are connected, and messages are being forwarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SideAccepted(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogMissing(SyphonEvent):
-    """A backlog queue does not exist; emitted once, and retried at intervals."""
+    """A backlog queue does not exist; emitted once, while the syphon retries at intervals."""
 
     backlog: str
 
@@ -68,7 +68,7 @@ class ClockDiffers(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessageSetAside(SyphonEvent):
-    """A parked message was dead-lettered on its backlog; ``path`` is None if it has no valid one."""
+    """A parked message was dead-lettered on its backlog; ``path`` is None if it has no valid destination."""
 
     backlog: str
     path: str | None
@@ -79,9 +79,9 @@ class MessageSetAside(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class SessionHeld(SyphonEvent):
-    """A session waits for an operator: its next message cannot be delivered, and `on_poison` is "hold" (O-6).
+    """A session waits for an operator: its next message cannot be delivered, and ``on_poison`` is "hold" (O-6).
 
-    ``session`` is the parked session id, ``reason`` the reason that a dead letter would have.
+    ``session`` is the parked session id, ``reason`` the dead-letter reason that the message would have.
     """
 
     backlog: str
@@ -92,7 +92,7 @@ class SessionHeld(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessagesForwarded(SyphonEvent):
-    """A destination accepted these messages; they are completed on their backlog next (G-20).
+    """A destination accepted these messages, which are then completed on their backlog (G-20).
 
     ``side`` is "secondary" for messages that landed there, reported before their transaction commits.
     """
@@ -147,7 +147,7 @@ class LandingRefused(SyphonEvent):
 class MessagesUntransferred(SyphonEvent):
     """The transfer dead-letter queue of a backlog has ``count`` messages that landed and were refused after all (C-2).
 
-    They stay there until `sbpair backlog redrive --transfer` parks them again.
+    They stay there until ``sbpair backlog redrive --transfer`` parks them again.
     """
 
     backlog: str

@@ -37,19 +37,19 @@ from .status import BacklogLinks, SideRefusals, SyphonCounters
 logger = logging.getLogger("sbpair.syphon")
 
 FIRST_RETRY = 0.5  # seconds
-MIN_IDLE_SECONDS = 1.0  # seconds that an idle primary must have lasted to be reconnected alone
+MIN_IDLE_SECONDS = 1.0  # seconds that an idle primary must have been connected to be reconnected alone
 RECONNECT_WITHIN = 5.0  # seconds
 LOCKED_PAUSE = 1.0  # seconds between checks of a backlog in which only locked messages are left
 MAX_LINKS = 256  # to destinations at a time: a connection supports about a thousand
-MAX_CLAIMS = 1000  # tokens on one connection to the primary; above, new links use another
-SOUND = 30.0  # seconds after which the loss of a link does not count as a further failure
+MAX_CLAIMS = 1000  # tokens on one connection to the primary; above that, new links use another connection
+SOUND = 30.0  # seconds after which the loss of a link is the first failure of a new series
 
 
 class ForwardingSession:
     """Forwards from all backlogs over two connections, until one of them is lost.
 
-    A session is used once: when a side is lost, all messages are released and the syphon creates another. Without a
-    connection to the primary, which is out of reach, it lands messages on the secondary.
+    A session is used once: when a side is lost, all messages are released, and the syphon creates another session.
+    Without a connection to the primary, it lands messages on the secondary.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ForwardingSession:
     def _relays_of(
         self, names: tuple[str, ...], pumps: PumpSettings, check: OrderCheck | None
     ) -> tuple[OrderedBacklog, ...]:
-        """The ordered backlogs of these names, with the same destinations and counters as the pumps."""
+        """Return the ordered backlogs of these names, with the same destinations and counters as the pumps."""
         if not names:
             return ()
         options = self._options
@@ -152,7 +152,7 @@ class ForwardingSession:
         )
 
     async def wait_broken(self) -> str:
-        """Wait until a side is lost; return why. An idle primary that closes is reconnected instead."""
+        """Wait until a side is lost; return why. An idle primary that closes its connection is reconnected instead."""
         while True:
             sides = {"secondary": self._secondary}
             if self._primary is not None:
@@ -168,7 +168,7 @@ class ForwardingSession:
                 self._replaced.clear()
                 continue
             if self._pumping.done():
-                self._pumping.result()  # it fails only because of a defect, which must not be hidden
+                self._pumping.result()  # raises only because of a defect, which must not be hidden
             lost = next((name for name, side in sides.items() if side.closed.done()), None)
             if lost == "primary" and self._is_idle() and await self._reconnect_primary():
                 continue
@@ -185,7 +185,7 @@ class ForwardingSession:
         return lasted >= MIN_IDLE_SECONDS and not is_busy
 
     async def _reconnect_primary(self) -> bool:
-        """Reconnect the primary alone: the long polls of the backlogs, which are billed, continue (P-41)."""
+        """Reconnect the primary alone, so that the long polls of the backlogs, which are billed, continue (P-41)."""
         try:
             async with asyncio.timeout(RECONNECT_WITHIN):
                 self._primary = await self._connect_primary()
@@ -210,12 +210,12 @@ class ForwardingSession:
         return self._secondary.is_open and (self._primary is None or self._primary.is_open)
 
     def busy_backlogs(self) -> tuple[str, ...]:
-        """Return the backlogs that may hold messages: all but those whose receive waits."""
+        """Return the backlogs that may hold messages: all but those whose long poll waits."""
         busy = [pump.backlog for pump in self._pumps if not pump.is_waiting]
         return (*busy, *(each.name for each in self._ordered if each.sessions))
 
     async def drain(self) -> None:
-        """Wait until every backlog is empty, of locked messages too, and nothing is unsettled."""
+        """Wait until every backlog is empty, including locked messages, and nothing is unsettled."""
         await asyncio.gather(
             *(self._drain(pump) for pump in self._pumps), *(each.drain() for each in self._ordered)
         )
@@ -284,7 +284,7 @@ class ForwardingSession:
         if destination.path == UNKNOWN_VERSION:
             raise LinkRefused(
                 f"it is parked with {aliases.VERSION} other than {aliases.ENVELOPE_VERSION!r}: "
-                "it waits for a syphon that supports this version, perhaps of a newer release"
+                "it waits for a syphon that supports this version, possibly of a newer release"
             )
         await self._slots.take(destination)
         try:
@@ -301,7 +301,7 @@ class ForwardingSession:
         return sender
 
     async def _primary_with_capacity(self) -> NamespaceConnection:
-        """Return a connection that accepts one more token: a connection keeps its tokens until it closes."""
+        """Return a connection that accepts one more token, since a connection keeps its tokens until it closes."""
         async with self._replacing:
             if self._primary is None:
                 raise ConnectionLost("the primary is out of reach")
@@ -321,12 +321,12 @@ class ForwardingSession:
     def _link_closed(self, destination: Destination, connection: NamespaceConnection) -> None:
         self._senders[connection] -= 1
         self._close_if_unused(connection)
-        if not destination.is_open:  # it may have another link by now
+        if not destination.is_open:  # otherwise it has another link already
             self._slots.free(destination)
             self.destination_idle(destination)
 
     def destination_idle(self, destination: Destination) -> None:
-        """Offer the slot of an idle destination; forget it, and its token, without link and messages.
+        """Offer the slot of an idle destination to others; forget it and its token if it has neither link nor messages.
 
         Senders choose the paths, so their number must not grow without bound.
         """
@@ -393,7 +393,7 @@ class ForwardingSession:
                 was_missing = False
                 if (
                     condition is None or condition.symbol != DETACH_FORCED
-                ):  # the detach of an idle link (P-41)
+                ):  # P-41: otherwise the link was idle
                     self._links.note_detached(pump.backlog, said(condition))
                 if loop.time() - began >= SOUND:
                     backoff.succeeded()

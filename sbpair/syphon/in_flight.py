@@ -13,11 +13,11 @@ from sbpair.envelope.restore import Forward, Poison
 
 HAS_BOOTTIME = hasattr(time, "CLOCK_BOOTTIME")  # Linux
 MIN_SUSPENSION = 0.5  # seconds; shorter spans are the time between reading two clocks
-FRESH = 0.5  # seconds for which the remaining time to live need not be computed again
+FRESH = 0.5  # seconds for which a computed remaining time to live is used
 
 
 def time_suspended() -> float:
-    """Return the seconds this machine has been suspended since boot; 0.0 where the system does not say."""
+    """Return for how many seconds this machine has been suspended since boot; 0.0 where that is unknown."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic() if HAS_BOOTTIME else 0.0
 
 
@@ -36,7 +36,7 @@ class MessageTarget(Protocol):
 
 
 class MessageOrigin(Protocol):
-    """The pump that a message came from; each method reports what became of it."""
+    """The pump or session relay from which a message came; its methods report the fate of the message."""
 
     backlog: str
 
@@ -74,16 +74,16 @@ class InFlightMessage:
     is_settled: bool = False  # it was completed in the transaction that sent it
     stays: bool = False  # the secondary refused it: it waits for the primary
     state: TransactionalState | None = None
-    restore_again: Callable[[], Forward | Poison] | None = (
-        None  # for one with a time to live: restores it as of now
-    )
+    restore_again: Callable[[], Forward | Poison] | None = None  # with a time to live: restores it as of now
     restored_at: float = 0.0  # seconds, monotonic
     suspended: float = field(default_factory=lambda: time_suspended())
 
     def may_go(self, now: float) -> bool:
-        """Return whether to send the message now; a suspended machine may have outlived its lock (F-66).
+        """Return whether to send the message at ``now`` (monotonic seconds).
 
-        A message with a time to live is restored with the remaining time, or dead-lettered once expired (G-15).
+        If not, another message is sent in its place, and its lock is renewed first: the lock may have ended, for
+        example while the machine was suspended (F-66). A message with a time to live is restored with the remaining
+        time, or dead-lettered once it has expired (G-15).
         """
         if now < self.lock_ends and not self.is_released and not self._slept():
             return self._is_in_time(now)
@@ -93,7 +93,7 @@ class InFlightMessage:
         return False
 
     def _slept(self) -> bool:
-        """Return whether the machine was suspended since the last call: its clock stopped while locks kept running."""
+        """Return whether the machine was suspended since the last call: its clock stopped, but the locks did not."""
         suspended = time_suspended()
         slept, self.suspended = suspended - self.suspended > MIN_SUSPENSION, suspended
         return slept

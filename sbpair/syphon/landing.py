@@ -7,8 +7,8 @@
        '------------------------------------------------------------------------------'
 
 A destination is out of reach from the first attempt without an answer, or from the loss of the primary as a whole,
-until the entity answers: it accepts a message, refuses one, or asks to wait. Any such answer counts, since consumers
-can then work there too; a new connection to the primary does not, because no entity has answered yet.
+until the entity answers by accepting a message, refusing one, or asking to wait. Any such answer counts, since
+consumers can then work there too; a new connection to the primary does not, because no entity has answered yet.
 
 Times are monotonic seconds; destinations are keys of paths.
 """
@@ -38,16 +38,16 @@ class Landing:
     # Events
 
     def side_lost(self, now: float) -> None:
-        """The primary was lost, or cannot be connected to."""
+        """Record that the primary was lost, or cannot be connected to."""
         if self._side_since is None:
             self._side_since = now
 
     def side_reached(self) -> None:
-        """The primary is connected; each destination out of reach still has to answer."""
+        """Record that the primary is connected; each destination out of reach still has to answer."""
         self._side_since = None
 
     def out_of_reach(self, key: str, since: float) -> None:
-        """A destination has not answered since then."""
+        """Record that a destination has not answered since ``since``."""
         if self._side_since is not None:
             since = min(since, self._side_since)
         if key not in self._since:
@@ -56,18 +56,18 @@ class Landing:
                 self._forget(next(iter(self._since)))
 
     def answered(self, key: str) -> bool:
-        """A destination answered; return True when its messages had begun to land."""
+        """Record that a destination answered; return whether its messages had begun to land."""
         was_landing = key in self._landing
         self._forget(key)
         return was_landing
 
     def twin_missing(self, key: str, until: float) -> None:
-        """The secondary has no usable entity with that path; the next check is at ``until``."""
+        """Record that the secondary has no usable entity with that path; the next check is at ``until``."""
         self._no_twin[key] = until
         self._landing.pop(key, None)
 
     def begins(self, key: str) -> bool:
-        """Record that messages of a destination land; return True the first time."""
+        """Record that messages of a destination land; return whether that is new."""
         is_first = key not in self._landing
         self._landing[key] = None
         return is_first
@@ -87,14 +87,14 @@ class Landing:
         return None if self._side_since is None else self._side_since + self._after
 
     def due(self, key: str) -> float | None:
-        """Return when the messages of a destination begin to land, or did; None while it is in reach."""
+        """Return when the messages of a destination begin, or began, to land; None while it is in reach."""
         since = self._out_since(key)
         if since is None:
             return None
         return max(since + self._after, self._no_twin.get(key, since))
 
     def out_of_reach_for(self, key: str, now: float) -> float:
-        """Return the seconds since a destination was last in reach; 0.0 when it is."""
+        """Return for how many seconds a destination has been out of reach; 0.0 while it is in reach."""
         since = self._out_since(key)
         return 0.0 if since is None else now - since
 

@@ -6,12 +6,12 @@
                   |            '-- refused --> rolled back: each is held
                   '-- refused --> each is held
 
-A message sent via another entity is transferred after the commit. If the entity refuses it then, because it is full
-for example, the service moves it to the transfer dead-letter queue of the backlog. Therefore, before a transaction, and
-at most once a second, its first message is sent to the entity itself in a transaction that is rolled back: the trial.
-A message sent via the backlog carries its destination (``envelope.transfer``), so that it can be parked again from
-there. Where a transaction is not possible (the Basic tier, a partitioned backlog) messages are sent without one, and
-completed once accepted, as messages to the primary are.
+A message sent via another entity is transferred after the commit. If its destination refuses it then, for example
+because it is full, the service moves it to the transfer dead-letter queue of the backlog. Therefore, before a
+transaction and at most once a second, the first message is sent to the entity itself in a transaction that is rolled
+back: the trial. A message sent via the backlog carries its destination (``envelope.transfer``), so that it can be
+parked again from there. Where transactions are not possible (the Basic tier, a partitioned backlog), messages are sent
+without one and completed once accepted, like messages to the primary.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .in_flight import DeliveryAction, InFlightMessage, action_for
 
 MAX_IN_TRANSACTION = 100  # messages of one transaction: the limit of the service
 MAX_TRANSACTIONS = 4  # of one link at a time
-TRIED_FOR = 1.0  # seconds for which the entity need not be tried again
+TRIED_FOR = 1.0  # seconds for which the result of a trial is used
 
 
 class LandingLink:
-    """Sends as :class:`~sbpair.client.link.Sender` does, and completes what it sent."""
+    """Sends messages like :class:`~sbpair.client.link.Sender`, and completes them in the same transaction."""
 
     def __init__(self, plain: Sender, via: Sender | None, controller: TransactionController) -> None:
         """``plain`` is a link to the entity; ``via`` sends to it via the backlog, None without transactions."""
@@ -74,7 +74,7 @@ class LandingLink:
         return MAX_IN_TRANSACTION * MAX_TRANSACTIONS - len(self._waiting) - len(self._running)
 
     def transfer(self, message: InFlightMessage) -> None:
-        """Queue one message; :meth:`InFlightMessage.answered` reports its outcome later."""
+        """Queue one message; its outcome is passed to :meth:`InFlightMessage.answered`."""
         if self._via is None:
             self._plain.transfer(message)
             return
@@ -95,7 +95,7 @@ class LandingLink:
         return taken
 
     def unanswered(self) -> list[OutgoingMessage]:
-        """The messages sent without an outcome yet."""
+        """Return the messages that were sent and have no outcome yet."""
         return [*self._plain.unanswered(), *self._running]
 
     def let_go(self) -> None:
@@ -144,9 +144,7 @@ class LandingLink:
             refusal = await self._trial(batch[0])
             if refusal is None:
                 await self._commit(batch)
-            elif _is_not_allowed(
-                refusal
-            ):  # by a rule of transactions, or because of the message: sending it shows which
+            elif _is_not_allowed(refusal):  # in a transaction, or at all: sending it without one shows which
                 self._send_plainly(batch)
             else:
                 self._refused(batch, batch[:1], refusal)
@@ -162,7 +160,7 @@ class LandingLink:
                 self._running.pop(message, None)
 
     async def _trial(self, message: InFlightMessage) -> DeliveryState | None:
-        """Return the condition with which the entity refuses ``message``; None if it accepts it, or was just tried."""
+        """Return the state with which the entity refuses ``message``; None if it accepts it or was tried recently."""
         now = self._loop.time()
         if now < self._tried_at + TRIED_FOR:
             return None
@@ -229,7 +227,7 @@ class LandingLink:
         refused: Sequence[InFlightMessage],
         state: DeliveryState | None,
     ) -> None:
-        """Answer a refusal: for these messages if it is final, for all messages if it asks to wait."""
+        """Answer a refusal: for the messages in ``refused`` if it is final, for all if it asks to wait."""
         if action_for(state) is DeliveryAction.HOLD:
             self._answer(batch, state)
             return

@@ -1,12 +1,12 @@
 """The landings of a forwarding session: destinations on the secondary, and the messages that go there.
 
-    home destination --out of reach, and due--> detour --> twin of the backlog --> LandingLink
+    home destination --out of reach, and due--> detour --> twin for the backlog --> LandingLink
            ^                                                |
            '-------- refused by the secondary, or the primary answers: the rest goes home
 
-:class:`~sbpair.syphon.landing.Landing` decides; this module acts on it. A twin belongs to one backlog, because a
-transaction does, and a message has one destination at a time (C-4). No message is dead-lettered because of an answer
-of the secondary: those it refuses wait for the primary.
+:class:`~sbpair.syphon.landing.Landing` decides, and this module acts on it. A twin belongs to one backlog, because a
+transaction does. A message has one destination at a time (C-4). No message is dead-lettered because of an answer of the
+secondary: messages that it refuses wait for the primary.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Twin(Destination):
         self._landings = host
 
     def _refused(self, message: InFlightMessage, condition: Condition | None) -> None:
-        """Have the message wait for the primary, which may accept it."""
+        """Let the message wait for the primary, which may accept it."""
         message.stays = True
         self.send_home(message)
 
@@ -109,7 +109,7 @@ class Landings:
     # Homes
 
     def created(self, home: Destination) -> None:
-        """Have a new destination probed first if it was out of reach."""
+        """Let a new destination be probed first if it was out of reach."""
         home.is_in_doubt = self._landing.is_out_of_reach(path_key(home.path))
 
     def out_of_reach(self, home: Destination, since: float) -> None:
@@ -119,7 +119,7 @@ class Landings:
         self._divert_if_due(home, key)
 
     def answered(self, home: Destination) -> None:
-        """End the detour of a destination, and send it the messages that wait at its twins."""
+        """End the detour of a destination, and return to it the messages that wait at its twins."""
         key = path_key(home.path)
         self._cancel(key)
         home.detour = None
@@ -172,7 +172,7 @@ class Landings:
     def twin_refused(self, twin: Twin, error: ClientError) -> None:
         """Handle a link that the secondary refused finally: the messages of its path wait for the primary."""
         if action_for_condition(error.condition) is not DeliveryAction.DEAD_LETTER:
-            return  # busy, or the key is refused: its messages wait there
+            return  # busy, or the key is refused: messages wait at the twin
         key, home = path_key(twin.path), self._home(twin.path)
         self._landing.twin_missing(key, self._loop.time() + self._retry_missing)
         self._emit(LandingRefused(time.time(), twin.path, str(error), self._retry_missing))
@@ -209,7 +209,7 @@ class Landings:
             self.destination_idle(twin)
 
     def destination_idle(self, destination: Destination) -> None:
-        """Offer the slot of an idle twin; forget it without link and messages."""
+        """Offer the slot of an idle twin to others; forget it if it has neither link nor messages."""
         self._slots.offer(destination)
         assert isinstance(destination, Twin)  # noqa: S101 - there are no others
         place = destination.backlog, path_key(destination.path)
@@ -217,7 +217,7 @@ class Landings:
             del self._twins[place]
 
     def destination_out_of_reach(self, destination: Destination, since: float) -> None:
-        """Nothing to do: a twin that is out of reach is retried."""
+        """Do nothing: a twin that is out of reach is retried."""
 
     def destination_answered(self, destination: Destination) -> None:
-        """Nothing to do: a twin has no detour."""
+        """Do nothing: a twin has no detour."""

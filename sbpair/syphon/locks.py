@@ -16,7 +16,7 @@ from .in_flight import InFlightMessage, MessageTarget
 
 logger = logging.getLogger("sbpair.syphon")
 
-RENEWED_AT = 1 / 3  # of its span is left when a lock is renewed
+RENEWED_AT = 1 / 3  # of the lock duration is left when a lock is renewed
 LOCKS_AT_ONCE = 200  # in one renewal request
 FIRST_BATCH = 1000  # deliveries released at once per destination; doubled while the destination accepts them
 
@@ -42,8 +42,8 @@ class _Entry:
 class Overflow:
     """Locked deliveries by destination.
 
-    Each occupies a few hundred bytes and no room in the window while its lock is renewed. Once its destination has
-    accepted all messages that waited in memory, deliveries are released, oldest first, to be delivered again.
+    Each occupies a few hundred bytes but no room in the window, and its lock is renewed. Once its destination has
+    accepted all messages that wait in memory, deliveries are released, oldest first, to be delivered again.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Overflow:
         self._count += 1
 
     def take_ready(self) -> list[int]:
-        """Remove and return the ids for destinations that accept messages again, a batch of each."""
+        """Remove and return the delivery ids for destinations that accept messages again, a batch of each."""
         ready: list[int] = []
         for destination, entry in list(self._entries.items()):
             if destination.takes_more:
@@ -75,7 +75,7 @@ class Overflow:
         return ready
 
     def take_expired(self, now: float) -> list[int]:
-        """Remove and return the ids whose lock has ended: they are delivered again anyway."""
+        """Remove and return the delivery ids whose locks have ended: they are delivered again anyway."""
         expired: list[int] = []
         for destination, entry in list(self._entries.items()):
             ended = [each.delivery_id for each in entry.deliveries.values() if each.lock_ends <= now]
@@ -83,7 +83,7 @@ class Overflow:
         return expired
 
     def take_all(self) -> list[int]:
-        """Remove and return all ids."""
+        """Remove and return all delivery ids."""
         ids = [each.delivery_id for each in self]
         self._entries.clear()
         self._count = 0
@@ -109,7 +109,7 @@ class LockRenewal:
         deliveries: Callable[[], Iterator[InFlightMessage | LockedDelivery]],
         release: Callable[[Iterable[InFlightMessage]], None],
     ) -> None:
-        """``deliveries`` lists those that are locked; ``release`` returns messages to the backlog."""
+        """``deliveries`` iterates over the locked deliveries; ``release`` returns messages to the backlog."""
         self.clock = LockClock()
         self.locked_since = 0.0  # no lock of the current link is older; wall clock
         self.doubtful: set[InFlightMessage] = set()
@@ -167,12 +167,10 @@ class LockRenewal:
         """Renew some locks; post the doubtful messages that still have one, and release the others."""
         try:
             ends = await renew_locks(connection, self._backlog, [each.tag for each in due])
-        except (
-            ClientError
-        ) as error:  # doubtful messages are released, and no lock received from now on is older
-            logger.info("%s", error)
+        except ClientError as error:
+            logger.info("the locks of %s were not renewed: %s", self._backlog, error)
             if self._connection is None:
-                return  # the link is gone too, and its messages are delivered again
+                return  # the link is lost too, and its messages are delivered again
             self.clock.forget()
             self.locked_since = time.time()
             self._release(list(self.doubtful))

@@ -22,7 +22,7 @@ class SyphonOptions:
     primary_namespace_name: str | None = None
     """The prefix of the backlog queues, if it differs from the primary's host name."""
     allowed_destinations: tuple[str, ...] | None = None
-    """The paths to deliver to, in any case; by default all but the reserved ones."""
+    """The destinations to deliver to, case-insensitive; by default all but reserved paths."""
     window: int = 500
     """Maximum messages of one backlog forwarded at the same time; 1 to 5000."""
     memory_budget: int = 256 * 1024 * 1024
@@ -54,7 +54,7 @@ class SyphonOptions:
     measure_every: timedelta | None = None
     """How often to measure the depth of non-empty backlogs, with up to 10 peeks each; 1 s to 1 h."""
     land: Literal["primary", "either"] = "primary"
-    """Deliver to the primary only, or on the secondary too while the primary is out of reach (C-1)."""
+    """Deliver to the primary only, or also to the secondary while the primary is out of reach (C-1)."""
     land_after: timedelta = timedelta(minutes=5)
     """How long a destination must be out of reach before its messages land on the secondary; 0 to 24 h."""
     ordering: Literal["none", "session"] = "none"
@@ -118,11 +118,11 @@ def _paths(name: str, paths: object) -> None:
     if not isinstance(paths, tuple) or not all(isinstance(path, str) for path in paths):
         raise ValueError(f"{name} must be a tuple of paths, not {paths!r}")
     if not paths:
-        raise ValueError(f"{name} must name a path; omit it to allow all")
+        raise ValueError(f"{name} must contain a path; omit it to allow all paths")
     for path in paths:
         why = "list each path separately" if "," in path else path_refusal(path.strip("/"))
         if why is not None:
-            raise ValueError(f"{name} cannot hold {path!r}: {why}")
+            raise ValueError(f"{name} cannot contain {path!r}: {why}")
 
 
 def _proxy(url: str, *, over_websocket: bool) -> None:
@@ -134,4 +134,6 @@ def _proxy(url: str, *, over_websocket: bool) -> None:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise ValueError("http_proxy must be http:// or https:// and a host")  # it may hold a password
+        raise ValueError(
+            "http_proxy must be http:// or https:// and a host"
+        )  # not shown: it may contain a password

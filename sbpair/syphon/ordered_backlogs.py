@@ -1,9 +1,9 @@
-"""The ordered backlogs of one forwarding session: sessions are accepted, relayed and released (O-6).
+"""The ordered backlogs of one forwarding session: accepts sessions, relays their messages and releases them (O-6).
 
     accept next available --granted--> SessionRelay --empty--> released, another is accepted
            |                               |
-           | none within the poll          '-- waits for its destination: keeps its lock, gives its place to another
-           '-- asked again
+           | none within the poll          '-- waits for its destination: keeps its lock, frees its place for another
+           '-- accept again
 
 One accept waits per queue; ``max_concurrent_sessions`` relays run at a time. Several syphons share the sessions: the
 service grants each session to one of them.
@@ -34,16 +34,19 @@ logger = logging.getLogger("sbpair.syphon")
 
 FIRST_RETRY = 0.5  # seconds
 POLL = 60.0  # seconds that an accept waits for a session
-DRAIN_POLL = 0.5  # the same while draining
+DRAIN_POLL = 0.5  # seconds, the same while draining
 LOCKED_PAUSE = 1.0  # seconds between checks of a queue in which only sessions of another syphon are left
-RENEWED_AT = 1 / 2  # of its span is left when a session lock is renewed
+RENEWED_AT = 1 / 2  # of the lock duration is left when a session lock is renewed
 TICK = 1.0  # seconds between checks of the locks
 MAX_IN_MEMORY = 100  # messages of a session in memory
 MAX_STUCK = 4  # sessions that wait for their destination, in multiples of the places
 
 
 class Places:
-    """The places for relays: at most ``most`` run at a time, and ``MAX_STUCK`` times as many wait."""
+    """The places for relays: at most ``most`` run at a time, and at most ``MAX_STUCK`` times as many wait.
+
+    A place is held by a relay, or by any object on behalf of a relay that does not exist yet.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -136,7 +139,7 @@ class OrderedBacklog:
                 await self._node.close()
 
     async def drain(self) -> None:
-        """Wait until the queue holds no message, locked ones included."""
+        """Wait until the queue holds no messages, including locked ones."""
         self._is_draining = True
         if self._accepting is not None:
             self._accepting.cancel()  # it may wait for a minute
@@ -164,7 +167,7 @@ class OrderedBacklog:
         place = object()
         await self._places.take(place)
         try:
-            if self._is_stopping:  # since it began to wait for a place
+            if self._is_stopping:  # it stopped while this waited for a place
                 return
             self._accepting = asyncio.ensure_future(self._accept(place))
             self._accepting.add_done_callback(_retrieved)
@@ -261,7 +264,7 @@ class OrderedBacklog:
             await asyncio.gather(*(self._renew(relay) for relay in due))
 
     async def _renew(self, relay: SessionRelay) -> None:
-        """Renew the lock of a session; without one, its relay ends."""
+        """Renew the lock of a session; if that fails, its relay ends."""
         began, receiver = asyncio.get_running_loop().time(), relay.receiver
         self._doubtful.discard(relay)
         if receiver is None or receiver.detached.done():
@@ -283,9 +286,10 @@ class OrderedBacklog:
 
 
 def session_credit(budget: int, sessions: int) -> Callable[[int], int]:
-    """The number of messages a relay requests, so that ``sessions`` relays stay within half of ``budget`` bytes.
+    """Return a function for how many messages a relay may request, so that all fit into half of ``budget`` bytes.
 
-    Call the returned function with the size in bytes of the session's largest message so far, 0 before the first.
+    ``sessions``: the number of relays. Call the returned function with the size in bytes of the session's largest
+    message so far, 0 before the first.
     """
     share = budget // (2 * sessions)
     return lambda largest: max(
@@ -294,6 +298,6 @@ def session_credit(budget: int, sessions: int) -> Callable[[int], int]:
 
 
 def _retrieved(accepting: asyncio.Task[SessionRelay | None]) -> None:
-    """Mark its error as retrieved: no caller waits once the backlog is stopped."""
+    """Mark the task's error as retrieved, since no caller waits for it once the backlog is stopped."""
     if not accepting.cancelled():
         accepting.exception()

@@ -1,6 +1,6 @@
 """Peek at the messages of an entity, and watch the depth and the age of backlog queues.
 
-Peeking locks nothing, starts no receive, and needs the Listen right only.
+Peeking locks nothing, starts no receive, and needs only the Listen right.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TRANSFER_DEAD_LETTERS = (
 def peek_parked(
     connection: NamespaceConnection, path: str, *, start: int = 1, most: int | None = None
 ) -> AsyncIterator[ParkedMessage]:
-    """Peek up to ``most`` messages of ``path``, in order from sequence number ``start``, locked and scheduled ones too.
+    """Peek up to ``most`` messages of ``path`` from sequence number ``start`` on, including locked and scheduled ones.
 
     Raises TokenRefused, LinkRefused, ConnectionLost.
     """
@@ -68,8 +68,8 @@ async def peek_all(
 ) -> AsyncIterator[T]:
     """Peek up to ``most`` messages of ``path``, or of one of its sessions, page by page from ``start`` on.
 
-    Yields what ``read`` makes of the bytes of each; ``number_of`` gives its sequence number. A page without any
-    number is the last. Raises TokenRefused, LinkRefused or ConnectionLost.
+    ``read`` converts the bytes of a message to the value to yield, ``number_of`` returns its sequence number. A page
+    without any sequence number is the last. Raises TokenRefused, LinkRefused or ConnectionLost.
     """
     await connection.authorize(path)
     node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
@@ -92,7 +92,7 @@ async def peek_all(
 
 @dataclass(slots=True)
 class StrandedBacklogs:
-    """The backlog queues beyond ``count`` (F-48), each reported once, and again once it holds messages.
+    """Finds the backlog queues beyond ``count`` (F-48). Each is reported once, and again when it holds messages.
 
     They are checked one after another until one does not exist.
     """
@@ -115,7 +115,7 @@ class StrandedBacklogs:
     async def check(self, connection: NamespaceConnection) -> list[str]:
         """Return the queues that hold messages now.
 
-        A key that may not read them is logged as a warning: it may have rights for the other backlogs alone. Raises
+        A key without rights on them is logged as a warning, because it may be meant for the other backlogs only. Raises
         TokenRefused, LinkRefused or ConnectionLost when they cannot be read for another reason.
         """
         holding = []
@@ -140,7 +140,7 @@ class StrandedBacklogs:
 
 @dataclass(slots=True)
 class OverdueBacklogs:
-    """The backlogs that hold a message older than ``threshold``; the start and the end of that are reported."""
+    """Reports when a backlog begins to hold a message older than ``threshold``, and when it no longer does."""
 
     threshold: timedelta
     emit: Callable[[SyphonEvent], None]
@@ -158,7 +158,7 @@ class OverdueBacklogs:
         while True:
             await asyncio.sleep(self.interval)
             if not self.overdue.union(busy()):
-                continue  # all are known to be empty: nothing is peeked, and nothing billed
+                continue  # all are known to be empty: peeking would be billed
             try:
                 connection = await borrow()
                 for backlog in sorted(self.overdue.union(busy())):  # some were found empty meanwhile
@@ -167,7 +167,10 @@ class OverdueBacklogs:
                 logger.debug("the age of the backlogs cannot be measured: %s", error)
 
     def measured(self, backlog: str, parked_at: int | None, now: float) -> None:
-        """Record when the oldest message was parked: milliseconds since the epoch, None in an empty backlog."""
+        """Record when the oldest message was parked, in milliseconds since the epoch; None for an empty backlog.
+
+        ``now`` is in seconds since the epoch.
+        """
         age = 0.0 if parked_at is None else now - parked_at / 1000
         limit = self.threshold.total_seconds()
         if age > limit and backlog not in self.overdue:
@@ -184,10 +187,10 @@ class BacklogDepth:
 
     depth: int
     parked_at: int | None
-    """When the oldest was parked: milliseconds since the epoch, by the secondary's clock."""
+    """When the oldest message was parked, in milliseconds since the epoch of the secondary's clock."""
 
     def age(self, now: float) -> float:
-        """Return the seconds the oldest has waited at ``now``, seconds since the epoch; 0 in an empty backlog."""
+        """Return the age of the oldest message in seconds, 0 for an empty backlog; ``now``: seconds since the epoch."""
         return 0.0 if self.parked_at is None else max(0.0, now - self.parked_at / 1000)
 
 
@@ -197,8 +200,8 @@ EMPTY = BacklogDepth(0, None)
 class BacklogDepths:
     """The depth of each backlog at the last measurement, taken every ``interval`` seconds.
 
-    A backlog whose long poll waits is known to be empty and not peeked. Of others the first messages are counted, by
-    at most ten peeks.
+    A backlog whose long poll waits is known to be empty and is not peeked. Of the others, the first MAX_COUNTED
+    messages are counted.
     """
 
     def __init__(self, backlogs: Iterable[str], interval: float) -> None:
@@ -230,7 +233,7 @@ class BacklogDepths:
 
 
 async def oldest(connection: NamespaceConnection, backlog: str) -> int | None:
-    """Return when the oldest message was parked, in milliseconds since the epoch; None in an empty backlog.
+    """Return when the oldest message was parked, in milliseconds since the epoch; None for an empty backlog.
 
     Raises TokenRefused, LinkRefused, ConnectionLost.
     """

@@ -1,4 +1,4 @@
-"""The pump of one backlog queue: receive, forward, and only then complete (P-42, G-20).
+"""The pump of one backlog queue: receives messages, forwards them, and only then completes them (P-42, G-20).
 
     delivered --> restored --> posted --> accepted --> complete sent --> complete confirmed
         |             |           |
@@ -6,10 +6,10 @@
         |                      held --> sent later, or in overflow --> released once its destination accepts more
         '-- released, when stopping
 
-A delivery in memory is an in-flight message: active, stalled or held. Others are in overflow, or being settled. Only
-active messages count against the window: neither poison nor stuck destinations block the rest (G-21). Held messages
-stay in memory within its budget; of those in overflow only the lock is kept. Locks are renewed as long as needed, so
-that a waiting message is not redelivered repeatedly.
+A delivery in memory is an in-flight message: active, stalled or held. Other deliveries are in overflow, or being
+settled. Only active messages count against the window, so that neither poison nor stuck destinations block the rest
+(G-21). Held messages stay in memory within the budget; of those in overflow, only the lock is kept. Locks are renewed
+as long as needed, so that a waiting message is not redelivered repeatedly.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ from .status import SyphonCounters
 
 logger = logging.getLogger("sbpair.syphon")
 
-HELD_FACTOR = 4  # messages held in memory for stuck destinations, in windows
-MAX_LOCKED = 50_000  # deliveries of a backlog that wait here; above, none is received
-LINK_USED_EVERY = 240.0  # seconds: a link idle for ten minutes is detached, with its deliveries
+HELD_FACTOR = 4  # messages held in memory for stuck destinations, in multiples of the window
+MAX_LOCKED = 50_000  # waiting deliveries of a backlog; above that, none is received
+LINK_USED_EVERY = (
+    240.0  # seconds: the service detaches a link that is idle for ten minutes, with its deliveries
+)
 TICK = 1.0  # seconds between checks while anything is unsettled
 MAX_DESCRIPTION_LENGTH = 4096  # characters of a dead-letter description
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
@@ -163,7 +165,7 @@ class Pump:
         receiver = self._receiver
         if receiver is None or receiver.detached.done():
             return
-        receiver.flow(receiver.credit, drain=True)  # messages already on their way arrive, and are released
+        receiver.flow(receiver.credit, drain=True)  # messages that still arrive are released
         self._release([*self._held, *self._locks.doubtful])
         self._release_ids(self._overflow.take_all())
         try:
@@ -226,7 +228,7 @@ class Pump:
             self._budget.wake_later(self._connection.resume_reading)
 
     def _remove(self, message: InFlightMessage) -> bool:
-        """Remove ``message`` from memory; False when it was removed before."""
+        """Remove ``message`` from memory; return False when it was removed before."""
         if self._messages.get(message.delivery_id) is not message:
             return False
         del self._messages[message.delivery_id]
@@ -271,7 +273,7 @@ class Pump:
                 self._counters.dead_lettered += 1
             case _:
                 self._counters.lock_lost += 1
-                self._received_in_drain += 1  # it is in the backlog again
+                self._received_in_drain += 1  # the message is in the backlog again
 
     # From the destinations
 
@@ -314,7 +316,7 @@ class Pump:
         self._removed()
 
     def reported(self, message: InFlightMessage) -> None:
-        """Have MessagesForwarded emitted for a message, before the backlog removes it."""
+        """Emit MessagesForwarded for a message, at the latest before the backlog removes it."""
         if self._settings.report_forwards:
             side = Role.SECONDARY if message.is_landing else Role.PRIMARY
             ids = self._forwarded_ids.setdefault((message.path, side.value), [])
@@ -322,10 +324,10 @@ class Pump:
             self._settle_soon()
 
     async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
-        """Complete messages as part of a transaction; return whether each lock held.
+        """Complete messages as part of a transaction; return whether all locks were still held.
 
-        They are reported first. After False, roll the transaction back and give the locks up: a settled delivery
-        cannot be settled again.
+        The messages are reported first. After False, roll the transaction back and give up the locks, because a settled
+        delivery cannot be settled again.
         """
         self._report_forwards()
         receiver = self._receiver
@@ -343,7 +345,7 @@ class Pump:
                 message.is_released = True
                 self._counters.pending -= 1
                 self._counters.lock_lost += 1
-                self._received_in_drain += 1  # it is in the backlog still
+                self._received_in_drain += 1  # the message is still in the backlog
         self._removed()
 
     def refused(self, message: InFlightMessage, condition: Condition | None) -> None:
@@ -364,7 +366,7 @@ class Pump:
         if message.is_stalled:
             message.is_stalled = False
             self._stalled.discard(message)
-        is_first = message.destination.waiting <= 1  # at least one stays in memory, to probe the destination
+        is_first = message.destination.waiting <= 1  # at least one stays in memory, to probe its destination
         if is_first or (len(self._held) < self._most_held and self._budget.may_hold(message.size)):
             self._held[message] = None
             self._budget.held += message.size
@@ -393,7 +395,7 @@ class Pump:
             self._settle_soon()
 
     def lock_doubtful(self, message: InFlightMessage) -> None:
-        """Renew the lock of a message before it is posted: it may have ended."""
+        """Renew the lock of a message, which may have ended, before the message is posted."""
         if not self._may_wait(message):
             return
         self.resumed(message)
@@ -455,7 +457,7 @@ class Pump:
 
     def _settle(self) -> None:
         self._settle_is_due = False
-        self._report_forwards()  # an audit log has it before the backlog removes it
+        self._report_forwards()  # for an audit: before the backlog removes the messages
         receiver, done = self._receiver, self._to_complete
         if receiver is not None and done:
             self._to_complete = []
@@ -557,8 +559,8 @@ class Pump:
     def _use_link(self, now: float) -> None:
         """Grant the current credit again, so that the link does not count as idle.
 
-        Its deliveries can be settled over this link only, and a new link starts a receive, while repeated credit does
-        not (P-41).
+        Its deliveries can be settled only over this link. Unlike a new link, repeated credit does not start a receive,
+        which is billed (P-41).
         """
         receiver = self._receiver
         if receiver is None or self._is_draining or now - self._link_used_at < LINK_USED_EVERY:

@@ -6,9 +6,9 @@
                                  |        not accepted now --> waits at its destination, the lock renewed
                            out of order --> dead-lettered (O-7)
 
-A message is posted only after the destination accepted the previous one: with two in flight, the second could be
-accepted after the first was refused. Therefore, whatever is lost, delayed or repeated, and however many syphons believe
-that they hold the session, a message arrives for the first time only after all earlier ones have.
+A message is posted only after the destination has accepted the previous one, because with two in flight, the second
+could be accepted after the first was refused. Therefore a message arrives for the first time only after all earlier
+ones have, whatever is lost, delayed or repeated, and even if several syphons believe that they hold the session.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from .status import SyphonCounters
 logger = logging.getLogger("sbpair.syphon")
 
 OUT_OF_ORDER = "OutOfOrder"
-COMPLETED_AT_ONCE = 10  # messages of a session, while more of it wait
-HELD_FOR = 60.0  # seconds until a session that a poison message holds is tried again
-LAST_ANSWERS = 5.0  # seconds that the end of a relay waits for confirmations
+COMPLETED_AT_ONCE = 10  # messages of a session that are completed together, while more of them wait
+HELD_FOR = 60.0  # seconds until a session that a poison message holds is retried
+LAST_ANSWERS = 5.0  # seconds for which the end of a relay waits for confirmations
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,9 @@ class RelaySettings:
 class SessionRelay:
     """Forwards the messages of one session until it is empty, lost, or stopped.
 
-    ``busy`` is called with True when the relay begins to need one of the places of the syphon, and with False when
-    its destination keeps it waiting. ``doubted`` asks the owner to renew the lock now and to set :attr:`lock_ends`.
+    ``busy`` is called with True when the relay needs one of the syphon's places, and with False when its destination
+    keeps it waiting. ``doubted`` is called to have the owner renew the lock now, set :attr:`lock_ends`, and call
+    :meth:`lock_renewed`.
     """
 
     def __init__(
@@ -95,8 +96,8 @@ class SessionRelay:
         self._settle_is_due = False
         self._arrived = 0
         self._largest = 0
-        self._is_ending = False  # nothing more is forwarded
-        self._is_stopped = False  # and nothing is waited for
+        self._is_ending = False  # no further message is forwarded
+        self._is_stopped = False  # and a held session is released at once
         self._is_doubtful = False
         self._changed = asyncio.Event()
 
@@ -168,7 +169,7 @@ class SessionRelay:
         settings = self._settings
         settings.counters.forwarded += 1
         if self._message is not message:
-            settings.counters.lock_lost += 1  # the session was lost: it comes again, and goes again
+            settings.counters.lock_lost += 1  # the session was lost: it will be delivered and forwarded again
             return
         if settings.report_forwards:
             self._forwarded_ids.setdefault(message.path, []).append(message_id_of(message.payload))
@@ -190,7 +191,7 @@ class SessionRelay:
             self._set_aside(message.delivery_id, message.path, poison, message.payload)
 
     def held(self, message: InFlightMessage) -> None:
-        """Wait with a message that its destination cannot accept now, and free the place for another session."""
+        """Let a message wait that its destination cannot accept now, and free the place for another session."""
         if self._message is not message:
             message.is_released = True
         elif self._is_ending:
@@ -200,7 +201,7 @@ class SessionRelay:
             self._busy(self, False)
 
     def resumed(self, message: InFlightMessage) -> None:
-        """Take a place again: the destination accepts messages."""
+        """Take a place again: the destination accepts messages again."""
         if self._message is message:
             self._busy(self, True)
 
@@ -272,7 +273,7 @@ class SessionRelay:
             self._post(event, restored)
 
     def _checked(self, restored: Forward) -> Forward | Poison:
-        """Refuse a message behind a later one of its client (O-7)."""
+        """Return Poison for a message that follows a later one of its client (O-7)."""
         stamp = self._stamp = restored.order
         before = None if stamp is None else self._settings.check.larger(self._session, stamp)
         if before is None:
@@ -336,14 +337,14 @@ class SessionRelay:
                 time.time(), self.backlog, path, poison.reason, description, message_id_of(payload)
             )
         )
-        self._settle()  # those before it first
+        self._settle()  # completes the messages before it
         self._settling[delivery_id] = self._stamp
         info: dict[object, object] = {REASON: poison.reason, DESCRIPTION: description}
         receiver.settle(delivery_id, delivery_id, Rejected(Condition(DEAD_LETTER, description, info)))
         self._loop.call_soon(self._continue)
 
     def _may_be_accepted(self) -> bool:
-        """Whether the message is in flight, so that its answer has to be awaited."""
+        """Return whether the message is in flight, so that its answer must be awaited."""
         message = self._message
         return message is not None and not (message.is_held or message.is_stalled or self._is_doubtful)
 
@@ -363,10 +364,8 @@ class SessionRelay:
     def _settle(self) -> None:
         self._settle_is_due = False
         forwarded, self._forwarded_ids = self._forwarded_ids, {}
-        for path, ids in forwarded.items():  # an audit log has it before the backlog removes it
-            self._settings.emit(
-                MessagesForwarded(time.time(), self.backlog, path, tuple(ids))  # never landed: by the primary
-            )
+        for path, ids in forwarded.items():  # for an audit: before the backlog removes the messages
+            self._settings.emit(MessagesForwarded(time.time(), self.backlog, path, tuple(ids)))
         done, self._to_complete = self._to_complete, []
         if self.receiver is not None:
             for first, last in runs(done):
@@ -387,14 +386,14 @@ class SessionRelay:
                 self.stop()
 
     async def _finish(self, receiver: SessionReceiver) -> None:
-        """Wait for the message in flight and for the confirmations, and release the session with the rest."""
+        """Wait for the message in flight and the confirmations, then release the other messages and the session."""
         try:
             async with asyncio.timeout(LAST_ANSWERS):
                 await self._until(lambda: self._message is None)
                 self._settle()
                 await self._until(lambda: not self._settling)
         except TimeoutError:
-            logger.debug("a session of %s is released before all answers came", self.backlog)
+            logger.debug("a session of %s is released before all answers have arrived", self.backlog)
         self._drop()
         rest, self._waiting = [each.delivery_id for each in self._waiting], deque()
         counters = self._settings.counters

@@ -9,9 +9,10 @@ from .delivery import Destination
 
 
 class LinkSlots:
-    """Limits the links to destinations to ``most`` at a time.
+    """Limits the number of open links to destinations to ``most``.
 
-    The destination that has been idle for longest yields its slot to the next one. While all are busy, the next waits.
+    The destination that has been idle for longest yields its slot to the next one. While all are busy, the next one
+    waits.
     """
 
     def __init__(self, most: int) -> None:
@@ -20,14 +21,14 @@ class LinkSlots:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self, destination: Destination) -> None:
-        """Wait for a slot for ``destination``; without effect if it has one."""
+        """Wait for a slot for ``destination``; returns at once if it has one."""
         while destination not in self._holders and not self._free_one():
             slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(slot)
             try:
                 await slot
             except asyncio.CancelledError:
-                self._wake_next()  # the free slot may have been ours
+                self._wake_next()  # the slot may have been granted to the cancelled call
                 raise
         self._holders[destination] = None
 

@@ -1,4 +1,4 @@
-"""Spans of forwarded and dead-lettered messages, for those that carry the context of their creation."""
+"""Tracing spans of forwarded and dead-lettered messages, for those that carry the context of their creation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def trace_forward(
     side: str = "primary",
     refusal: str = "",
 ) -> None:
-    """Make the span of a message that was delivered in the last ``seconds``, or dead-lettered with ``refusal``."""
+    """Record the span of a message that was forwarded in ``seconds``, or dead-lettered with the reason ``refusal``."""
     try:
         headers = current.headers_of(decode_map_section(split(payload).application_properties))
     except (DecodeError, IndexError):

@@ -63,9 +63,9 @@ class SideRefusal:
 class SideRefusals:
     """The sides that refuse the syphon as a whole (P-50).
 
-    A side refuses when ``$cbs`` or the credential does, when its certificate is not trusted, and when a right is
-    missing for all of its links. It is retried all the time; an accepted claim or link ends the refusal. A refusal by
-    one queue while others accept concerns that queue only.
+    A side refuses the syphon when ``$cbs`` refuses it, when no token is issued for it, when the side's certificate
+    is not trusted, and when a right is missing for all of its links. It is retried continuously; an accepted claim or
+    link ends the refusal. A refusal by one queue while others accept concerns only that queue.
     """
 
     def __init__(self, emit: Callable[[SyphonEvent], None]) -> None:
@@ -80,8 +80,10 @@ class SideRefusals:
 
     @property
     def reason(self) -> str | None:
-        """The current refusals in words; None without any."""
-        causes = [f"the {role} refuses us: {each.cause}" for role, each in sorted(self.current.items())]
+        """The current refusals as text, or None."""
+        causes = [
+            f"the {role} refuses the syphon: {each.cause}" for role, each in sorted(self.current.items())
+        ]
         return "; ".join(causes) or None
 
     def refused(self, role: Role, cause: str) -> None:
@@ -98,7 +100,7 @@ class SideRefusals:
             self._emit(SideAccepted(time.time(), role.value, "it accepts again"))
 
     async def wait_refused(self) -> str:
-        """Wait until a side has refused for :data:`GRACE` seconds without interruption; return why."""
+        """Wait until a side has refused for GRACE seconds without interruption; return the reason."""
         began = time.monotonic()
         while True:
             self._changed.clear()
@@ -114,7 +116,7 @@ class SideRefusals:
 
 
 class BacklogLinks:
-    """The backlog queues that are missing, or exist and have no link."""
+    """The backlog queues that are missing, or exist but have no link."""
 
     def __init__(self, emit: Callable[[SyphonEvent], None]) -> None:
         self._emit = emit
@@ -123,7 +125,7 @@ class BacklogLinks:
         self.detached: dict[str, SyphonStatus] = {}
         """The status of the syphon for each existing queue without a link."""
         self.refusal: asyncio.Future[str] | None = None
-        """Set by a drain; gets the reason once a backlog refuses its link."""
+        """Set by a drain; resolves with the reason when a backlog refuses its link."""
 
     def note_attached(self, backlog: str) -> None:
         """Record that a link is attached."""

@@ -1,6 +1,7 @@
-"""Messages that landed and were refused by their entity after the commit: counted where the service puts them.
+"""Counts the messages that landed and were then refused by their entity, after the commit.
 
-They are in the transfer dead-letter queue of their backlog, which no syphon receives from (see ``landing_link``).
+The service puts them into the transfer dead-letter queue of their backlog, from which no syphon receives (see
+``landing_link``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ logger = logging.getLogger("sbpair.syphon")
 
 @dataclass(slots=True)
 class UntransferredMessages:
-    """How many such messages each of the ``backlogs`` has; reported when it has more than at the last check.
+    """The number of such messages in each of the ``backlogs``; reported when it has increased since the last check.
 
     ``landed`` returns how many messages have landed so far: nothing is peeked while none land and none were found.
     """
@@ -39,7 +40,7 @@ class UntransferredMessages:
     async def run(
         self, busy: Callable[[], Iterable[str]], borrow: Callable[[], Awaitable[NamespaceConnection]]
     ) -> None:
-        """Check at intervals until cancelled; ``busy`` is not asked, since an empty backlog can have such messages."""
+        """Check at intervals until cancelled. ``busy`` is ignored, since an empty backlog can have such messages."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL)
             if self.landed() == self._landed_before and not any(self.found.values()):
@@ -50,7 +51,7 @@ class UntransferredMessages:
                 logger.debug("the transfer dead-letter queues cannot be peeked: %s", error)
 
     async def check(self, connection: NamespaceConnection) -> None:
-        """Count now. Raises TokenRefused, LinkRefused, ConnectionLost."""
+        """Count the messages now. Raises TokenRefused, LinkRefused, ConnectionLost."""
         landed = self.landed()
         for backlog in self.backlogs:
             count = (await depth_of(connection, backlog + TRANSFER_DEAD_LETTERS)).depth

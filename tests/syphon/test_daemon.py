@@ -15,7 +15,7 @@ from sbpair.amqp.performatives import Condition
 from sbpair.client.errors import ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused
 from sbpair.syphon import Syphon, SyphonState
 from sbpair.syphon.claims import NAMESPACE
-from sbpair.syphon.daemon import FIRST_ATTEMPT, LOOK_AGAIN, MIN_SESSION_SECONDS, PRIMARY_IS_BACK
+from sbpair.syphon.daemon import FIRST_ATTEMPT, LANDING_CHECK_INTERVAL, MIN_SESSION_SECONDS, PRIMARY_IS_BACK
 from sbpair.syphon.events import (
     BacklogsDrained,
     ClockDiffers,
@@ -373,7 +373,7 @@ async def test_once_the_primary_was_out_of_reach_for_long_enough_a_session_lands
     async with running(world):
         await asyncio.sleep(19.9)
         assert world.sessions == []
-        await asyncio.sleep(LOOK_AGAIN + 0.2)
+        await asyncio.sleep(LANDING_CHECK_INTERVAL + 0.2)
         assert len(world.sessions) == 1
         assert not world.session.has_primary
         assert world.session.began == 20.0
@@ -396,14 +396,14 @@ async def test_a_first_attempt_that_hangs_delays_a_landing_by_five_seconds(world
     async with running(world):
         await asyncio.sleep(FIRST_ATTEMPT - 0.1)
         assert world.sessions == []
-        await asyncio.sleep(LOOK_AGAIN)
+        await asyncio.sleep(LANDING_CHECK_INTERVAL)
         assert world.session.began == FIRST_ATTEMPT
         await asyncio.sleep(40.0)
         assert world.session.has_primary
     failing = landing(worlds, 0.0)
     failing.dials["primary"].extend([NO_ROUTE] * 9)
     async with running(failing):
-        await asyncio.sleep(LOOK_AGAIN + 0.1)
+        await asyncio.sleep(LANDING_CHECK_INTERVAL + 0.1)
         assert not failing.session.has_primary
 
 

@@ -47,10 +47,13 @@ async def test_a_side_that_refuses_is_reported_once_and_once_when_it_accepts_aga
     assert sides.current[Role.SECONDARY].cause == "no right"
     assert before[0] <= sides.current[Role.SECONDARY].since <= time.monotonic()
     sides.refused(Role.PRIMARY, "a bad key")
-    assert sides.reason == "the primary refuses us: a bad key; the secondary refuses us: no right"
+    assert (
+        sides.reason
+        == "the primary refuses the syphon: a bad key; the secondary refuses the syphon: no right"
+    )
     sides.accepted(Role.SECONDARY)
     sides.accepted(Role.SECONDARY)
-    assert sides.reason == "the primary refuses us: a bad key"
+    assert sides.reason == "the primary refuses the syphon: a bad key"
     accepted = [each for each in events if isinstance(each, SideAccepted)]
     assert [(each.side, each.cause) for each in accepted] == [("secondary", "it accepts again")]
 
@@ -71,8 +74,10 @@ async def test_a_refusal_that_lasts_is_waited_for(monkeypatch: pytest.MonkeyPatc
     await asyncio.sleep(0)
     assert not waiting.done()
     sides.refused(Role.PRIMARY, "a bad key")
-    assert await asyncio.wait_for(waiting, PATIENCE) == "the primary refuses us: a bad key"
-    assert await asyncio.wait_for(sides.wait_refused(), PATIENCE) == "the primary refuses us: a bad key"
+    assert await asyncio.wait_for(waiting, PATIENCE) == "the primary refuses the syphon: a bad key"
+    assert (
+        await asyncio.wait_for(sides.wait_refused(), PATIENCE) == "the primary refuses the syphon: a bad key"
+    )
 
 
 async def test_a_refusal_that_passes_within_its_grace_is_not_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ async def test_a_side_that_refuses_us_is_said_settles_nothing_and_heals_when_the
     async with running(syphon):
         await until(lambda: len(pair.said(SyphonDisconnected)) >= 5)  # it goes on trying
         assert syphon.status.state is SyphonState.REFUSED
-        assert f"the {side} refuses us" in (syphon.status.reason or "")
+        assert f"the {side} refuses the syphon" in (syphon.status.reason or "")
         assert list(syphon.refusals) == [side]
         assert [event.side for event in pair.said(SideRefused)] == [side]  # said once
         assert not pair.said(SyphonConnected)
@@ -130,7 +130,7 @@ async def test_with_exit_on_refusal_it_stops_when_the_refusal_has_lasted(
     give(syphon, side, Switched)
     await pair.park([parked(n) for n in range(10)])
     async with asyncio.timeout(PATIENCE):
-        with pytest.raises(SyphonFaulted, match=f"the {side} refuses us: .*unauthorized"):
+        with pytest.raises(SyphonFaulted, match=f"the {side} refuses the syphon: .*unauthorized"):
             await syphon.run(asyncio.Event())
     assert syphon.status.state is SyphonState.IDLE
     await until(lambda: pair.secondary.connection_count == 0 and pair.primary.connection_count == 0)

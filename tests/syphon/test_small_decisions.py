@@ -63,10 +63,13 @@ def test_a_number_of_the_options_is_taken_up_to_both_its_ends(name: str) -> None
         ({"only_backlogs": (-1,)}, "only_backlogs must be a whole number from 0 to 9, not -1"),
         ({"allowed_destinations": ["a"]}, "allowed_destinations must be a tuple of paths, not ['a']"),
         ({"allowed_destinations": ("a", 7)}, "allowed_destinations must be a tuple of paths, not ('a', 7)"),
-        ({"allowed_destinations": ()}, "allowed_destinations must name a path; omit it to allow all"),
+        (
+            {"allowed_destinations": ()},
+            "allowed_destinations must contain a path; omit it to allow all paths",
+        ),
         (
             {"allowed_destinations": ("a", "b,c")},
-            "allowed_destinations cannot hold 'b,c': list each path separately",
+            "allowed_destinations cannot contain 'b,c': list each path separately",
         ),
         ({"http_proxy": "http://p"}, "http_proxy needs over_websocket: AMQP over TCP does not use a proxy"),
     ],

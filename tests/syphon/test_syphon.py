@@ -387,7 +387,7 @@ def test_a_name_that_no_backlog_can_be_called_after_is_refused(name: object) -> 
     [
         ("orders", "must be a tuple of paths, not 'orders'"),
         ((), "omit it to allow all"),
-        (("orders", ""), "cannot hold '': it is empty"),
+        (("orders", ""), "cannot contain '': it is empty"),
         (("orders,invoices",), "list each path separately"),
         (("orders ",), "a character no entity path may hold"),
         (("orders/$DeadLetterQueue",), "reserved"),
