@@ -17,7 +17,7 @@ from sbpair.amqp.session import Session
 
 @dataclass
 class Pair:
-    """Both ends of one connection; the server's owner says yes to everything."""
+    """Both ends of one connection; the server's application accepts everything."""
 
     client: Connection
     server: Connection
@@ -30,7 +30,7 @@ class Pair:
     server_events: list[Event] = field(default_factory=list)
 
     def exchange(self) -> None:
-        """Carry bytes to and fro until neither has anything to say."""
+        """Exchange bytes until neither end has any left."""
         for _ in range(10_000):
             to_server = self.client.data_to_send()
             to_client = self.server.data_to_send()
@@ -64,7 +64,7 @@ class Pair:
         return [event for event in self.server_events if isinstance(event, kind)]
 
     def sending_link(self, name: str = "link", credit: int = 100) -> tuple[SenderLink, ReceiverLink]:
-        """A link from client to server: both of its ends."""
+        """Open a link from client to server; return both ends."""
         sender = self.session.attach_sender(name, target=Target("queue"), snd_settle_mode=0)
         self.exchange()
         receiver = next(
@@ -75,7 +75,7 @@ class Pair:
         return sender, receiver
 
     def receiving_link(self, name: str = "link", credit: int = 100) -> tuple[SenderLink, ReceiverLink]:
-        """A link from server to client: both of its ends."""
+        """Open a link from server to client; return both ends."""
         receiver = self.session.attach_receiver(name, source=Source("queue"), rcv_settle_mode=0)
         receiver.flow(credit)
         self.exchange()
@@ -90,7 +90,7 @@ MakePair = Callable[..., Pair]
 
 @pytest.fixture
 def make_pair() -> MakePair:
-    """Build a pair with settings of one's own; names that begin with server_ are the server's."""
+    """Build a pair with the given settings; those with the prefix server_ apply to the server."""
 
     def make(*, opened: bool = True, step: int = 0, limits: Limits | None = None, **settings) -> Pair:
         of_server = {k.removeprefix("server_"): v for k, v in settings.items() if k.startswith("server_")}

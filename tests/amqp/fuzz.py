@@ -4,10 +4,10 @@
     python -m tests.amqp.fuzz --seed 17 --runs 1      # one again, exactly
     python -m tests.amqp.fuzz --broker --runs 2000    # the same against a live port
 
-A run draws a recorded conversation, mutates its frames (malformed.py), cuts the bytes anywhere, and feeds them.
-What may come of it: answers, events, and from the codec `DecodeError`. A finding: any other exception, more
-than `CPU_LIMIT` seconds of work, more than `HELD_LIMIT` held; of a live broker, an error in its log. It
-must afterwards serve a client that knows how to behave.
+A run draws a recorded conversation, mutates its frames (malformed.py), splits the bytes anywhere and feeds them.
+Allowed results are answers, events and, from the codec, `DecodeError`. Any other exception, more than `CPU_LIMIT`
+seconds of work or more than `HELD_LIMIT` bytes held is a finding; for a live broker, so is an error in its log.
+The broker must afterwards still serve a well-behaved client.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ MEASURED = 25  # one run in so many has its memory looked at: it is slow
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A run that did what none may: how to have it again, and what happened."""
+    """A run with a forbidden result: how to reproduce it, and what happened."""
 
     target: str
     seed: int
     what: str
 
 
-# -- what is recorded: two engines of ours, which interoperate with foreign ones elsewhere
+# -- recordings: two engines of this package, whose interoperability other tests check
 
 
 def recorded(queue: str = "q") -> tuple[Conversation, Conversation]:
@@ -104,13 +104,13 @@ def recorded(queue: str = "q") -> tuple[Conversation, Conversation]:
 
 
 def answer(connection: Connection, draw: random.Random) -> None:
-    """What an owner does with what it is told; it may misuse a link that has gone meanwhile."""
+    """React to an event as an application may, including misuse of a link that has ended meanwhile."""
     for event in connection.events():
         with suppress(LocalProtocolError):
             if isinstance(event, SaslInitReceived):
                 connection.authenticate(draw.random() < 0.95)
             elif isinstance(event, LinkAttached):
-                told = event.attach  # all that may be repeated is: what was read can be written
+                told = event.attach  # everything repeatable is repeated: what was decoded must encode
                 event.link.attach(
                     source=told.source,
                     target=told.target,
@@ -155,7 +155,7 @@ EVERY_FRAME = (*CLIENT_SAID.frames, *SERVER_SAID.frames)
 
 
 def codec(draw: random.Random) -> None:
-    """A value, or a whole message, of broken bytes."""
+    """Decode a value or a whole message from mutated bytes."""
     body = draw.choice(EVERY_FRAME)
     for _ in range(draw.choice((1, 2, 5))):
         body = draw.choice(FRAME_MUTATIONS)(body, draw) or b"\x00"
@@ -170,7 +170,7 @@ def codec(draw: random.Random) -> None:
 
 
 def server(draw: random.Random) -> None:
-    """The engine as a server, hearing a client."""
+    """Feed a client's mutated bytes to the engine as a server."""
     feed(
         Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0, first_delivery_id=2**30),
         mutated(CLIENT_SAID, EVERY_FRAME, draw),
@@ -179,7 +179,7 @@ def server(draw: random.Random) -> None:
 
 
 def client(draw: random.Random) -> None:
-    """The engine as a client, hearing a server."""
+    """Feed a server's mutated bytes to the engine as a client."""
     connection = Connection(role=ConnectionRole.CLIENT, container_id="c", now=0.0)
     session = connection.begin()
     session.attach_sender("out", target=Target("q")).transfer(b"\x00\x53\x75\xa0\x01x", tag=b"t", force=True)
@@ -191,7 +191,7 @@ TARGETS: dict[str, Callable[[random.Random], None]] = {"codec": codec, "server":
 
 
 def run(name: str, seed: int) -> Finding | None:
-    """One run of a target."""
+    """Run a target once."""
     measures = seed % MEASURED == 0
     if measures:
         tracemalloc.start()
@@ -209,7 +209,7 @@ def run(name: str, seed: int) -> Finding | None:
 
 
 def findings(first: int, runs: int) -> Iterator[Finding]:
-    """What the runs of all targets find, from that seed on."""
+    """Yield the findings of the runs of all targets, starting with a seed."""
     for seed in range(first, first + runs):
         for name in TARGETS:
             if (found := run(name, seed)) is not None:
@@ -220,7 +220,7 @@ def findings(first: int, runs: int) -> Iterator[Finding]:
 
 
 class Complaints(logging.Handler):
-    """What was logged as an error: an exception that reached the loop is nothing else."""
+    """Collect logged errors, which include exceptions that reached the event loop."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -231,7 +231,7 @@ class Complaints(logging.Handler):
 
 
 def assault(port: int, seed: int) -> None:
-    """Say a broken conversation to a live broker, and hear a little of what it answers."""
+    """Send a mutated conversation to a live broker and read a little of its answer."""
     said, _ = recorded("orders")
     draw = random.Random(f"broker {seed}")
     data = mutated(said, EVERY_FRAME, draw)
@@ -243,11 +243,11 @@ def assault(port: int, seed: int) -> None:
 
 
 def broker_findings(first: int, runs: int) -> list[Finding]:
-    """What the runs bring a live broker to say, or to fail at afterwards."""
+    """Yield the errors that the runs cause in a live broker, or in serving a client afterwards."""
     from sbpair.broker import Broker
 
     complaints = Complaints()
-    gc.collect()  # of what others left behind some complain when they are collected
+    gc.collect()  # objects left behind by other code may warn when they are collected
     logging.getLogger().addHandler(complaints)
     found: list[Finding] = []
     try:
@@ -267,7 +267,7 @@ def broker_findings(first: int, runs: int) -> list[Finding]:
 
 
 def serve_one(connection_string: str) -> None:
-    """A client that knows how to behave sends and receives."""
+    """Send and receive with a well-behaved client."""
     from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
     with ServiceBusClient.from_connection_string(connection_string, retry_total=0) as client:

@@ -1,4 +1,4 @@
-"""Mutations of a valid conversation: of single frames, of their order, and of how the bytes are split."""
+"""Mutations of a valid conversation: its frames, their order and the splitting of the bytes."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ CONSTRUCTORS = bytes.fromhex(
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What one side said: its opening bytes, and then frames."""
+    """The bytes of one side: its opening bytes and then frames."""
 
     preamble: tuple[bytes, ...]
     frames: tuple[bytes, ...]
 
 
 def conversation(data: bytes) -> Conversation:
-    """Cut what was said into protocol headers and frames."""
+    """Split the bytes into protocol headers and frames."""
     preamble: list[bytes] = []
     frames: list[bytes] = []
     while data:
@@ -91,19 +91,19 @@ def flipped(frame: bytes, draw: random.Random) -> bytes:
 
 
 def retyped(frame: bytes, draw: random.Random) -> bytes:
-    """A constructor in place of a byte that may be one."""
+    """Replace a byte that may be a constructor by another constructor."""
     at = draw.randrange(8, len(frame)) if len(frame) > 8 else 0
     return frame[:at] + bytes([draw.choice(CONSTRUCTORS)]) + frame[at + 1 :]
 
 
 def resized(frame: bytes, draw: random.Random) -> bytes:
-    """The frame, or what it holds, says a length that is not its own."""
+    """Change the length of the frame or of a value in it."""
     size = draw.choice((0, 7, 8, 9, len(frame) - 1, len(frame) + 1, 512, 2**16, 2**20 + 1, 2**32 - 1))
     return size.to_bytes(4, "big") + frame[4:]
 
 
 def moved(frame: bytes, draw: random.Random) -> bytes:
-    """On another channel, of another kind, with another offset."""
+    """Change the channel, the frame type or the data offset."""
     size, offset, kind, _ = FRAME_HEAD.unpack_from(frame)
     channel = draw.choice((0, 1, 2, 255, 256, 65535))
     return (
@@ -120,7 +120,7 @@ def cut(frame: bytes, draw: random.Random) -> bytes:
 
 
 def refielded(frame: bytes, draw: random.Random) -> bytes:
-    """A field of the performative is something else: another number or type, none; or there are more."""
+    """Change a field of the performative to another number, type or null, or add fields."""
     try:
         value, behind = decode(frame, 8)
     except DecodeError:
@@ -144,7 +144,7 @@ def refielded(frame: bytes, draw: random.Random) -> bytes:
 
 
 def altered(value: object, draw: random.Random) -> object:
-    """Something else, or the same with something else in it."""
+    """Replace a value, or change a part of it."""
     inner = value.value if isinstance(value, Described) else value
     if not isinstance(inner, list) or not inner or draw.random() < 0.3:
         return draw.choice(ODD)
@@ -154,7 +154,7 @@ def altered(value: object, draw: random.Random) -> object:
 
 
 def strained(frame: bytes, draw: random.Random) -> bytes:
-    """Many fields are others of their own type, at its ends: nothing is wrong but what they mean together."""
+    """Set many fields to extremes of their own types: each is valid, their combination may not be."""
     try:
         value, behind = decode(frame, 8)
         rate = draw.choice((0.1, 0.3, 0.6))
@@ -175,7 +175,7 @@ def strain(value: object, rate: float, draw: random.Random) -> object:
 
 
 def as_code(descriptor: object) -> object:
-    """Numbers of descriptors travel as ulong."""
+    """Return a descriptor code as a ulong."""
     return ULong(descriptor) if isinstance(descriptor, int) else Symbol(str(descriptor))
 
 
@@ -192,7 +192,7 @@ FRAME_MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
 
 
 def reordered(frames: list[bytes], others: Sequence[bytes], draw: random.Random) -> None:
-    """One frame is lost, doubled, swapped with another, or comes from elsewhere."""
+    """Drop, duplicate, swap or insert a frame."""
     at, other = draw.randrange(len(frames)), draw.randrange(len(frames))
     match draw.randrange(4):
         case 0 if len(frames) > 1:
@@ -206,7 +206,7 @@ def reordered(frames: list[bytes], others: Sequence[bytes], draw: random.Random)
 
 
 def mutated(said: Conversation, others: Sequence[bytes], draw: random.Random) -> bytes:
-    """What is fed: mostly valid, so that it gets somewhere."""
+    """Return a mutated conversation, mostly valid so that it reaches later states."""
     preamble, frames = list(said.preamble), list(said.frames)
     for _ in range(draw.choice((1, 1, 2, 3, 6))):
         if draw.random() < 0.3:
@@ -221,7 +221,7 @@ def mutated(said: Conversation, others: Sequence[bytes], draw: random.Random) ->
 
 
 def pieces(data: bytes, draw: random.Random) -> Iterator[bytes]:
-    """The same bytes in reads of any size."""
+    """Split the bytes into reads of random sizes."""
     most = draw.choice((1, 7, 64, 4096, len(data) + 1))
     at = 0
     while at < len(data):

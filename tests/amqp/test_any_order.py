@@ -74,7 +74,7 @@ USUAL = [
 
 
 def well_formed(data: bytes) -> list[object]:
-    """The performatives in a run of frames, each within 512 bytes."""
+    """Decode the performatives in a run of frames of at most 512 bytes each."""
     found = []
     while data:
         size = int.from_bytes(data[:4], "big")
@@ -126,7 +126,7 @@ def test_any_sequence_of_performatives_is_borne(usual, conversation, data):
 
 
 def act(event: object, choice: int) -> None:
-    """The owner does one thing or another."""
+    """Perform one of the application's operations."""
     if isinstance(event, LinkAttached):
         if choice == 0:
             event.link.refuse(Condition("amqp:not-found", "x" * 600, {"k": "v" * 600}))

@@ -1,4 +1,4 @@
-"""What a connection and its sessions say, field by field, and what they end with; time is an argument."""
+"""The frames of a connection and its sessions, field by field, and its errors; time is an argument."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sasl(performative: object) -> bytes:
 
 
 def said(data: bytes) -> list[tuple[int, object]]:
-    """The performatives of these frames, each with its channel."""
+    """Decode the performatives of these frames, each with its channel."""
     found, at = [], 0
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big")
@@ -51,7 +51,7 @@ def said(data: bytes) -> list[tuple[int, object]]:
 
 
 def a_server(opening: Open | None = None, **settings) -> Connection:
-    """A server whose client was let in, at 0.0; it has said its open if ``opening`` is given."""
+    """Return a server with an authenticated client at 0.0; with ``opening`` it has sent its open."""
     server = Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0, **settings)
     server.receive_data(SASL_HEADER + sasl(SaslInit("ANONYMOUS")) + AMQP_HEADER, 0.0)
     server.authenticate(True)
@@ -258,7 +258,7 @@ def test_a_session_may_begin_on_the_last_channel_and_answers_one_that_waits_for_
     assert len(server.sessions) == 1
     server.receive_data(f(Begin(None, 0, 9, 9), 1), 0.0)
     assert closed(server) == ("amqp:resource-limit-exceeded", "1 sessions on this connection")
-    for answered in (0, 1):  # one that the peer itself began, and one that was answered already
+    for answered in (0, 1):  # one begun by the peer, and one already answered
         server = a_server(Open("x"))
         server.receive_data(BEGUN, 0.0)
         server.begin()

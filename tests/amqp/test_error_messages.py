@@ -1,4 +1,4 @@
-"""The conditions and descriptions that violations are answered with, and the caches of the fast path."""
+"""The conditions and descriptions of the answers to violations, and the caches of the fast path."""
 
 from __future__ import annotations
 

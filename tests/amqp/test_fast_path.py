@@ -58,7 +58,7 @@ STATES = [
 
 @st.composite
 def described_lists(draw: st.DrawFn, code: int, columns: list[list[bytes]]) -> bytes:
-    """A performative whose leading fields are drawn from the columns; its size and its count may lie."""
+    """Draw a performative with leading fields from the columns; its size and count may be wrong."""
     fields = [draw(st.sampled_from(column)) for column in columns[: draw(st.integers(0, len(columns)))]]
     content = b"".join(fields)
     lie = draw(st.sampled_from([0] * 12 + [-1, 1, 40]))
@@ -114,8 +114,8 @@ def outcome(read: object, *arguments: object) -> object:
 @settings(max_examples=250, deadline=None)
 def test_dispositions_are_read_as_the_general_decoder_reads_them(bodies: list[bytes], off: int) -> None:
     reader = Reader()
-    for body in [*bodies, *bodies]:  # the second time the fields behind the range are known
-        data = PREFIX + body + b"\x41\x43\x43\x41\x40\x00\x53\x24\x45"  # the next frame, more or less
+    for body in [*bodies, *bodies]:  # the second time, the fields after the range are cached
+        data = PREFIX + body + b"\x41\x43\x43\x41\x40\x00\x53\x24\x45"  # roughly the next frame
         end = len(PREFIX) + len(body) + off
         expected = outcome(general_disposition, data, len(PREFIX), end)
         assert outcome(fast_disposition, reader, data, len(PREFIX), end) == expected

@@ -1,4 +1,4 @@
-"""Before the first session: headers, SASL, open, and the clock."""
+"""The handshake before the first session: headers, SASL, open and timeouts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def a_client(**settings) -> Connection:
 
 
 def closed(connection: Connection):
-    """The condition of the one ConnectionClosed there must be."""
+    """Return the condition of the single ConnectionClosed event."""
     (event,) = [event for event in connection.events() if isinstance(event, ConnectionClosed)]
     return event.condition
 
@@ -209,7 +209,7 @@ def test_heartbeats_go_out_at_half_of_what_the_peer_announced(make_pair):
     pair.server.handle_timer(30.0)
     assert pair.server.data_to_send() == EMPTY_FRAME
     assert pair.server.next_timer() == 60.0
-    pair.server.sessions[0].flow(None)  # anything sent is a sign of life
+    pair.server.sessions[0].flow(None)  # any frame counts as a sign of life
     pair.server.receive_data(EMPTY_FRAME, 50.0)
     pair.server.data_to_send()
     assert pair.server.next_timer() == 80.0

@@ -196,7 +196,7 @@ def test_a_broken_link_rule_detaches_the_link_only(case):
     assert len(server.events()) == 1
 
 
-def test_two_deliveries_of_one_id_are_two_messages():  # as the Python SDK numbers requests that race
+def test_two_deliveries_of_one_id_are_two_messages():  # as the Python SDK numbers concurrent requests
     server = a_server()
     server.receive_data(f(Transfer(0, 0, b"t", 0), b"\x00\x53\x77\x40") * 2, 0.0)
     deliveries = [event for event in server.events() if isinstance(event, MessageReceived)]
@@ -295,8 +295,8 @@ def test_a_hostile_stream_costs_little(case):
             server.receive_data(stream[at : at + 65536], 0.0)
             server.data_to_send()
 
-    assert cpu_of(hear) < 5  # the aim is one second
-    tracemalloc.start()  # not before: it makes all of it slower
+    assert cpu_of(hear) < 5  # the target is one second
+    tracemalloc.start()  # not earlier, because tracing slows everything down
     try:
         hear()
         _now, peak = tracemalloc.get_traced_memory()

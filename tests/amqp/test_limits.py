@@ -1,4 +1,4 @@
-"""A peer causes bounded memory and work, whatever it leaves unfinished or repeats."""
+"""A peer causes only bounded memory and work, whatever it leaves unfinished or repeats."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def a_server(**limits: int) -> Connection:
 
 
 def hear(server: Connection, data: bytes) -> list:
-    """The events that the bytes bring; links are answered."""
+    """Feed bytes and return the events; answer links."""
     server.receive_data(data, 0.0)
     events = server.events()
     for event in events:
@@ -181,7 +181,7 @@ def test_a_message_in_pieces_of_exactly_the_largest_size_is_taken():
 
 
 def a_sender(count: int, **limits: int):
-    """A server with a link of so many unsettled deliveries, from 0 on."""
+    """Return a server with a link of ``count`` unsettled deliveries, numbered from 0."""
     server = a_server(**limits)
     asked = f(Attach("in", 0, RECEIVER, source=Source("q"), target=Target()))
     (event,) = hear(server, asked)

@@ -1,4 +1,4 @@
-"""What two ends of a link say to each other, field by field."""
+"""The frames that two ends of a link exchange, field by field."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spec("R-66")
 
 
 def ends(pair, *, is_sender: bool = True, **fields):
-    """A link that the client attaches with these fields: both of its ends; nobody has answered yet."""
+    """Attach a link with these fields; return both ends before the server answers."""
     pair.answers_links = False
     attach = pair.session.attach_sender if is_sender else pair.session.attach_receiver
     usual = {"target": Target("there")} if is_sender else {"source": Source("here")}
@@ -133,7 +133,7 @@ def test_a_fault_of_the_peer_ends_the_link_at_once(pair) -> None:
     (detached,) = pair.server.events()
     assert (detached.link, detached.condition, detached.closed) == (receiver, Condition("a:b", "c"), True)
     pair.exchange()
-    assert pair.server_saw(LinkDetached) == []  # it is told once
+    assert pair.server_saw(LinkDetached) == []  # reported once
 
 
 def test_what_waits_on_another_link_is_not_dropped_with_this_one(pair) -> None:
@@ -246,7 +246,7 @@ def test_a_drain_in_which_something_is_sent_ends_when_all_is_given_back(pair) ->
     receiver.flow(2, drain=True)
     pair.exchange()
     assert sender.credit == 2
-    pair.session.flow(sender, 1, drain=True)  # nothing was given back yet
+    pair.session.flow(sender, 1, drain=True)  # no credit was returned yet
     pair.exchange()
     assert pair.server_saw(CreditDrained) == []
     assert receiver.credit == 2
@@ -337,7 +337,7 @@ def test_a_window_is_used_up_to_its_last_frame_and_restored_at_half(make_pair) -
     sender, _ = pair.sending_link()
     session = pair.server.sessions[0]
     assert pair.session.out.window == 4
-    for number, left in ((0, 3), (1, 4), (2, 3)):  # at half of it the peer hears of a new one
+    for number, left in ((0, 3), (1, 4), (2, 3)):  # at half of the window the peer gets a new one
         sender.transfer(b"x", tag=b"%d" % number)
         pair.exchange()
         assert session._window == left

@@ -56,7 +56,7 @@ def test_a_message_splits_into_sections_that_join_to_itself():
     assert split(memoryview(payload)) == sections
 
 
-def test_delivery_annotations_may_stand_behind_everything_else():  # where the Python SDK writes them
+def test_delivery_annotations_may_stand_behind_everything_else():  # where the Python SDK puts them
     plain = replace(WHOLE, delivery_annotations={}).encode()
     behind = encode_map_section(Section.DELIVERY_ANNOTATIONS, WHOLE.delivery_annotations)
     assert split(plain + behind) == split(WHOLE.encode())
@@ -92,7 +92,7 @@ def test_descriptors_in_full_or_by_name_are_read():
 
 
 def test_an_entry_that_is_not_edited_stays_bit_for_bit():
-    wide = bytes.fromhex("70 00000001")  # a uint we would write shorter
+    wide = bytes.fromhex("70 00000001")  # a uint that this codec would encode shorter
     section = join_entries(Section.APPLICATION_PROPERTIES, [("x-ms-path", encode("q")), ("n", wide)])
     entries = [(key, value) for key, value in split_entries(section) if key != "x-ms-path"]
     edited = join_entries(Section.APPLICATION_PROPERTIES, entries)
@@ -163,10 +163,10 @@ ORDER = [
 
 
 def as_the_standard_says(sections: list[bytes]) -> list[bytes] | None:
-    """The seven parts of these sections, or None for what is not a message (3.2)."""
+    """Return the seven parts of a message, or None for sections that are not a message (AMQP part 3, 2)."""
     codes = [section[2] for section in sections]
     early = 0x71 in codes[1:] and codes.index(0x71, 1) == len(codes) - 1 and max(codes) > 0x71
-    if early and codes.count(0x71) == 1:  # our one exception, of the Python SDK
+    if early and codes.count(0x71) == 1:  # the one exception, for the Python SDK
         sections, codes = [sections[-1], *sections[:-1]], [0x71, *codes[:-1]]
         if codes[1] == 0x70:
             sections[:2], codes[:2] = sections[1::-1], [0x70, 0x71]

@@ -1,4 +1,4 @@
-"""What a session sends, frame by frame: split to the peer's frames, paced by its window."""
+"""What a session sends, frame by frame: split to the peer's frame size, paced by its window."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def said(performative: object, channel: int = 0, kind: int = 0) -> bytes:
 
 @dataclass
 class Sending:
-    """A session of ours whose peer is written by hand, with links that send."""
+    """A session with sending links whose peer is written by hand."""
 
     connection: Connection
     links: list[SenderLink]
@@ -230,7 +230,7 @@ def test_links_that_are_gone_make_room_for_others(make_pair, ending: str) -> Non
     assert ended.condition.symbol == "amqp:resource-limit-exceeded"
 
 
-# --- what the session says of a fault
+# --- errors of the session
 
 
 def test_a_client_that_is_refused_is_closed_with_the_reason() -> None:
@@ -253,7 +253,7 @@ def test_dispositions_that_settle_nothing_end_the_session_in_the_end(make_pair) 
     for _ in range(3):
         sender.transfer(b"x", tag=b"t")
     pair.exchange()
-    pair.server.disposition_budget = -1000  # what three transfers add does not make up for it
+    pair.server.disposition_budget = -1000  # three transfers do not compensate for it
     pair.session.dispose(False, 0, 2, False, ACCEPTED)
     pair.exchange()
     (ended,) = pair.server_saw(SessionEnded)

@@ -50,7 +50,7 @@ pytestmark = pytest.mark.interop
 
 @dataclass
 class Joined:
-    """Our engine and a proton transport, joined by a function call."""
+    """This package's engine and a proton transport, connected by function calls."""
 
     ours: Connection
     transport: proton.Transport
@@ -60,7 +60,7 @@ class Joined:
     proton_seen: list = field(default_factory=list)
 
     def exchange(self) -> None:
-        """Carry bytes to and fro until neither says anything."""
+        """Exchange bytes until neither end has any left."""
         for _ in range(2000):
             out = self.ours.data_to_send()
             for at in range(0, len(out), 1000):
@@ -150,13 +150,13 @@ def join(role: ConnectionRole, *, proton_frame: int = 0, our_frame: int = 65536)
 
 @pytest.fixture
 def with_proton_server() -> Joined:
-    """We are the client."""
+    """The engine is the client."""
     return join(ConnectionRole.CLIENT, proton_frame=1024)
 
 
 @pytest.fixture
 def with_proton_client() -> Joined:
-    """We are the server."""
+    """The engine is the server."""
     return join(ConnectionRole.SERVER, proton_frame=1024, our_frame=1024)
 
 
@@ -177,7 +177,7 @@ def test_our_client_sends_and_a_proton_server_receives_in_many_frames(with_proto
         message.decode(link.recv(delivery.pending))
         assert (message.id, bytes(message.body)) == ("m", bytes(5000))
         delivery.update(proton.Delivery.ACCEPTED)
-        delivery.settle()  # and on to the next
+        delivery.settle()  # and advance to the next delivery
     joined.exchange()
     dispositions = joined.saw(DispositionReceived)
     assert [d.state for d in dispositions] == [ACCEPTED] * len(dispositions)

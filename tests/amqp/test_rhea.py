@@ -67,7 +67,7 @@ SHOWN = {
 
 
 class Driver:
-    """Our engine on a socket, and the lines the node program prints."""
+    """The engine on a socket, and the lines that the node program prints."""
 
     def __init__(self, ours: Connection, sock: socket.socket, process) -> None:
         self.ours, self.sock, self.process = ours, sock, process
@@ -76,7 +76,7 @@ class Driver:
         self._line = ""
 
     def until(self, done: Callable[[], object], answer: Callable[[Event], None] = lambda event: None) -> None:
-        """Move bytes until `done`; fails after a bounded wait, saying what was seen."""
+        """Exchange bytes until `done`; after a bounded wait, fail with what was seen."""
         deadline = time.monotonic() + PATIENCE
         while not done():
             assert time.monotonic() < deadline, (self.events, self.heard)
@@ -127,7 +127,7 @@ def running(*arguments: str) -> Iterator:
 
 @pytest.fixture
 def rhea_client() -> Iterator[Driver]:
-    """rhea dials us: we are the server."""
+    """rhea connects to the engine, which is the server."""
     listener = socket.create_server(("127.0.0.1", 0))
     with listener, running("client", str(listener.getsockname()[1])) as process:
         listener.settimeout(PATIENCE)
@@ -145,7 +145,7 @@ def rhea_client() -> Iterator[Driver]:
 
 @pytest.fixture
 def rhea_server() -> Iterator[Driver]:
-    """We dial rhea: we are the client."""
+    """The engine connects to rhea as the client."""
     with running("server") as process:
         port = json.loads(process.stdout.readline())["port"]
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as sock:
@@ -230,7 +230,7 @@ def test_a_rhea_server_and_our_client(rhea_server):
     session = driver.ours.begin()
     sender = session.attach_sender("outward", target=Target("q"), snd_settle_mode=0)
     receiver = session.attach_receiver("inward", source=Source("q"))
-    driver.until(lambda: receiver.is_open)  # with credit sooner than that, rhea sends ahead of its attach
+    driver.until(lambda: receiver.is_open)  # with earlier credit, rhea sends before its attach
     receiver.flow(5)
     driver.until(lambda: sender.credit and driver.saw(MessageReceived))
     (received,) = driver.saw(MessageReceived)

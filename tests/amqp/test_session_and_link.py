@@ -409,7 +409,7 @@ def test_a_link_detached_before_its_owner_answered_is_answered_for_it(pair):
     sender.detach()
     pair.exchange()
     link = pair.server_saw(LinkAttached)[0].link
-    link.attach(source=Source(), target=Target("q"))  # too late, and no one's fault
+    link.attach(source=Source(), target=Target("q"))  # too late, but not an error
     pair.exchange()
     assert sender.is_closed
     assert pair.client.is_open

@@ -37,7 +37,7 @@ def f(performative: object, payload: bytes = b"") -> bytes:
 
 
 def in_pieces(pair, *pieces: dict[str, object]) -> MessageReceived:
-    """What the receiver makes of a delivery whose frames have these fields."""
+    """Return the receiver's result for a delivery whose frames have these fields."""
     _, receiver = pair.sending_link()
     for number, fields in enumerate(pieces):
         is_first, is_last = number == 0, number == len(pieces) - 1
@@ -166,7 +166,9 @@ def test_credit_below_what_is_under_way_is_none(pair):
     sender, receiver = pair.sending_link(credit=10)
     for _ in range(10):
         sender.transfer(b"x", tag=b"t")
-    flow = Flow(0, 100, 2**30, 100, receiver.handle, 0, 3)  # it has seen none of the ten, and takes three
+    flow = Flow(
+        0, 100, 2**30, 100, receiver.handle, 0, 3
+    )  # the peer has seen none of the ten and accepts three
     pair.client.receive_data(f(flow), 0.0)
     (granted,) = [event for event in pair.client.events() if isinstance(event, CreditGranted)]
 

@@ -1,4 +1,4 @@
-"""Transactions between a controller and a coordinator (4)."""
+"""Transactions between a controller and a coordinator (AMQP part 4)."""
 
 from __future__ import annotations
 

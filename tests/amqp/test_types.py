@@ -42,7 +42,7 @@ def rows(name: str) -> list[list[str]]:
 
 
 def same(a: object, b: object) -> bool:
-    """Equal in value and, all the way down, in type."""
+    """Whether two values are equal in value and, recursively, in type."""
     if type(a) is not type(b):
         return False
     match a:
@@ -121,7 +121,7 @@ def test_decoding_undoes_encoding_in_value_and_type(value):
     data = encode(value)
     decoded, stop = decode(
         data, budget=DecodeBudget(100_000)
-    )  # zero-width arrays are worth more than their bytes
+    )  # zero-width elements: an array decodes to more than its bytes
     assert stop == len(data)
     assert same(decoded, value)
     assert skip(data, 0, len(data)) == stop
@@ -171,7 +171,7 @@ def test_a_value_that_goes_on_behind_its_range_is_refused(value, data):
         (Array(0x50, (UByte(7),) * 254), "f0 00000103 000000fe 50"),
         (Array(0x40, (None,) * 255), "e0 02 ff 40"),
         (Array(0x40, (None,) * 256), "f0 00000005 00000100 40"),
-        (Described(0x24, []), "00 53 24 45"),  # a descriptor is a ulong, of whatever class the number is
+        (Described(0x24, []), "00 53 24 45"),  # a descriptor is a ulong whatever the Python class of the number
         (Described(UByte(0x24), []), "00 53 24 45"),
         (Described(0, []), "00 44 45"),
         (Described(2**32, []), "00 80 0000000100000000 45"),

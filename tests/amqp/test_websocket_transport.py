@@ -24,7 +24,7 @@ class Arrived:
 
 @dataclass
 class FakeWebSocket:
-    """An open WebSocket: what the peer says is put into ``inbox``, and ``gate`` lets a message out."""
+    """An open WebSocket: ``inbox`` holds the peer's messages, and ``gate`` lets a message out."""
 
     inbox: asyncio.Queue[Arrived | Exception] = field(default_factory=asyncio.Queue)
     sent: list[bytes] = field(default_factory=list)
@@ -58,7 +58,7 @@ class FakeWebSocket:
 
 @dataclass
 class Recorder(asyncio.Protocol):
-    """What the transport calls, in order."""
+    """Record the calls of the transport, in order."""
 
     calls: list[tuple[str, object]] = field(default_factory=list)
 
@@ -92,7 +92,7 @@ class Carried:
 
 @asynccontextmanager
 async def carried(*, is_open: bool = True) -> AsyncIterator[Carried]:
-    """A transport that runs; ``is_open`` lets messages out from the beginning."""
+    """Run a transport; ``is_open`` lets messages out from the beginning."""
     websocket, protocol, cuts = FakeWebSocket(), Recorder(), []
 
     def cut() -> None:
@@ -111,12 +111,12 @@ async def carried(*, is_open: bool = True) -> AsyncIterator[Carried]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop turn until the condition holds: all is in memory, so few turns are enough."""
+    """Run turns of the loop until the condition holds; in memory, few turns are enough."""
     for _ in range(1000):
         if condition():
             return
         await asyncio.sleep(0)
-    raise AssertionError("it did not come true")
+    raise AssertionError("the condition did not hold within 1000 turns")
 
 
 async def test_what_arrives_is_received_in_order_between_made_and_lost() -> None:
@@ -163,7 +163,7 @@ async def test_what_is_written_is_sent_in_pieces_of_bounded_size() -> None:
         assert b"".join(it.websocket.sent) == stream
         assert [len(piece) for piece in it.websocket.sent] == [PIECE, PIECE, 4]
         assert all(type(piece) is bytes for piece in it.websocket.sent)
-        it.transport.write(b"more")  # after a while of nothing to send
+        it.transport.write(b"more")  # after a pause without anything to send
         await until(lambda: it.websocket.sent[-1] == b"more")
         assert not it.websocket.is_closed
 

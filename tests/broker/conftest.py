@@ -1,4 +1,4 @@
-"""A namespace in virtual time, and a client over the faces without a socket."""
+"""A namespace in virtual time, and AMQP clients connected to its frontend without a socket."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ FIRST_PARTITIONS = "home"  # a key of the partition whose sequence numbers are a
 
 @pytest.fixture
 def namespace() -> Namespace:
-    """A namespace whose lock tokens are numbers."""
+    """A namespace with consecutive numbers as lock tokens."""
     tokens = itertools.count(1)
     return Namespace("contoso", new_token=lambda: LockToken(next(tokens).to_bytes(16, "big")))
 
 
 @pytest.fixture(params=["plain", "partitioned"])
 def is_partitioned(request: pytest.FixtureRequest) -> bool:
-    """Whoever asks for it runs twice: what it says holds of both kinds of entity."""
+    """Run the test twice, with plain and with partitioned entities."""
     return request.param == "partitioned"
 
 
 @pytest.fixture
 def make_queue(namespace: Namespace, is_partitioned: bool) -> Callable[..., AnyQueue]:
-    """Makes the queue `orders`, plain and partitioned, with these fields of its description."""
+    """Return a function that creates the queue `orders` with the given fields of its description."""
 
     def make(**fields: object) -> AnyQueue:
         description = replace(QueueDescription(enable_partitioning=is_partitioned), **fields)
@@ -53,7 +53,7 @@ def make_queue(namespace: Namespace, is_partitioned: bool) -> Callable[..., AnyQ
 
 @pytest.fixture
 def message() -> Callable[..., StoredMessage]:
-    """Makes a message with a small body, and these fields; of partition 0 unless they say more."""
+    """Return a function that creates a small message with the given fields, by default for partition 0."""
 
     def make(**fields: object) -> StoredMessage:
         fields.setdefault("partition_key", fields.get("session_id", FIRST_PARTITIONS))
@@ -63,7 +63,7 @@ def message() -> Callable[..., StoredMessage]:
 
 
 class Client:
-    """A client of the engine's own, joined to a face by two function calls."""
+    """A client built on the AMQP engine and connected to a frontend by function calls."""
 
     def __init__(
         self,
@@ -90,14 +90,14 @@ class Client:
         lab.run()
 
     def sender(self, path: str, **how: object) -> SenderLink:
-        """A sender link on ``path``, attached."""
+        """Attach a sender link to ``path``."""
         name = how.pop("name", f"to-{path}-{next(_NAMES)}")
         link = self.session.attach_sender(name, target=Target(path), source=Source(name), **how)
         self.lab.run()
         return link
 
     def receiver(self, path: str, *, credit: int = 0, deletes: bool = False, **how: object) -> ReceiverLink:
-        """A receiver link on ``path``, attached, with credit."""
+        """Attach a receiver link to ``path`` and grant credit."""
         name = how.pop("name", f"from-{path}-{next(_NAMES)}")
         link = self.session.attach_receiver(
             name,
@@ -114,7 +114,7 @@ class Client:
         return link
 
     def send(self, link: SenderLink, payload: bytes, *, message_format: int = 0) -> object:
-        """Send and return the state the broker answered, or None."""
+        """Send a message; return the state that the broker answered, or None."""
         delivery_id = link.transfer(
             payload, tag=next(_NAMES).to_bytes(4, "big"), message_format=message_format
         )
@@ -126,7 +126,7 @@ class Client:
         return None
 
     def settle(self, delivery: MessageReceived, state: object) -> object:
-        """Settle as the SDK does, and return the state the broker answered."""
+        """Settle as the SDK does; return the state that the broker answered."""
         delivery.link.dispose(delivery.delivery_id, delivery.delivery_id, state, settled=False)
         self.lab.run()
         (answer,) = self.take(DispositionReceived)
@@ -134,13 +134,13 @@ class Client:
         return answer.state
 
     def take(self, kind: type) -> list:
-        """The events of this kind, which are then forgotten."""
+        """Return the events of this kind and remove them."""
         taken = [event for event in self.events if isinstance(event, kind)]
         self.events = [event for event in self.events if not isinstance(event, kind)]
         return taken
 
     def ask(self, node: str, message: Message) -> Message:
-        """One request to a node, and its response."""
+        """Send one request to a node and return its response."""
         if node not in self._nodes:
             self._nodes[node] = (self.receiver(node), self.sender(node))
         sender = self._nodes[node][1]
@@ -157,7 +157,7 @@ _NAMES = itertools.count(1)
 
 
 class Lab:
-    """A namespace's face, its clients, and the three clocks."""
+    """A namespace's frontend with its clients and its three clocks."""
 
     def __init__(self, namespace: Namespace, verifier: Verifier) -> None:
         self.namespace = namespace
@@ -166,15 +166,15 @@ class Lab:
         self.now = ClockReading(1000.0, NOON // 1000, NOON)
 
     def queue(self, path: str = "orders", **fields: object) -> Queue:
-        """Make a queue."""
+        """Create a queue."""
         return self.namespace.create_queue(path, QueueDescription(**fields), self.now.entity)
 
     def client(self, **how: object) -> Client:
-        """Let a client connect."""
+        """Connect a client."""
         return Client(self, **how)
 
     def run(self) -> None:
-        """Carry bytes until nobody has any more to say."""
+        """Exchange bytes until neither end has any left."""
         busy = True
         while busy:
             busy = False
@@ -191,7 +191,7 @@ class Lab:
                     busy = True
 
     def advance(self, *, entity: int = 0, wall: int = 0, connection: float = 0.0, ahead: float = 0.0) -> None:
-        """Turn the clocks and let happen what is due; ``ahead`` is connection time without heartbeats."""
+        """Advance the clocks and run what is due; ``ahead`` is connection time without heartbeats."""
         now = self.now
         self.now = ClockReading(
             now.connection + connection, now.wall + wall, now.entity + entity, now.ahead + ahead
@@ -204,7 +204,7 @@ class Lab:
 
 @pytest.fixture
 def lab(namespace: Namespace) -> Lab:
-    """Anybody may do anything."""
+    """A lab with open access."""
     return Lab(namespace, OpenAccess())
 
 
@@ -214,5 +214,5 @@ LISTENER = SharedAccessPolicy("Listener", "bGlzdGVu", "bGlzdGVuMg==", frozenset(
 
 @pytest.fixture
 def guarded(namespace: Namespace) -> Lab:
-    """Tokens are checked: policies Root (key a2V5) and Listener (key bGlzdGVu, may only listen)."""
+    """A lab that checks tokens: policies Root (key a2V5) and Listener (key bGlzdGVu, Listen only)."""
     return Lab(namespace, SharedAccess((POLICY, LISTENER)))

@@ -1,4 +1,4 @@
-"""Standing faults lie over one another: whatever ends first, the rest holds, and the one set last shows."""
+"""Overlapping standing faults: whichever ends first, the others stay, and the one set last applies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .conftest import NOON
 
 @dataclass
 class NamespaceServer:
-    """A station without a port: it notes how it is down."""
+    """A namespace server without a port, which records how it is down."""
 
     frontend: NamespaceFrontend
     outage: Outage | None = None
@@ -30,7 +30,7 @@ class NamespaceServer:
         return ClockReading(self.seconds, NOON, NOON, 0.0)
 
     def end_turn(self) -> None:
-        """There is nobody to deliver to."""
+        """Do nothing: there is no connection to deliver to."""
 
     def take_down(self, outage: Outage, delay: float = 0.2) -> None:
         self.outage = outage
@@ -57,7 +57,7 @@ class Lab:
         assert self.active_faults.apply() == {}
 
     def seen(self):
-        """What the queue bars, how partition 0 is, and how the namespace is down."""
+        """Return the status of the queue, of partition 0 and of the namespace."""
         parts = self.namespace.queue("parts").partitions[0]
         return self.namespace.queue("orders").status, parts.health, self.server.outage
 

@@ -1,4 +1,4 @@
-"""The administration API as requests and responses: nothing here opens a socket."""
+"""The administration API as requests and responses, without a socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sbpair.broker.frontends.admin import atom, requests
 from sbpair.broker.frontends.admin.entity_fields import ELEMENTS
 from sbpair.broker.frontends.admin.requests import Request, Response
 
-pytestmark = pytest.mark.client("amqp")  # that is, by hand
+pytestmark = pytest.mark.client("amqp")  # written by hand
 
 NOW = 1_800_000_000_000
 standard = partial(QueueDescription, max_message_size_in_kilobytes=256)
@@ -175,7 +175,7 @@ def test_creating_what_is_there_is_a_conflict(namespace: Namespace) -> None:
 def test_a_subscription_or_a_rule_that_is_not_there_is_a_404_as_in_the_cloud(
     namespace: Namespace, path: str
 ) -> None:
-    """An empty feed, as for a queue, is nothing that the Java SDK could read here."""
+    """The Java SDK cannot read an empty feed here, as it can for a queue."""
     namespace.create_topic("events", TopicDescription(), NOW)
     namespace.create_subscription("events", "billing", SubscriptionDescription(), NOW)
     refused(requests.answer(namespace, request("GET", path), NOW), 404, "could not be found")

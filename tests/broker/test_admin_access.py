@@ -1,4 +1,4 @@
-"""Who may ask the administration API, and what is whoever may not told?"""
+"""Authorization of the administration API, and the errors of refused requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sbpair.broker.frontends.admin import requests
 from sbpair.broker.frontends.admin.requests import Request
 from tests.broker.test_admin import NOW, VERSION, refused, request
 
-pytestmark = pytest.mark.client("amqp")  # that is, by hand
+pytestmark = pytest.mark.client("amqp")  # written by hand
 
 POLICY = SharedAccessPolicy.generate()
 READER = SharedAccessPolicy("reader", POLICY.primary_key, POLICY.secondary_key, frozenset({Right.LISTEN}))
@@ -35,7 +35,7 @@ def test_a_token_for_the_endpoint_may_manage_everything(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/orders", "/a%2fb", "/a/b", "/$Resources/queues", "/$namespaceinfo"])
 def test_a_token_for_the_very_request_may_make_it(path: str) -> None:
-    url = f"https://localhost:5300{path}?{VERSION}".lower()  # as JavaScript's client signs
+    url = f"https://localhost:5300{path}?{VERSION}".lower()  # as the JavaScript client signs
     assert requests.refusal(signed(url, path=path), STRICT, NOW_S) is None
     assert requests.refusal(signed(url, path="/another"), STRICT, NOW_S) is not None
 

@@ -1,4 +1,4 @@
-"""Timers and endings on either event loop: nothing that the loop does keeps a broker from stopping (R-50)."""
+"""Timers and shutdown on both event loops: nothing on the loop keeps a broker from stopping (R-50)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_client_that_is_gone_before_our_half_is_closed_keeps_no_broker_from_st
 
         def gone_meanwhile() -> None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            client.close()  # a reset, of which the loop has not heard
+            client.close()  # a reset that the loop has not noticed yet
             for wire in list(wires.values()):
                 wire._close_gracefully()
 
@@ -87,7 +87,7 @@ def test_a_client_that_is_gone_before_our_half_is_closed_keeps_no_broker_from_st
 
 
 def failures_of_calls_until_it_stops() -> list[BaseException]:
-    """What a thread meets that calls a broker all the while, beyond its end."""
+    """Call a broker from a thread until after its end; return the errors."""
     failures: list[BaseException] = []
     has_begun, has_ended = threading.Event(), threading.Event()
 
@@ -105,13 +105,13 @@ def failures_of_calls_until_it_stops() -> list[BaseException]:
         caller.start()
         assert has_begun.wait(PATIENCE) or failures
     has_ended.set()
-    caller.join(2 * PATIENCE)  # one that is lost waits for as long as a broker may take to stop
+    caller.join(2 * PATIENCE)  # a lost call would wait as long as a broker may take to stop
     return failures
 
 
 def test_a_call_that_meets_the_end_of_the_broker_is_answered() -> None:
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # so that the two meet at every line
+    sys.setswitchinterval(1e-5)  # so that the two threads interleave at every line
     try:
         for _ in range(100):
             assert failures_of_calls_until_it_stops() == []
@@ -135,7 +135,7 @@ async def test_who_stops_as_a_connection_is_complete_leaves_none_open(
             aborted.set()
 
     async def connect(_: object, sock: socket.socket, **__: object) -> tuple[asyncio.Transport, None]:
-        complete.set()  # who waits for it goes on before the caller hears of the connection
+        complete.set()  # the waiting code resumes before the caller gets the connection
         return Transport(sock), None
 
     monkeypatch.setattr(loop, "connect_accepted_socket", connect)

@@ -1,4 +1,4 @@
-"""Templates of Azure Resource Manager: the entities they describe, and the place of what cannot be evaluated."""
+"""Azure Resource Manager templates: their entities, and errors that name the place."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ BICEP = {  # as `az bicep build` writes it
 
 
 def template(**queue: object) -> str:
-    """A template of one queue with these values."""
+    """Return a template of one queue with these values."""
     return json.dumps({"resources": [{"type": f"{BUS}/queues", "name": "contoso/orders", **queue}]})
 
 

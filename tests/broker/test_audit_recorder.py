@@ -1,4 +1,4 @@
-"""Does the witness tell of every message that came, and of every one that left, and how?"""
+"""The audit recorder reports every message that enters or leaves an entity, and how."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MINUTE = 60_000
 
 
 class Told:
-    """A namespace with a witness, and what it told so far."""
+    """A namespace with an audit recorder, and its events so far."""
 
     def __init__(self) -> None:
         self.recorder = AuditRecorder()
@@ -41,7 +41,7 @@ class Told:
         return new
 
     def fates(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """Path, what became of them there, and which."""
+        """Return the events as tuples of path, outcome and messages."""
         return [
             (
                 each.path,
@@ -73,7 +73,7 @@ def test_what_goes_through_a_queue_together_is_told_together(told: Told) -> None
         MessagesStored("orders", "", Arrival.SENT, ("a", "b"), ("", "s"), tuple(numbers)),
     ]
     first = orders.receive(NOON)
-    assert told.recorder.is_empty  # a lock is no change of place
+    assert told.recorder.is_empty  # a lock does not move the message
     orders.complete(first.lock_token, NOON)
     orders.receive_and_delete(NOON)
     assert told.hear() == [
@@ -229,7 +229,7 @@ def test_what_came_less_what_left_is_what_is_there(told: Told, seed: int) -> Non
 
 
 def balance(events: list[Event]) -> tuple[Counter[str], Counter[str]]:
-    """What the events say rests in ``orders``, and in its dead-letter queue."""
+    """Return the messages that ``orders`` and its dead-letter queue hold according to the events."""
     there: Counter[str] = Counter()
     dead: Counter[str] = Counter()
     for event in events:

@@ -1,4 +1,4 @@
-"""Is what became of every message in the broker's journal, and is a journal that broke off no whole one?"""
+"""The broker's journal has the fate of every message, and a truncated journal is recognised as such."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ids(told: list[Record], event: str) -> Counter[str]:
 
 
 def wait_for(directory: Path, count: int) -> None:
-    """Until so many messages are told as stored."""
+    """Wait until the journal reports ``count`` messages as stored."""
     wait_until(lambda: len(ids(records(directory), "messages_stored")) >= count)
 
 
@@ -110,7 +110,7 @@ def test_a_broker_that_is_killed_has_told_all_but_its_last_moment_and_leaves_no_
         broker.wait(PATIENCE)
         broker.stdout.close()
     assert sorted(ids(records(tmp_path), "messages_stored")) == sorted(sent)
-    assert not journal_files(tmp_path)  # none was closed
+    assert not journal_files(tmp_path)  # no journal was closed
     assert not any(record["event"] == "journal_closed" for record in records(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""A token proves what it says, and nothing beside it."""
+"""SAS tokens prove exactly the rights that they name."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_fields_may_come_in_any_order() -> None:
 
 def test_the_audience_is_signed_as_it_was_sent_and_not_as_it_would_be_encoded_again() -> None:
     raw = (
-        "sb%3a%2f%2fcontoso.servicebus.windows.net%2forders"  # lower-case escapes, as some clients write them
+        "sb%3a%2f%2fcontoso.servicebus.windows.net%2forders"  # lower-case escapes, as some clients send them
     )
     signature = auth.quote_plus(auth._signature(KEY, raw, str(LATER)))
     grant = auth.verify(

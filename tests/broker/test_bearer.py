@@ -1,4 +1,4 @@
-"""A bearer token proves what it says, and nothing beside it."""
+"""Bearer tokens prove exactly the rights that they name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def encoded(value: object) -> str:
 
 
 def signed(header: object, payload: object, key: str = READER.primary_key) -> str:
-    """By hand: not the code under test."""
+    """Sign a token by hand, independently of the code under test."""
     text = f"{encoded(header)}.{encoded(payload)}"
     digest = hmac.new(key.encode(), text.encode(), hashlib.sha256).digest()
     return f"{text}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"

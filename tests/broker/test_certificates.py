@@ -1,4 +1,4 @@
-"""A client that is given the authority trusts the server; nobody else does, and the keys stay private."""
+"""Only a client that is given the authority trusts the server, and the keys stay private."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 from sbpair.broker import certificates
 from sbpair.broker.certificates import Certificates
 
-NOW_S = int(time.time())  # OpenSSL judges by the real clock
+NOW_S = int(time.time())  # OpenSSL checks validity against the real clock
 
 
 def handshake(server: Certificates, name: str, trusted: Path | None) -> str | None:
-    """Shake hands over memory; the protocol agreed on."""
+    """Perform a TLS handshake in memory; return the negotiated version."""
     client_context = ssl.create_default_context(cafile=str(trusted) if trusted else None)
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = client_context.wrap_bio(to_client, to_server, server_hostname=name)

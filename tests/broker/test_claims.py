@@ -1,4 +1,4 @@
-"""$cbs and the claims of a connection, without a socket: who may attach, and until when."""
+"""$cbs and the claims of a connection, without a socket: which links may attach, and until when."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def token(key="a2V5", name="Root", audience=AUDIENCE, expires=NOON_S + 3600):
 
 
 def put(client, proof, *, audience=AUDIENCE, operation="put-token", message_id="one", reply_to=None):
-    """Status code and description of a put-token, and the whole response."""
+    """Put a token; return status code, description and the whole response."""
     asked = {"operation": operation, "type": "jwt", "name": audience}
     asked = {key: value for key, value in asked.items() if value is not None}
     response = client.ask(

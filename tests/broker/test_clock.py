@@ -1,4 +1,4 @@
-"""Clocks of the entities."""
+"""The clocks of the entities: real, manual and shifted."""
 
 from __future__ import annotations
 

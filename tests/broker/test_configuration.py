@@ -121,7 +121,7 @@ def test_our_file_says_namespaces_entities_rules_and_policies() -> None:
     assert (policy.name, policy.primary_key, policy.rights) == ("sender", "secret", {Right.SEND})
     namespace = Namespace("contoso", created_at=NOW)
     contoso.create_entities(namespace, NOW)
-    contoso.create_entities(namespace, NOW)  # what is there stays
+    contoso.create_entities(namespace, NOW)  # existing entities stay
     orders = namespace.queue("orders").description
     assert (orders.lock_duration, orders.default_message_time_to_live) == (30_000, 3_600_000)
     assert (orders.requires_session, orders.max_message_size_in_kilobytes) == (True, 64)

@@ -1,4 +1,4 @@
-"""How much may be asked for within a second, and how many may ask at once? (3.9)"""
+"""Throttling: operations per second, and the limits of connections and receivers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_begins_while_there_are_credits_is_done_however_much_it_takes():
     credits.charge(500, NOON)
     with pytest.raises(ServerBusy):
         credits.check(NOON)
-    credits.check(NOON + 1000)  # and is not owed
+    credits.check(NOON + 1000)  # and is not carried over
 
 
 def test_administration_costs_ten_and_is_told_its_own_way():

@@ -1,4 +1,4 @@
-"""Duplicate detection, in virtual time: what is a duplicate, for how long, and what it costs to know."""
+"""Duplicate detection in virtual time: what counts as a duplicate, for how long, and the cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WINDOW = 10 * MINUTE
 
 @pytest.fixture
 def queue(make_queue):
-    """A queue that detects duplicates, for ten minutes."""
+    """A queue that detects duplicates within ten minutes."""
     return make_queue(requires_duplicate_detection=True)
 
 
@@ -77,7 +77,7 @@ def test_a_ping_is_no_duplicate_of_anything(queue, message, namespace):
 
 def test_what_was_refused_is_not_remembered(queue, message):
     full = getattr(queue, "partitions", [queue])[0]
-    full.size = queue.description.quota_in_bytes  # instead of a gigabyte of messages
+    full.size = queue.description.quota_in_bytes  # instead of filling a gigabyte
     with pytest.raises(Exception, match="maximum entity size"):
         queue.enqueue(message(message_id="m"), NOON)
     full.size = 0

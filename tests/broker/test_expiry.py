@@ -1,4 +1,4 @@
-"""When does a message expire, who notices, and where does it go? In virtual time."""
+"""Expiry in virtual time: when a message expires, what triggers it, and where the message goes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_what_expires_while_it_waits_is_dead_lettered_once(make_queue, message):
 
     assert queue.receive(NOON + MINUTE) is None
     assert queue.counts(NOON + MINUTE).total == 1
-    assert queue.receive(NOON + MINUTE) is None  # it may not come back from a line it still stood in
+    assert queue.receive(NOON + MINUTE) is None  # it must not return from a queue of waiting messages
     assert queue.counts(NOON + MINUTE).dead_letter == 1
 
 
@@ -192,7 +192,7 @@ def test_what_is_locked_follows_the_change_when_its_lock_ends(namespace, make_qu
 
 
 class TestWhoListens:
-    """T-4: with sessions a message may wait while somebody listens, for another session."""
+    """Expiry with and without a listener (T-4): with sessions a message may wait while others are received."""
 
     @pytest.fixture
     def queue(self, make_queue, message):
@@ -229,11 +229,11 @@ class TestWhoListens:
 
 
 class TestTheCost:
-    """Expiry costs what expires, and not what waits: counted in calls of functions, so it cannot flake."""
+    """Expiry costs in proportion to what expires, not to what waits; measured in function calls, not time."""
 
     def filled(self, make_queue, message, waiting):
         queue = make_queue(dead_lettering_on_message_expiration=True)
-        queue.enqueue(message(), NOON)  # for the receive; the others stand behind it
+        queue.enqueue(message(), NOON)  # delivered by the receive; the others wait behind it
         for n in range(waiting):
             queue.enqueue(message(time_to_live=(SECOND if n < 50 else 60 * MINUTE)), NOON)
         return queue

@@ -1,4 +1,4 @@
-"""When does a rule strike, which of several does, and what is refused when it is set?"""
+"""Fault rules: when a rule applies, which of several does, and which are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes on to another entity, how far, and what becomes of what cannot? In virtual time."""
+"""Auto-forwarding in virtual time: what is forwarded, how far, and what happens on failure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HELLO = Message(body=DataBody((b"hello",))).encode()
 
 @pytest.fixture
 def make(namespace):
-    """Makes a queue of that path, with these fields."""
+    """Return a function that creates a queue with the given fields."""
 
     def make(path, **fields):
         return namespace.create_queue(path, replace(QueueDescription(), **fields), NOON)
@@ -36,7 +36,7 @@ def make(namespace):
 
 @pytest.fixture
 def change(namespace):
-    """Changes fields of a queue."""
+    """Return a function that updates fields of a queue."""
 
     def change(queue, now=NOON, **fields):
         namespace.update_queue(queue.path, replace(queue.description, **fields), now)
@@ -47,7 +47,7 @@ def change(namespace):
 
 @pytest.fixture
 def send(namespace, message):
-    """Sends a message with these fields, and lets go on what goes on."""
+    """Return a function that sends a message and then runs forwarding."""
 
     def send(queue, now=NOON, **fields):
         queue.enqueue(message(**fields), now)
@@ -170,7 +170,9 @@ class TestQueues:
         make("archive")
         orders = make("orders", forward_to="archive", auto_delete_on_idle=5 * MINUTE)
 
-        assert orders.description.auto_delete_on_idle == 5 * MINUTE  # as the SDK's own tests read it back
+        assert (
+            orders.description.auto_delete_on_idle == 5 * MINUTE
+        )  # as the SDK's own tests read the address back
         namespace.handle_timer(NOON + 600 * MINUTE)
         assert namespace.queue("orders") is orders
 
@@ -234,7 +236,7 @@ class TestTopics:
 
 class TestHops:
     def chain(self, make, length):
-        """q0 is the end, and each further one forwards to the one before."""
+        """Create a chain of queues, each forwarding to the one before; q0 is the end."""
         queues = [make("q0")]
         queues += [make(f"q{n}", forward_to=f"q{n - 1}") for n in range(1, length + 1)]
         return queues
@@ -261,7 +263,7 @@ class TestHops:
         send(there)
 
         assert waiting(there, back) == [0, 0]
-        assert there.counts(NOON).dead_letter == 1  # there, back, there, back, and there it ends
+        assert there.counts(NOON).dead_letter == 1  # forth, back, forth, back, and dead-lettered at the end
 
     def test_each_message_counts_its_own(self, make, send):
         queues = self.chain(make, 4)
@@ -346,7 +348,7 @@ class TestFailures:
 
 
 class TestAsTheOldDocumentationHasIt:
-    """``legacy_forward_tdlq``: until 2021 failures went to the transfer dead-letter queue."""
+    """With ``legacy_forward_tdlq``, failures go to the transfer dead-letter queue, as until 2021."""
 
     @pytest.fixture
     def old(self):
@@ -465,7 +467,7 @@ class TestPartitioned:
     KEYS = tuple(f"key-{number}" for number in range(40))
 
     def forwarded(self, make, send, source, target, **fields):
-        """What arrives of messages with each of the keys, by key."""
+        """Forward a message with each of the keys; return what arrives, by key."""
         end = make("archive", enable_partitioning=target)
         orders = make("orders", enable_partitioning=source, forward_to="archive")
         for key in self.KEYS:
@@ -510,7 +512,7 @@ class TestPartitioned:
             send(orders, session_id="ab"[number % 2], bare=str(number).encode())
         lock = end.sessions.accept("a", NOON)
 
-        # the source keeps no order between its partitions, but a session lives in one of them
+        # there is no order between partitions, but a session lives in one of them
         assert [end.receive(NOON, lock).bare for _ in range(3)] == [b"0", b"2", b"4"]
 
     def test_what_cannot_go_on_is_a_dead_letter_of_the_source(self, make, send):

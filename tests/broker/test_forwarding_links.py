@@ -1,4 +1,4 @@
-"""What do clients see of an entity that forwards? Over AMQP, in virtual time."""
+"""Entities that forward, as AMQP clients see them, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forwarding to another entity needs Manage on both: by the request's token, or by that of its own header."""
+"""Forwarding requires Manage on both entities, by the request's token or by a separate header."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SENDER = AccessRule("own", ("Send",), "c" * 44, "d" * 44)
 
 @pytest.fixture
 def namespace() -> Namespace:
-    """Queues mine and others, each with a key to manage it; with a key to send to, guarded; a topic."""
+    """Queues ``mine`` and ``others``, each with a Manage key, ``guarded`` with a Send key, and a topic."""
     made = Namespace("contoso", created_at=NOW)
     for path, one in (("mine", MANAGER), ("others", MANAGER), ("guarded", SENDER), ("target", MANAGER)):
         made.create_queue(path, QueueDescription(authorization_rules=(one,)), NOW)

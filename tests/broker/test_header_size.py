@@ -1,4 +1,4 @@
-"""How large may a message's properties be? (3.9)"""
+"""The size limits of a message's properties."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sbpair.broker.frontends.received_message import MAX_HEADER_BYTES, MAX_PROPE
 from sbpair.broker.frontends.rule_form import AmqpPropertyCodec
 from tests.broker.conftest import Client, Lab
 
-TEXT_HEAD = 5  # bytes before a long text's own
+TEXT_HEAD = 5  # bytes that precede a long string
 
 
 def encoded(**user: object) -> bytes:
@@ -58,7 +58,7 @@ def test_each_property_and_all_of_them_have_a_limit(lab, user, words):
 
 @pytest.fixture
 def deep() -> Lab:
-    """A lab whose namespace reads and writes the properties in a message's bytes, as a broker's does."""
+    """A lab whose namespace edits properties in the encoded message, as a broker does."""
     tokens = itertools.count(1)
     namespace = Namespace(
         "contoso", new_token=lambda: LockToken(next(tokens).to_bytes(16, "big")), codec=AmqpPropertyCodec()

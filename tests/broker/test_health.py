@@ -1,4 +1,4 @@
-"""`GET /health`: no token, a real round trip over AMQP, and nothing of it left behind."""
+"""`GET /health` needs no token, makes a real round trip over AMQP and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spec("E-2")
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that does not run for a while is not unhealthy here."""
+    """Allow the probe any time: a pause of the machine must not look unhealthy."""
     monkeypatch.setattr(health, "WITHIN", 100.0)
 
 
@@ -53,7 +53,7 @@ def until_no_wires(namespace: NamespaceControl) -> None:
     for _ in range(1000):
         if not namespace.server.wires:
             return
-        ask(namespace.port, "/none")  # a turn of the loop and more
+        ask(namespace.port, "/none")  # takes at least a turn of the loop
     raise AssertionError("the probe's connection did not end")
 
 

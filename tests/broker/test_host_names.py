@@ -1,4 +1,4 @@
-"""With open access the names in a request are all that tells a web page from a client of this machine."""
+"""With open access, only the host names in a request distinguish a local client from a web page."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Texts of peers that have proved nothing: however long and however made, each costs next to nothing.
+"""Strings from unauthenticated peers are cheap to process, whatever their length and content.
 
-The bounds are seconds of this thread's processor, far above what is needed and far below what a quadratic
-reading of so long a text takes.
+The bounds are processor seconds of this thread, far above what linear parsing of such a string takes and far below
+what quadratic parsing takes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spec("R-40")
 
 NOON_S = 1_800_000_000
 SIZE = 60_000
-MOST_CPU = 0.25  # seconds; before, the worst of these took a hundred
+MOST_CPU = 0.25  # seconds; the worst of these once took a hundred
 MADE_OF = ("a", "a/", "/", "://", "a://", "%", "%2F", "a.", ":1", " sr=", "&", "\u0130", "$", "a+", "-")
 TEXTS = [(unit * SIZE)[:SIZE] for unit in MADE_OF]
 IDS = [f"made-of-{number}" for number, _ in enumerate(MADE_OF)]
@@ -83,7 +83,7 @@ def test_a_token_or_its_audience_costs_little(guarded, text):
 
 
 def test_a_path_of_many_segments_is_looked_up_among_the_keys_in_no_time(guarded):
-    """Each prefix was joined anew, and before any signature was looked at."""
+    """The lookup once joined every prefix, and did so before checking the signature."""
     rules = tuple(AccessRule(f"rule{n}", ("Send",), "a" * 40, "b" * 40) for n in range(12))
     for depth in range(1, 100):
         guarded.queue("a" + "/a" * depth, authorization_rules=rules)

@@ -1,7 +1,7 @@
-"""When does an entity that deletes itself go, and what keeps it? In virtual time, then over AMQP.
+"""Automatic deletion of idle entities and what counts as use, in virtual time and then over AMQP.
 
-The span is five minutes, the shortest there is. Each line of T-21 has a test: what is done after three
-minutes keeps the entity to the eighth, and no longer.
+The span is five minutes, the shortest allowed. Each line of T-21 has a test: a use after three minutes keeps the
+entity until the eighth minute and no longer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def lasting_topic(namespace):
 
 @pytest.fixture
 def is_there(namespace):
-    """Whether the entity is still there at that time; time goes by in steps of half a minute."""
+    """Advance to that time in steps of half a minute; return whether the entity still exists."""
     steps = itertools.count(NOON, MINUTE // 2)
     state = {"now": NOON}
 
@@ -64,7 +64,7 @@ def is_there(namespace):
 
 @pytest.fixture
 def stays_from_then(is_there):
-    """The entity was used at THEN, and not after."""
+    """Check that the entity lasts exactly its span from THEN, its last use."""
 
     def stays(entity):
         return is_there(entity, THEN + FIVE - 1) and not is_there(entity, THEN + FIVE)

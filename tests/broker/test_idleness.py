@@ -1,4 +1,4 @@
-"""What rests for too long is closed with the service's own words (3.10), and nothing else is."""
+"""Idle links and connections are closed with the service's own error texts, and no others."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PAYLOAD = Message(body=DataBody((b"x",))).encode()
 
 
 def detached(client: Client) -> list[tuple[str, str]]:
-    """Condition and text of the links that the broker closed."""
+    """Return condition and text of the links that the broker closed."""
     found = [event.condition for event in client.take(LinkDetached)]
     return [(str(each.symbol), str(each.description)) for each in found if each is not None]
 
 
 def closed(client: Client) -> list[str]:
-    """The texts with which the broker closed the connection."""
+    """Return the texts with which the broker closed the connection."""
     conditions = [event.condition for event in client.take(ConnectionClosed)]
     assert all(each is not None and each.symbol == "amqp:connection:forced" for each in conditions)
     return [str(each.description) for each in conditions if each is not None]
@@ -50,7 +50,7 @@ def test_what_goes_over_a_link_in_either_direction_is_use(lab: Lab) -> None:
     sender, receiver = client.sender("orders"), client.receiver("orders", credit=5)
     lab.advance(ahead=9 * MINUTE)
 
-    client.send(sender, PAYLOAD)  # and the receiver is handed it
+    client.send(sender, PAYLOAD)  # and deliver it to the receiver
     lab.advance(ahead=9 * MINUTE)
     assert detached(client) == []
     (delivery,) = client.take(MessageReceived)
@@ -135,7 +135,7 @@ def test_entity_time_ends_no_link(lab: Lab) -> None:
 
 
 def test_the_timer_asks_for_no_sooner_call_than_anything_is_due(lab: Lab) -> None:
-    """A timer in the past would spin."""
+    """A timer in the past would make the loop spin."""
     lab.queue("orders")
     client = lab.client()
     client.sender("orders")

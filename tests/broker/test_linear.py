@@ -1,4 +1,4 @@
-"""What is listed page by page, or added one by one, costs each of them one look (R-49)."""
+"""Listing page by page and adding one by one take linear time (R-49)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_listing_that_begins_anew_shows_what_is_there_then(namespace: Namespac
     first = queue.sessions.ids(0, PAGE)
     queue.enqueue(StoredMessage(bare=b"x", session_id="later"), NOON)
     rest = [each for skip in (PAGE, 2 * PAGE) for each in queue.sessions.ids(skip, PAGE)]
-    assert len({*first, *rest}) == 3 * PAGE  # whole, as it was when it began
+    assert len({*first, *rest}) == 3 * PAGE  # the complete list as of its beginning
     assert "later" in listed(namespace, "orders")
 
 
@@ -85,5 +85,5 @@ def test_filters_are_counted_over_all_subscriptions_of_a_topic_as_they_come_and_
     assert (counts.sql, counts.correlation) == (2, 1)
     remove_rule(first, "sql")
     namespace.delete_subscription("t2", "s1")
-    remove_rule(second, "sql")  # by a link that was there before
+    remove_rule(second, "sql")  # over a link that existed before
     assert (counts.sql, counts.correlation) == (0, 0)

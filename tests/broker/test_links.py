@@ -1,4 +1,4 @@
-"""A client's links on queues, frame by frame, without a socket: what each is answered."""
+"""A client's links to queues, frame by frame without a socket, and the answer to each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HELLO = Message(properties=Properties(message_id="one"), body=DataBody((b"hello"
 
 
 def refusal(client):
-    """The condition of the one attach that was refused."""
+    """Return the condition of the single refused attach."""
     (attached,) = client.take(LinkAttached)
     (detached,) = client.take(LinkDetached)
     attach = attached.attach
@@ -353,7 +353,7 @@ class TestFaults:
             assert client.send(link, HELLO) == answer
             lab.frontend.faults.remove(active)
             assert active.hits == 1
-        assert queue.counts(NOON).active == 1  # the one that was stored though nothing was said
+        assert queue.counts(NOON).active == 1  # stored, although the answer was withheld
 
         busy = RejectWith("com.microsoft:server-busy", "Busy.")
         lab.frontend.set_fault(FaultRule(busy, "orders"), lab.now.idle)

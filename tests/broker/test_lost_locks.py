@@ -1,4 +1,4 @@
-"""Are locks lost when their entity is updated? (3.1: they may be; here, when it is asked for)"""
+"""Updates of an entity end its locks, as the service may do, only when the fault is set."""
 
 from __future__ import annotations
 

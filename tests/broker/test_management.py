@@ -18,7 +18,7 @@ LONG, UUID = 0x81, 0x98
 
 
 def manage(client, operation, body, node="orders/$management"):
-    """Status code, error condition and body of an operation."""
+    """Run an operation; return status code, error condition and body."""
     response = client.ask(
         node,
         Message(
@@ -159,7 +159,9 @@ def test_a_deferred_message_is_received_by_its_number(lab):
     (entry,) = body["messages"]
     received = Message.decode(entry["message"])
     assert received.properties.message_id == "m0"
-    assert received.delivery_annotations == {"x-opt-lock-token": entry["lock-token"]}  # where Go looks for it
+    assert received.delivery_annotations == {
+        "x-opt-lock-token": entry["lock-token"]
+    }  # where the Go SDK looks for it
     queue.complete(entry["lock-token"].bytes_le, NOON)
     code, condition, _ = manage(client, "receive-by-sequence-number", asked)
     assert (code, condition) == (404, "com.microsoft:message-not-found")
@@ -200,7 +202,7 @@ def test_a_bad_argument_is_answered_400(lab, operation, body):
 def test_responses_do_not_wait_for_credit(lab):
     lab.queue()
     client = lab.client()
-    for _ in range(300):  # its receiver link never grants any
+    for _ in range(300):  # its receiver link never grants credit
         assert manage(client, "peek-message", {"from-sequence-number": 1, "message-count": Int(1)})[0] == 204
     assert lab.namespace.operations.management == 300
 
@@ -235,7 +237,7 @@ class TestBatchDelete:
         code, _, body = self.delete(lab, 2)
         assert (code, body) == (200, {"message-count": 2})
         assert queue.receive(NOON).message_id == "m2"
-        assert self.delete(lab, 2)[0] == 204  # what is locked does not wait
+        assert self.delete(lab, 2)[0] == 204  # a locked message does not count as waiting
         assert queue.counts(NOON).active == 1
 
     def test_what_was_enqueued_since_is_left_in_its_place(self, lab):

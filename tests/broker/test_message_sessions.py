@@ -1,4 +1,4 @@
-"""Message sessions of a queue, in virtual time: who gets which, in what order, and what a lost hold costs."""
+"""Message sessions of a queue in virtual time: acceptance, order, and the cost of a lost lock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def queue(make_queue):
 
 @pytest.fixture
 def fill(queue, message):
-    """Sends one message to each of the sessions named, at noon."""
+    """Return a function that sends one message to each named session, at noon."""
 
     def send(*session_ids, **fields):
         return [
@@ -136,7 +136,7 @@ class TestAccepting:
 
             took.append(steps_of(take_turns))
             assert [lock.session_id for lock in locks] == [str(i) for i in range(100)]
-            assert len(queue.sessions) == count - 100  # what is empty is not kept
+            assert len(queue.sessions) == count - 100  # empty sessions are not kept
             namespace.delete_queue("orders", NOON)
         few, many = took
         assert many <= few * 1.1
@@ -217,7 +217,7 @@ class TestLosing:
         namespace.handle_timer(NOON + MINUTE)
 
         assert lock.is_lost
-        assert lock in namespace.take_ready()  # word is left for who held it
+        assert lock in namespace.take_ready()  # the former holder is notified
         with pytest.raises(MessageLockLost):
             queue.complete(b"nothing", NOON + MINUTE)
         again = queue.sessions.accept("a", NOON + MINUTE)
@@ -304,7 +304,7 @@ class TestState:
 
         with pytest.raises(OutOfRange, match="at most 262144"):
             queue.sessions.set_state(lock, bytes(262_145), NOON)
-        lock.queue.size = queue.description.quota_in_bytes - 1  # instead of a gigabyte of messages
+        lock.queue.size = queue.description.quota_in_bytes - 1  # instead of filling a gigabyte
         with pytest.raises(QuotaExceeded):
             queue.sessions.set_state(lock, b"seven b", NOON)
         assert queue.sessions.state(lock, NOON) == b"four"
@@ -315,7 +315,7 @@ class TestLooking:
         fill(*(str(i) for i in range(5)))
         queue.sessions.accept("held", NOON)  # neither messages nor state
         queue.sessions.set_state(queue.sessions.accept("noted", NOON), b"x", NOON)
-        queue.receive(NOON, queue.sessions.accept("3", NOON))  # locked is active still
+        queue.receive(NOON, queue.sessions.accept("3", NOON))  # a locked message is still active
 
         pages = [queue.sessions.ids(skip, 4) for skip in (0, 4, 8)]
         assert [len(page) for page in pages] == [4, 2, 0]

@@ -1,4 +1,4 @@
-"""Timers are looked up again when they may have moved, and only then."""
+"""Timers are looked up again only when they may have moved."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_timers_that_ran_may_have_moved(namespace, orders):
 
 @pytest.fixture
 def sending(lab):
-    """A client with an open sender, whose timers were looked up."""
+    """A client with an open sender whose timers have been looked up."""
     lab.queue()
     client = lab.client()
     sender = client.sender("orders")

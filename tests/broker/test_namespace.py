@@ -1,4 +1,4 @@
-"""Which entities there are, by which paths, and what is due next."""
+"""The entities of a namespace, their paths, and the next timer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that runs out of descriptors says so, and a broker asks for more than the usual (R-43)."""
+"""A broker reports when descriptors run out, and raises its limit when it starts (R-43)."""
 
 from __future__ import annotations
 
@@ -59,4 +59,4 @@ def test_a_connection_that_cannot_be_accepted_is_logged_and_served_later(
             is_out[0] = False
             client.sendall(b"AMQP\x03\x01\x00\x00")
             assert client.recv(8) == b"AMQP\x03\x01\x00\x00"
-    assert len(caplog.records) == 1  # not each time it is tried again
+    assert len(caplog.records) == 1  # not once for each retry

@@ -1,4 +1,4 @@
-"""Partitioned queues in virtual time: what differs from a plain one. What does not is tested with that."""
+"""Partitioned queues in virtual time where they differ from plain ones; the plain tests cover the rest."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ class TestOutage:
         with pytest.raises(Rerouting) as caught:
             queue.enqueue(message(), NOON)
         assert caught.value.at == NOON + 15_000
-        numbers = [queue.enqueue(message(), NOON) for _ in range(15)]  # the others do not wait for it
+        numbers = [queue.enqueue(message(), NOON) for _ in range(15)]  # the other messages do not wait for it
         assert [partition_of(number) for number in numbers] == [*range(1, 16)]
         assert partition_of(queue.enqueue(message(), NOON + 15_000)) == 1
 
@@ -268,7 +268,7 @@ class TestNumbers:
 
         assert len(shown) == len(set(shown)) == 40
         assert set(shown) == sent
-        assert len(queue.peek(1, 100, NOON)) == 3  # fewer than asked for, and than there are
+        assert len(queue.peek(1, 100, NOON)) == 3  # fewer than requested and than available
 
     @pytest.mark.spec("Q-9")
     def test_peek_passes_over_a_partition_that_is_down(self, queue):
@@ -370,7 +370,7 @@ class TestFrontEnd:
             queue.enqueue(message(), NOON)
 
         first = queue.source_for(one).receive(NOON)
-        assert queue.source_for(other).receive(NOON) is None  # locked and kept elsewhere
+        assert queue.source_for(other).receive(NOON) is None  # locked and cached by another frontend
         rest = [queue.source_for(one).receive(NOON) for _ in range(2)]
         assert len({each.sequence_number for each in (first, *rest)}) == 3
         assert queue.source_for(one).receive(NOON) is None
@@ -403,7 +403,7 @@ class TestFrontEnd:
 
 
 class Connection:
-    """Anything that can be told from another."""
+    """A connection, of which only the identity matters."""
 
 
 class TestKinds:
@@ -522,7 +522,7 @@ class TestForwarding:
     @pytest.mark.spec("Q-15", "F-50")
     def test_what_the_destinations_partition_cannot_take_now_waits_for_it(self, namespace):
         queue, destination = self.pair(namespace, True, True)
-        namespace.set_health("target", 9, Health.DOWN)  # that of b
+        namespace.set_health("target", 9, Health.DOWN)  # the partition of b
         for key in ("a", "b", "b"):
             queue.enqueue(message(partition_key=key), NOON)
         namespace.forward(NOON)

@@ -1,4 +1,4 @@
-"""How large may a batch be, and how is a queue not called?"""
+"""The size limits of batches, and invalid names of queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue, in virtual time: locks, deliveries, settlement, dead letters, quota, peeking."""
+"""A queue in virtual time: locks, deliveries, settlement, dead letters, quota and peeking."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class TestDeadLetters:
         buried = queue.dead_letter_queue.receive(now)
         assert buried.amended["DeadLetterReason"] == "MaxDeliveryCountExceeded"
         assert "after 2 delivery attempts" in buried.amended["DeadLetterErrorDescription"]
-        assert buried.dead_letter_source is None  # R-47: only what went on says where it lay
+        assert buried.dead_letter_source is None  # R-47: only a forwarded dead letter names its source
 
     def test_dead_lettering_keeps_the_reason_and_what_else_was_said(self, make_queue, message):
         queue = make_queue()
@@ -161,7 +161,7 @@ class TestQuota:
 
     def test_a_full_queue_refuses_and_says_so(self, make_queue, message):
         queue = make_queue(max_size_in_megabytes=1024)
-        for _ in range(16):  # one object, sixteen times: the queue counts, the machine does not
+        for _ in range(16):  # one object sixteen times: it counts each time but takes memory once
             queue.enqueue(message(bare=self.BIG), NOON)
 
         with pytest.raises(QuotaExceeded, match="orders") as refused:
@@ -194,7 +194,7 @@ class TestDeferral:
         assert queue.receive(NOON) is None
         assert queue.counts(NOON).deferred == 1
         (again,) = queue.receive_deferred([number], NOON)
-        assert queue.counts(NOON).deferred == 1  # locked, and set aside all the same
+        assert queue.counts(NOON).deferred == 1  # locked and nevertheless deferred
         queue.complete(again.lock_token, NOON)
         assert queue.counts(NOON).total == queue.counts(NOON).deferred == 0
 

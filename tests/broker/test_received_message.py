@@ -1,4 +1,4 @@
-"""The quick look at a message never says anything the decoder would not."""
+"""The fast parser of messages agrees with the decoder."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def encoded(properties: Properties) -> bytes:
 @example(Message(properties=Properties(message_id="m"), body=DataBody((b"x",))))
 def test_what_it_lifts_out_is_what_the_decoder_does(message):
     payload = message.encode()
-    if message.properties.message_id is not None:  # else each makes one up
+    if message.properties.message_id is not None:  # otherwise each generates an id
         assert repr(stored_message(payload)) == repr(decoded_message(payload))
 
 

@@ -66,7 +66,7 @@ async def test_a_silent_link_delivers_no_more_and_the_rest_waits_for_another(
         await put(contoso, "orders", messages(5))
         await until(lambda: fault.hits == 1)
         assert receiver.is_open
-        receiver.flow(20)  # more credit wakes it no more
+        receiver.flow(20)  # more credit does not revive it
         other = await connection.open_receiver("orders", others.append)
         other.flow(10)
         await until(lambda: len(others) == 3)

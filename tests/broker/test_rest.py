@@ -1,4 +1,4 @@
-"""Sending and receiving over HTTP as requests and responses: nothing here opens a socket."""
+"""Sending and receiving over HTTP as requests and responses, without a socket."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sbpair.broker.frontends.rest.message import (
 )
 from sbpair.broker.frontends.rest.receiver import RestReceiver
 
-pytestmark = pytest.mark.client("amqp")  # that is, by hand
+pytestmark = pytest.mark.client("amqp")  # written by hand
 NOW = 1_800_000_000_000
 MOMENT = ClockReading(0.0, NOW // 1000, NOW, 0.0)
 LOCK = str(uuid.uuid4())

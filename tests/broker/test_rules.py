@@ -1,4 +1,4 @@
-"""The rules of subscriptions: who gets which copies, with what written on them."""
+"""The rules of subscriptions: which subscription gets which copies, and the effect of actions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def topic(namespace, is_partitioned):
 
 
 def message(_properties: Properties | None = None, **user: object) -> StoredMessage:
-    """A message with these application properties, as it arrives."""
+    """Create a message with these application properties, as it arrives."""
     encoded = Message(
         properties=_properties or Properties(message_id="1"),
         application_properties=user,
@@ -84,7 +84,7 @@ def sql(expression: str, action: str | None = None, name: str = "r", **parameter
 
 
 def copies(subscription) -> list[Message]:
-    """What the subscription hands out, decoded."""
+    """Receive and decode the messages of a subscription."""
     found = []
     while (each := subscription.receive(NOON)) is not None:
         found.append(Message.decode(delivered(each, subscription)))

@@ -1,4 +1,4 @@
-"""A queue with sessions against a model of it, whatever happens in whatever order."""
+"""A queue with sessions compared with a model over random sequences of operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = st.sampled_from(["a", "b", "c"])
 
 
 class Sessions(RuleBasedStateMachine):
-    """The model: bodies by session in order of arrival, who holds which session, what is in their hands."""
+    """The model: bodies by session in order of arrival, the holders of sessions and their messages."""
 
     def __init__(self):
         super().__init__()
@@ -151,7 +151,7 @@ class Sessions(RuleBasedStateMachine):
         assert set(self.queue.sessions.ids(0, 100)) == busy
 
     def teardown(self):
-        """When everything is taken, nothing is left behind."""
+        """Check that nothing remains once everything is received."""
         for name in list(self.held):
             self.queue.sessions.release(self.held[name][0], self.now)
         for name in "abc":

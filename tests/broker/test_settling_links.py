@@ -1,4 +1,4 @@
-"""What does a client's settlement do, and what is it answered, frame by frame?"""
+"""A client's settlements, frame by frame: their effect and the answers."""
 
 from __future__ import annotations
 

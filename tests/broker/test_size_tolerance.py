@@ -1,4 +1,4 @@
-"""How large may a delivery be? The limit that the link tells, and the envelope of a full batch (R-46)."""
+"""The size limit of a delivery: what the link announces, and room for the envelope of a full batch (R-46)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sender() -> Iterator[ServiceBusSender]:
 
 
 def test_full_batches_of_the_sdk_are_taken(sender: ServiceBusSender) -> None:
-    """Messages of this and that size, so that batches end at and around the limit."""
+    """Messages of various sizes, so that batches end at and around the limit."""
     for size in range(9_000, 13_000, 500):
         batch = sender.create_message_batch()
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Bulk work is done in slices: what is done in one turn of the loop, and that the rest follows (R-44)."""
+"""Bulk work is done in slices: one turn of the loop is bounded, and the rest follows (R-44)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def filled(queue: Queue, count: int = MANY, **fields: object) -> Queue:
 
 
 def turns(namespace: Namespace, turn: Callable[[], object]) -> Iterator[int]:
-    """How much each turn did, until one does nothing."""
+    """Return how much each turn did, until one does nothing."""
     before = -1
     while before != namespace.work_done:
         before = namespace.work_done
@@ -154,7 +154,7 @@ def test_a_receiver_that_does_not_read_gets_what_its_window_takes(lab) -> None:
         pass
     locked = MANY - sum(each.lock_token is None for each in queue.peek(0, MANY, NOON))
     assert locked <= 10 + SLICE
-    lab.run()  # it reads, and its window opens again and again
+    lab.run()  # reading opens its window again and again
     assert len(client.take(MessageReceived)) == MANY
 
 

@@ -1,4 +1,4 @@
-"""Filters and actions in SQL: what may be written, and what it is worth for a message."""
+"""SQL filters and actions: the accepted syntax and the results for a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entity status over live links: what is barred ends or is refused at once, and works again when Active."""
+"""Entity status with open links: disabled directions end or are refused at once, and work again when Active."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BARS = {
 
 @pytest.fixture(params=["described", "imposed"])
 def give(request, lab):
-    """Gives an entity a status: as its own, or by a fault over it, which None ends."""
+    """Set the status of an entity, by its description or by a fault; None ends the fault."""
 
     def describe(path, status):
         namespace, now = lab.namespace, lab.now.entity
@@ -148,6 +148,6 @@ def test_an_imposed_status_is_none_of_the_description_and_bars_the_dead_letters_
 
     changed = replace(queue.description, status="SendDisabled", max_delivery_count=3)
     lab.namespace.update_queue("orders", changed, lab.now.entity)
-    assert queue.status == "Disabled"  # it lies over whatever is described meanwhile
+    assert queue.status == "Disabled"  # the fault overrides any description set meanwhile
     lab.namespace.impose_status("orders", None, lab.now.entity)
     assert (queue.status, queue.description.max_delivery_count) == ("SendDisabled", 3)

@@ -1,4 +1,4 @@
-"""What may a client make the broker hold before a claim of its is good? Next to nothing."""
+"""A client without a valid claim can make the broker hold next to nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AUDIENCE = "sb://localhost/orders"
 
 
 def unfinished(client, path: str, size: int) -> None:
-    """A delivery on a link of its own, of which the last frame never comes."""
+    """A delivery on a separate link whose last frame never comes."""
     link = client.sender(path)
     client.engine.remote_max_frame_size = 4096
     if not link.is_open:
@@ -38,7 +38,7 @@ def put_token(client, key: str = "a2V5") -> int:
 
 @pytest.mark.spec("R-33")
 def test_unfinished_requests_of_a_stranger_close_its_connection(guarded):
-    """A thousand links with a megabyte each took the broker from 42 to 968 MB."""
+    """A thousand links with a megabyte each once grew the broker from 42 to 968 MB."""
     client = guarded.client()
     for _ in range(30):
         unfinished(client, "$cbs", 50_000)
@@ -92,7 +92,7 @@ def test_refused_attaches_of_a_stranger_are_counted(guarded):
     for number in range(300):
         client.session.attach_receiver(f"{number}-{'x' * 1000}", source=Source("orders"))
         client.server.receive_data(client.engine.data_to_send(), guarded.now)
-        client.server.data_to_send()  # it does not hear that each is refused, and never detaches
+        client.server.data_to_send()  # it ignores each refusal and never detaches
         if client.server.is_closed:
             return
     pytest.fail("it may leave as many links behind as it likes")
@@ -100,7 +100,7 @@ def test_refused_attaches_of_a_stranger_are_counted(guarded):
 
 @pytest.mark.spec("R-40")
 def test_a_stranger_asks_only_so_often(guarded):
-    """A read of 256 KB may hold thousands of requests: all of them kept everybody else waiting."""
+    """One read of 256 KB may hold thousands of requests, which once blocked all other clients."""
     took = []
     for requests in (2 * MAX_TRIES, 20 * MAX_TRIES):
         client, before = guarded.client(), guarded.frontend.rejections.total
@@ -112,7 +112,9 @@ def test_a_stranger_asks_only_so_often(guarded):
         took.append(steps_of(lambda client=client, data=data: client.server.receive_data(data, guarded.now)))
         assert b"amqp:unauthorized-access" in client.server.data_to_send()
         assert guarded.frontend.rejections.total - before <= MAX_TRIES
-    assert took[1] < took[0] * 6  # what is not answered is read all the same; ten times, were all answered
+    assert (
+        took[1] < took[0] * 6
+    )  # unanswered requests are read too; answering all would cost ten times as much
 
 
 @pytest.mark.spec("R-40")

@@ -1,4 +1,4 @@
-"""What does a tier allow: which kinds of entity, how long messages live, how large they and entities are?"""
+"""The limits of a tier: kinds of entity, time to live, and sizes of messages and entities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics and subscriptions, pure and in virtual time."""
+"""Topics and subscriptions, without I/O and in virtual time."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_the_topics_quota_is_asked_for_the_message_and_not_for_its_copies(
     for number in range(3):
         subscribe(namespace, str(number))
     body = bytes(topic.description.quota_in_bytes // 2)
-    topic.enqueue(message(bare=body), NOON)  # fits once, and is kept three times
+    topic.enqueue(message(bare=body), NOON)  # fits once but is stored three times
     assert topic.size_in_bytes > topic.description.quota_in_bytes
     with pytest.raises(QuotaExceeded, match="'news'"):
         topic.enqueue(message(), NOON)

@@ -1,4 +1,4 @@
-"""What a transaction does at its commit, and what refuses to be part of it: the entities alone."""
+"""Transactions on entities: the effects of a commit, and operations that cannot take part."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def transaction(namespace):
 
 
 def keyed(bare=b"body", **fields):
-    """A message with a key here and on its way, for some of the entities are partitioned (Q-13)."""
+    """Create a message with a partition key and a via key, as partitioned entities require (Q-13)."""
     return StoredMessage(bare=bare, partition_key="home", via_partition_key="home", **fields)
 
 
@@ -52,7 +52,7 @@ def messages(count=1):
 
 
 def locked(queue, count=1):
-    """Tokens of that many messages, sent and received."""
+    """Send and receive ``count`` messages; return their lock tokens."""
     queue.enqueue_all(messages(count), NOON)
     return [queue.receive(NOON).lock_token for _ in range(count)]
 
@@ -324,7 +324,7 @@ class TestVia:
 
 
 class TestKeys:
-    """Of messages in a partitioned entity."""
+    """Partition keys of messages in a partitioned entity."""
 
     @pytest.fixture
     def make_partitioned(self, namespace):

@@ -1,4 +1,4 @@
-"""A client's transactions, frame by frame, without a socket: what it declares, does and is answered (3.7)."""
+"""A client's transactions, frame by frame without a socket: declaring, working and the answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TAGS = itertools.count(1)
 
 
 class Controller:
-    """A client's link to the coordinator, and what it does in transactions."""
+    """A client's link to the transaction coordinator, and operations in transactions."""
 
     def __init__(self, client, session=None):
         self.client = client
@@ -77,7 +77,7 @@ def controller(client):
 
 
 def received(client, path="orders", count=1):
-    """Deliveries of that many messages, which are sent first."""
+    """Send messages and return their deliveries."""
     sender = client.sender(path)
     for _ in range(count):
         client.send(sender, HELLO)
@@ -309,11 +309,11 @@ class TestManagement:
 
 
 class TestSessions:
-    """A session's lock covers what was received under it."""
+    """The lock of a session covers the messages received under it."""
 
     @pytest.fixture
     def held(self, lab):
-        """A client, a controller, a delivery of session `a`, and its receiver."""
+        """Return a client, a controller, a delivery of session `a` and its receiver."""
         lab.queue("sessions", requires_session=True)
         client = lab.client()
         message = Message(properties=Properties(message_id="m", group_id="a"), body=DataBody((b"x",)))
@@ -361,7 +361,7 @@ class TestEnds:
         lab.clients.remove(client)
 
         assert orders.counts(lab.now.entity).active == 1
-        assert orders.receive(lab.now.entity) is None  # locked still
+        assert orders.receive(lab.now.entity) is None  # still locked
         lab.advance(entity=MINUTE)
         assert orders.receive(lab.now.entity).delivery_count == 1
 
@@ -369,7 +369,7 @@ class TestEnds:
 class TestEntities:
     @pytest.fixture
     def apart(self, client):
-        """A controller on a session of its own: nothing anchors its transactions."""
+        """A controller on a separate session, so that no link anchors its transactions."""
         session = client.engine.begin()
         client.lab.run()
         return Controller(client, session)
@@ -474,7 +474,7 @@ def update_disposition(tag):
 
 
 def ask_in(client, txn_id, message):
-    """One request that is part of a transaction, and its response."""
+    """Send one request in a transaction and return its response."""
     client.ask(
         "orders/$management", management("peek-message", {"from-sequence-number": 0, "message-count": 1})
     )

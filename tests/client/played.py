@@ -1,4 +1,4 @@
-"""A connection whose peer the test plays, over a transport in memory."""
+"""A connection over an in-memory transport whose peer the test plays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Answer = Callable[[Message], Message | None]
 
 
 class Peer(asyncio.Transport):
-    """A namespace on the other end of a transport in memory; ``nodes`` answers requests by their node."""
+    """A namespace at the other end of an in-memory transport; ``nodes`` maps a node to its answers."""
 
     def __init__(self, protocol: asyncio.Protocol, limits: Limits | None = None) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ async def turns() -> None:
 
 
 def outcomes(played: Played, *states: DeliveryState) -> None:
-    """The peer answers what it received, in order."""
+    """Let the peer answer what it received, in order."""
     for event, state in zip(played.peer.received, states, strict=True):
         event.link.dispose(event.delivery_id, event.delivery_id, state)
     played.peer.received.clear()

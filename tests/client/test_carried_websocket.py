@@ -1,4 +1,4 @@
-"""A connection over a WebSocket that the test plays: what is opened, what carries it, and what is closed after it."""
+"""A connection over a played WebSocket: what is opened, and what is closed afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spec("R-66")
 
 
 class PlayedWebSocket:
-    """Is open until the test ends it."""
+    """A WebSocket that stays open until the test ends it."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Does the raw client reach a namespace, and does it say plainly why it does not?"""
+"""The AMQP client connects to a namespace, or reports clearly why it cannot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WRONG = SharedKey(lambda: ("RootManageSharedAccessKey", "d3Jvbmcga2V5"))
 
 
 def tls(pair: Pair, side: str = "primary") -> NamespaceAccess:
-    """The namespace as one that is reached over TLS, at the broker's port."""
+    """Return the namespace with a TLS endpoint at the broker's port."""
     control = getattr(pair, side)
     plain = control.connection_string.replace(";UseDevelopmentEmulator=true", "")
     return parse(plain).dialled_at(f"localhost:{control.port}")
@@ -59,7 +59,7 @@ async def test_a_file_of_certificates_that_is_not_there_is_named(pair: Pair) -> 
 
 async def test_a_connection_that_was_let_go_opens_nothing_more(pair: Pair) -> None:
     connection = await connect(parse(pair.primary.connection_string))
-    node = RequestNode(connection, "$cbs")  # its links are opened in the next turn of the loop
+    node = RequestNode(connection, "$cbs")  # links are opened in the next turn of the loop
     connection.abort()
     with pytest.raises(ConnectionLost, match="the connection has ended"):
         await asyncio.wait_for(node.ask({}, None), PATIENCE)
@@ -73,7 +73,7 @@ async def test_a_node_that_nobody_asks_any_more_fails_without_a_word(pair: Pair)
     connection.abort()
     await asyncio.wait((opening,), timeout=PATIENCE)
     del opening
-    gc.collect()  # where asyncio complains of an error that nobody took
+    gc.collect()  # asyncio reports unretrieved exceptions here
     assert unheard == []
 
 

@@ -1,4 +1,4 @@
-"""Settling over the management node, by the token of a lock."""
+"""Settling a message by its lock token over the management node."""
 
 from __future__ import annotations
 

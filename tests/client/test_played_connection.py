@@ -1,4 +1,4 @@
-"""A connection over a played transport: its pauses, how it ends, and what its attach frames say."""
+"""A connection over a played transport: flow control, how it ends, and its attach frames."""
 
 from __future__ import annotations
 

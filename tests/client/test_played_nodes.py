@@ -1,4 +1,4 @@
-"""Requests to a node that the test plays: answers, tokens, peeks and lock renewals."""
+"""Requests to a played node: answers, tokens, peeks and lock renewals."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ async def test_a_cbs_node_that_was_lost_is_opened_again(played: Played) -> None:
     await played.connection.authorize("b")
 
 
-# --- what is asked of a node
+# --- management operations
 
 
 async def test_messages_are_peeked_from_a_number_on(played: Played) -> None:

@@ -1,4 +1,4 @@
-"""A connection whose peer the test plays: what is written at each call, and what each answer becomes."""
+"""A connection with a played peer: the frames of each call, and the result of each answer."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ def test_delivery_ids_are_settled_in_runs(ids: list[int], expected: list[tuple[i
     assert list(runs(ids)) == expected
 
 
-# --- words
+# --- descriptions
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Session receivers against the broker: which session is granted, its lock, its state, and its refusals."""
+"""Session receivers against the broker: accepting a session, its lock, its state and refusals."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_that_no_session_is_available_in_time_is_an_error_of_its_own(
         await accept(connection, timeout=0.0)
     assert raised.value.condition is not None
     assert raised.value.condition.symbol == TIMEOUT
-    assert connection.claims == 1  # the token is not to blame: the next attempt puts none
+    assert connection.claims == 1  # not an error of the token, so the next attempt does not put another
 
 
 @pytest.mark.spec("C-16")

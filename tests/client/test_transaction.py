@@ -1,4 +1,4 @@
-"""Transactions of the raw client: a settlement and a send to another entity, together or not at all."""
+"""Transactions of the AMQP client: a settlement and a send to another entity, together or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNT = 3
 
 @dataclass
 class Step:
-    """Messages of ``orders``, received and not settled, and a link that sends to ``invoices`` via ``orders``."""
+    """Unsettled messages from ``orders``, and a link that sends to ``invoices`` via ``orders``."""
 
     connection: NamespaceConnection
     controller: TransactionController
@@ -39,7 +39,7 @@ class Step:
         return min(numbers), max(numbers)
 
     async def move(self, txn_id: bytes) -> None:
-        """Send each message on and complete it, in the transaction; all of it must be accepted."""
+        """Forward and complete each message in the transaction; every step must be accepted."""
         noted = TransactionalState(txn_id, ACCEPTED)
         for each in self.came:
             assert await self.sender.send(each.payload, state=TransactionalState(txn_id)) == noted

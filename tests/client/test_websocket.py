@@ -1,4 +1,4 @@
-"""Does the syphon get through where only HTTPS does, with every outage and refusal told as without?"""
+"""The syphon over WebSocket, where only HTTPS is allowed, with the same reports of outages and refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, put, take
 from tests.waiting import PATIENCE, until
 
 OVER = Route(over_websocket=True)
-OFTEN = timedelta(milliseconds=200)  # between two tries
+OFTEN = timedelta(milliseconds=200)  # between two attempts
 
 
 def secure(pair: Pair, side: str) -> str:
@@ -31,7 +31,7 @@ def secure(pair: Pair, side: str) -> str:
 
 
 def over_tls(broker: Broker, pair: Pair, **options) -> Syphon:
-    """A syphon to both sides over wss, trusting the broker's authority."""
+    """Create a syphon that reaches both sides over wss and trusts the broker's authority."""
     return Syphon.from_connection_strings(
         secure(pair, "primary"),
         secure(pair, "secondary"),
@@ -49,7 +49,7 @@ def over_tls(broker: Broker, pair: Pair, **options) -> Syphon:
 
 @dataclass
 class Proxy:
-    """What CONNECT asked for, and where the proxy is."""
+    """An HTTP proxy with the targets of its CONNECT requests."""
 
     port: int = 0
     asked: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Proxy:
 
 @asynccontextmanager
 async def proxy() -> AsyncIterator[Proxy]:
-    """An HTTP proxy that knows CONNECT and nothing else."""
+    """Run an HTTP proxy that supports only CONNECT."""
     state = Proxy()
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -222,7 +222,7 @@ async def test_what_was_put_over_websocket_is_received_over_tcp(pair: Pair) -> N
 
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch) -> list[aiohttp.ClientSession]:
-    """The HTTP sessions that were made."""
+    """Record the HTTP sessions that are created."""
     made: list[aiohttp.ClientSession] = []
     real = aiohttp.ClientSession
 
@@ -242,7 +242,7 @@ async def test_however_hasty_the_end_of_a_loop_no_session_is_left_open(
     await open_websocket(namespace, asyncio.Protocol, context=None)
     here = asyncio.get_running_loop()
     (carrying,) = (task for task in over_websocket._carrying if task.get_loop() is here)
-    pair.primary.take_down("silent")  # nobody answers the close
+    pair.primary.take_down("silent")  # the peer does not answer the close
     if impatience == "twice":
         await asyncio.sleep(0)
         carrying.cancel()

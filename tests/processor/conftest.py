@@ -1,4 +1,4 @@
-"""The fixtures of the processor's tests: the broker of the syphon's, and a pair of namespaces in it."""
+"""Fixtures of the processor's tests: a broker with a pair of namespaces."""
 
 from __future__ import annotations
 

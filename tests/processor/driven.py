@@ -1,4 +1,4 @@
-"""A processor on a virtual clock, with the broker's own protocol: an hour takes a second."""
+"""A processor on a virtual clock and an in-memory network: an hour passes in a second."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIDES = {Role.PRIMARY: "contoso", Role.SECONDARY: "contoso-dr"}
 
 
 class Story:
-    """A pair of brokers on a virtual clock, and processors of their queue ``orders``."""
+    """A pair of namespaces on a virtual clock, and processors of their queue ``orders``."""
 
     def __init__(self, driven: Driven) -> None:
         self.driven = driven
@@ -39,13 +39,13 @@ class Story:
         return self.driven.loop.time()
 
     def make(self, side: str = "contoso-dr", path: str = "orders", **description: Any) -> None:
-        """A queue on a side."""
+        """Create a queue on a side."""
         self.driven.servers[side].frontend.namespace.create_queue(
             path, replace(QueueDescription(), **description), CLOCK.now()
         )
 
     async def note(self, message: ReceivedMessage) -> None:
-        """A handler that remembers its messages."""
+        """Handle a message by recording it."""
         self.handled.append(str(message.message_id))
 
     def processor(
@@ -88,7 +88,7 @@ class Story:
             pipe.cut()
 
     def count_frames(self) -> dict[str, int]:
-        """The frames that the clients' ends write from now on, by side, over the connections that are open."""
+        """Count the frames that clients write from now on over the open connections, by side."""
         counts = dict.fromkeys(self.driven.servers, 0)
         for pipe in self.driven.network.pipes():
             count_frames(pipe, counts)
@@ -96,7 +96,7 @@ class Story:
 
     @contextmanager
     def down(self, side: str = "contoso") -> Iterator[None]:
-        """Let a side be out of reach meanwhile."""
+        """Make a side unreachable for the duration of the block."""
         self.cut_sides.add(side)
         self.cut(side)
         yield
@@ -104,7 +104,7 @@ class Story:
 
 
 def play_with(story: Callable[[Story], Coroutine[object, object, None]]) -> None:
-    """Play a story on a clock of its own."""
+    """Run a story on a virtual clock."""
     play(lambda driven: story(Story(driven)))
 
 

@@ -1,4 +1,4 @@
-"""Two namespaces in one broker, a paired client, and messages on either side."""
+"""Two namespaces in one broker, a paired client, and messages on both sides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PATIENCE", "Pair", "numbered", "pair_of", "put", "until"]
 
 
 def numbered(number: int, *, session: str | None = None, body: bytes = b"hello") -> bytes:
-    """Message number ``number``, with the id ``m{number}``."""
+    """Encode message ``number`` with the id ``m{number}``."""
     return Message(
         header=Header(durable=True),
         properties=Properties(message_id=f"m{number}", group_id=session),
@@ -26,7 +26,7 @@ def numbered(number: int, *, session: str | None = None, body: bytes = b"hello")
 
 @dataclass
 class Pair:
-    """Both namespaces, and what a processor reported and handled."""
+    """Both namespaces, with the events of a processor and the messages it handled."""
 
     primary: NamespaceControl
     secondary: NamespaceControl
@@ -41,7 +41,7 @@ class Pair:
         )
 
     async def note(self, message: ReceivedMessage) -> None:
-        """A handler that remembers its messages."""
+        """Handle a message by recording it."""
         self.handled.append(str(message.message_id))
         self.sides.append(message.side.value)
 

@@ -1,4 +1,4 @@
-"""The blocking processor: handlers in threads, the same flow."""
+"""The blocking processor, whose handlers run in threads."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_no_more_handlers_run_at_a_time_than_asked_for(pair: Pair) -> None:
         with lock:
             running += 1
             most = max(most, running)
-        together.wait(PATIENCE)  # three run at a time, or nobody goes on
+        together.wait(PATIENCE)  # released once three run at the same time
         with lock:
             running -= 1
 

@@ -1,4 +1,4 @@
-"""How many messages may be in hand, for any handler and any lock."""
+"""How many messages a processor may hold, for any handler time and lock duration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sbpair.processor.credit import MAX_BYTES, MAX_WAITING, WAIT_PART, Processor
 def test_what_waits_starts_within_a_quarter_of_its_lock(calls: int, took: float, span: float) -> None:
     window = ProcessorWindow(calls)
     window.lock_span = span
-    assert window.limit == calls  # until a handler was timed
+    assert window.limit == calls  # before the first handler was timed
     for _ in range(100):
         window.handled(took, 1000)
     waiting = window.limit - calls

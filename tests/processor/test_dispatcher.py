@@ -1,4 +1,4 @@
-"""What the dispatcher gives back, and to whom, without a broker."""
+"""Which messages the dispatcher releases, and to which link, without a broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Idle:
 
 
 class Link:
-    """The link of the deliveries: it gives back what it is told to."""
+    """The link of the deliveries, which records what it releases."""
 
     def __init__(self) -> None:
         self.dispatcher = Dispatcher(

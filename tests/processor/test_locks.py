@@ -1,4 +1,4 @@
-"""Locks over time: renewed, lost, and outliving their link."""
+"""Locks over time: renewed, lost, and outlasting their link."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_message_whose_handler_returns_after_its_lock_is_reported_once_as_rece
             try:
                 await asyncio.sleep(100)
             except asyncio.CancelledError:
-                await story.note(message)  # it has its effect all the same
+                await story.note(message)  # the completion takes effect nevertheless
 
         with story.driven.fault("contoso", "orders", LoseLock(5.0), Operation.RECEIVE):
             await story.put([numbered(1)])
@@ -222,6 +222,6 @@ def test_what_waits_is_given_back_unhandled_once_the_broker_has_forgotten_the_lo
             await story.until(lambda: story.left() == processor.counters.in_flight == 0)
         assert (
             sum(calls.values()) <= 62
-        )  # that of the running handler came again, and the one begun meanwhile
+        )  # redelivered: the message of the running handler, and the one begun meanwhile
 
     play_with(story)

@@ -1,4 +1,4 @@
-"""A received message beside the SDK's: the same names, the same kinds of values, the types that were sent."""
+"""A received message compared with the SDK's: the same names, kinds of values and types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WITH_TYPES = {
     "application_properties",
     "body",
     "raw_amqp_message",
-}  # the SDK returns bytes for strings: below
+}  # the SDK returns bytes for strings, see below
 TAG = bytes(range(16))
 
 EVERYTHING = ServiceBusMessage(
@@ -90,7 +90,7 @@ def client(namespace: NamespaceControl) -> Iterator[ServiceBusClient]:
 
 @pytest.fixture(scope="module")
 def delivered(namespace: NamespaceControl, client: ServiceBusClient) -> Iterator[Delivered]:
-    """Each message as the SDK and as sbpair received it."""
+    """Receive each message with the SDK and with sbpair."""
     theirs: list[ServiceBusReceivedMessage] = []
     with client.get_topic_sender("events") as sender:
         for message in SENT.values():
@@ -115,7 +115,7 @@ async def received(namespace: NamespaceControl, path: str, count: int = 1) -> li
 
 
 def shown(value: object) -> object:
-    """A value with its type; a body as a list, an id of one delivery as its type."""
+    """Return a comparable form of a value: with its type, a body as a list, a delivery id only as its type."""
     if isinstance(value, GeneratorType):
         return GeneratorType, [shown(each) for each in value]
     return type(value), value

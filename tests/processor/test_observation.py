@@ -1,4 +1,4 @@
-"""What a processor leaves for people and machines: journal lines, metrics and spans."""
+"""What a processor reports: journal lines, metrics and spans."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def spans() -> Iterator[list[Span]]:
 
 
 class Span:
-    """The least that a processor asks of a tracing implementation."""
+    """The minimal span that a processor requires of a tracing implementation."""
 
     made: ClassVar[list[Span]] = []
 

@@ -197,7 +197,7 @@ async def test_a_handler_that_outlasts_the_stop_is_cancelled_and_its_message_rel
         async with client.get_queue_processor("orders", endless, options=options):
             await began.wait()
         async with client.get_queue_processor("orders", pair.note):
-            await pair.handles(1)  # at once: the lock did not have to end
+            await pair.handles(1)  # without waiting for the lock to end
 
 
 @pytest.mark.spec("C-10")

@@ -1,4 +1,4 @@
-"""Settlements over ``$management``: none waits for another one to come."""
+"""Settlements over ``$management``, none of which waits for a later one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def connected(connection_string: str) -> NamespaceConnection:
 
 
 def stray() -> Stray:
-    """A settlement with a lock that the broker does not know."""
+    """Create a settlement with a lock that the broker does not know."""
     tag = uuid4().bytes
     delivery = Delivery(None, None, 0, tag, ReceivedMessage(b"", tag), 0.0, 60.0)  # type: ignore[arg-type]
     delivery.state = ACCEPTED

@@ -1,4 +1,4 @@
-"""Handlers in a pool of tasks: as concurrent as in tasks of their own, and as separate."""
+"""Handlers in a pool of tasks are as concurrent and as isolated as in a task each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", defau
 
 
 class Calls:
-    """An invoker, the deliveries given to it, and what came of them."""
+    """An invoker with the deliveries given to it and their results."""
 
     def __init__(self, handler: Callable[[ReceivedMessage], Awaitable[object]]) -> None:
         self.invoker = TaskInvoker(handler)

@@ -19,7 +19,7 @@ OPEN_FILES = Path("/proc/self/fd")
 
 
 def times_open(file: Path) -> int:
-    """How many descriptors of this process are of that file; others come and go as they like."""
+    """Count the descriptors of this process that refer to the file."""
     found = 0
     for descriptor in OPEN_FILES.iterdir():
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a restart brings back of each kind of row, what is damage, and when sparse segments are rewritten."""
+"""What a restart restores of each kind of row, what counts as damage, and when segments are rewritten."""
 
 from __future__ import annotations
 
