@@ -311,7 +311,7 @@ def test_a_peer_that_ignores_the_window_loses_the_session(make_pair):
     pair = make_pair(limits=Limits(incoming_window=2))
     sender, receiver = pair.sending_link()
     pair.session.out.window = 100  # the client believes there is room
-    receiver.session._window = 0  # and there is none
+    receiver.session._window = 0  # and no space is left
     sender.transfer(b"x", tag=b"t")
     pair.server.receive_data(pair.client.data_to_send(), 0.0)
     (ended,) = [e for e in pair.server.events() if isinstance(e, SessionEnded)]

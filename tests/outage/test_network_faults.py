@@ -40,8 +40,8 @@ async def test_what_arrives_while_the_answers_vanish_is_stored_once_and_acknowle
     await either.send(sender, ServiceBusMessage("before"))
     tap.rule = lambda passing: passing.is_clients
     with Stopwatch() as watch:
-        receipt = await either.send(sender, ServiceBusMessage("x"), timeout=20)
-    assert watch.seconds < 20 + OVERRUN
+        receipt = await either.send(sender, ServiceBusMessage("x"), timeout=60)
+    assert watch.seconds < 60 + OVERRUN
     assert (receipt.stored_in, receipt.ambiguous) == (StoredIn.BACKLOG, True)
     assert (either.primary.counts("orders").active, sum(either.parked())) == (2, 1)
 
@@ -56,8 +56,8 @@ async def test_a_peer_that_died_without_a_word_is_found_out_by_the_deadline(
     for connection in range(tap.connections):
         tap.block(connection)
     with Stopwatch() as watch:
-        receipt = await either.send(sender, ServiceBusMessage("x"), timeout=20)
-    assert watch.seconds < 20 + OVERRUN
+        receipt = await either.send(sender, ServiceBusMessage("x"), timeout=60)
+    assert watch.seconds < 60 + OVERRUN
     assert receipt.stored_in is StoredIn.BACKLOG
     assert client.state_of("orders") is EntityState.FAILED_OVER
     assert either.primary.counts("orders").active == 1
@@ -110,8 +110,8 @@ async def test_where_packets_vanish_before_there_is_a_connection_the_send_is_par
     either.ways = primary.replace(f":{either.primary.port}", f":{black_hole}"), secondary
     client = either.client(interval=0, ping=60)
     with Stopwatch() as watch:
-        receipt = await either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"), timeout=20)
-    assert watch.seconds < 20 + OVERRUN
+        receipt = await either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"), timeout=60)
+    assert watch.seconds < 60 + OVERRUN
     assert receipt.stored_in is StoredIn.BACKLOG
     assert client.state_of("orders") is EntityState.FAILED_OVER
 

@@ -38,7 +38,7 @@ def test_where_answers_vanish_a_message_is_stored_once_and_acknowledged_through_
         client = through(proxy, pairing)
         with client.get_queue_sender("orders") as sender:
             lost = proxy.on("disposition", direction="out", address="orders", nth=None, action="drop")
-            receipt = sender.send_messages(ServiceBusMessage("x", message_id="m"), timeout=20)
+            receipt = sender.send_messages(ServiceBusMessage("x", message_id="m"), timeout=60)
         assert lost.hits == 1
         assert receipt.ambiguous
         assert pairing.primary.counts("orders").active == 1
