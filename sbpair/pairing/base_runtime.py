@@ -56,8 +56,7 @@ from .options import PairedNamespaceOptions
 from .outcome import Classification, Failure, Stranded
 from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
 from .pair_state import PairState, Role, SideChange, SideState
-from .probe import LinkProbe, ping
-from .request import ParkedOrder, SendRequest, one_session
+from .request import LinkProbe, ParkedOrder, SendRequest, one_session, ping
 from .retry import NO_RETRIES
 from .rotation import Choice
 from .span_events import noted

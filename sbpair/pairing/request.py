@@ -2,13 +2,14 @@
 
 The caller's input is frozen before the first attempt: a generator would be exhausted at the second, and other
 iterables could change. A batch created by a paired sender keeps copies of its messages, so that they can be
-parked individually. Performs no I/O.
+parked individually. The probes of a failed-over entity are requests too. Performs no I/O.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -393,3 +394,29 @@ def _at(message: copies.Message, at: datetime) -> AmqpAnnotatedMessage:
     kept[aliases.ANNOTATION_SCHEDULED.encode()] = at
     twin.annotations = kept
     return twin
+
+
+def ping() -> SendRequest:
+    """A ping (P-30): an empty message that the broker accepts but never delivers.
+
+    It has a session id of its own, which queues with sessions require.
+    """
+    message = ServiceBusMessage(
+        b"",
+        content_type=aliases.PING_CONTENT_TYPE,
+        time_to_live=timedelta(seconds=1),
+        session_id=str(uuid.uuid4()),
+    )
+    return SendRequest(message, (message,))
+
+
+class LinkProbe(SendRequest):
+    """A probe that sends nothing: it succeeds if the link opens, which is free but proves less than a ping."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__([], [])
+
+    def hand_over(self, sender: PrimarySender, timeout: float) -> object:
+        return sender.create_message_batch()  # only opens the link

@@ -13,7 +13,7 @@ from azure.servicebus.management import QueueProperties
 
 from sbpair.pairing.backlog import FOREVER, differences
 from sbpair.pairing.options import ObservationOptions
-from sbpair.pairing.probe import LinkProbe, ping
+from sbpair.pairing.request import LinkProbe, ping
 from sbpair.pairing.waiting import OVERDUE, SignsOfLife, StillWaiting, own_copy
 
 SECRET = "0123456789abcdef"
