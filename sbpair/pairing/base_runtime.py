@@ -52,7 +52,7 @@ from .events import (
 )
 from .headroom import Headroom
 from .health import EntityState
-from .options import PairedNamespaceOptions
+from .options import VARIABLE, PairedNamespaceOptions, is_disabled
 from .outcome import Classification, Failure, Stranded
 from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
 from .pair_state import PairState, Role, SideChange, SideState
@@ -61,7 +61,6 @@ from .retry import NO_RETRIES
 from .rotation import Choice
 from .span_events import noted
 from .spool.replay import SendAgain, Spooling
-from .switch import VARIABLE, is_disabled
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient

@@ -1,8 +1,11 @@
-"""The options of a paired client, with their ranges. Standard library only."""
+"""The options of a paired client, with their ranges, and the variable that turns pairing off.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +16,8 @@ from sbpair.envelope.names import check_namespace_name
 from .outcome import Failure
 
 MIN_SECRET_LENGTH = 16  # characters
+VARIABLE = "SBPAIR_DISABLE"
+_ON, _OFF = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,3 +203,11 @@ def _check_span(name: str, value: object, least: timedelta, most: timedelta) -> 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
+
+
+def is_disabled(environment: Mapping[str, str]) -> bool:
+    """Whether SBPAIR_DISABLE is set to a true value (G-4). Raises ValueError for a value that is not a boolean."""
+    value = environment.get(VARIABLE, "").strip().casefold()
+    if value not in _ON | _OFF:
+        raise ValueError(f"the environment variable {VARIABLE} must be 1 or 0, not {value[:32]!r}")
+    return value in _ON

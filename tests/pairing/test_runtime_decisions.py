@@ -38,6 +38,7 @@ from sbpair.pairing.base_runtime import (
     failed_over,
 )
 from sbpair.pairing.classify import Phase
+from sbpair.pairing.options import is_disabled
 from sbpair.pairing.outcome import Classification
 from sbpair.pairing.pair import Attempt, Result
 from sbpair.pairing.pair_state import SideState
@@ -45,7 +46,6 @@ from sbpair.pairing.request import freeze
 from sbpair.pairing.results import closed, counted, not_written_in_time, time_left
 from sbpair.pairing.retry import RetryPolicy
 from sbpair.pairing.rotation import Choice
-from sbpair.pairing.switch import is_disabled
 from tests.pairing.quiet_runtime import NOW, REFUSED, Base, P, S
 
 pytestmark = [pytest.mark.spec("R-66"), pytest.mark.usefixtures("frozen")]

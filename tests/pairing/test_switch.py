@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pairing.switch import is_disabled
+from sbpair.pairing.options import is_disabled
 
 
 @pytest.mark.parametrize(
