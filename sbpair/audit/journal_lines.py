@@ -4,6 +4,9 @@ Arrow parses blocks of lines with the given types. A block that contains an inva
 each invalid line becomes a row of event ``unreadable_line`` with its position and, from the file name, its writer,
 so that an audit reports the writer's journal as incomplete instead of failing. Corrupt compressed data and lines
 longer than a block are treated the same way.
+
+Arrow spends as much time on a column that is absent as on one that is there, and an event has few of the columns. So a
+block is parsed with the columns that it seems to have, and again with all of them if it has another.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from .columns import POSITION, UNREAD, UNREADABLE
+from .columns import POSITION, TYPES, UNREAD, UNREADABLE, arrow_schema
 from .journal_files import FileRange
 from .journal_listing import Unread, is_gzipped
 
@@ -29,10 +32,13 @@ _FILE = re.compile(r"(?:.*/)?[a-z]+-(.+)-\d+\.jsonl(?:\.gz)?$")
 INVALID_RECORD = json.dumps({"event": UNREADABLE}).encode()
 INVALID_LINE = b"\n"  # parsed as one unreadable line
 BLOCK = 4 * 1024 * 1024  # bytes per batch: bounds memory, and is far longer than a record
+SAMPLE = 4096  # bytes at each end of a block whose records show its columns
+MAX_MISSES = 3  # blocks with a column that did not show; from then on all columns are looked for
 
 
 def batches(piece: FileRange, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a range, with the columns of ``whole``. Raises FileNotFoundError when the file is gone."""
+    columns = _Columns(whole)
     with piece.open() as file:
         at, end = piece.start, None if is_gzipped(piece.name) else piece.end
         try:
@@ -40,14 +46,14 @@ def batches(piece: FileRange, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
             while end is None or at < end:
                 block, size = _block(file, BLOCK if end is None else min(BLOCK, end - at))
                 if block:
-                    yield from _rows(block, piece.name, at, whole)
+                    yield from _rows(block, piece.name, at, columns)
                 at += size
                 if not block:
                     break
             if end is None and not at:
-                yield from _rows(INVALID_LINE, piece.name, at, whole)  # a compressed file without content
+                yield from _rows(INVALID_LINE, piece.name, at, columns)  # a compressed file without content
         except (EOFError, gzip.BadGzipFile, zlib.error):
-            yield from _rows(INVALID_LINE, piece.name, at, whole)
+            yield from _rows(INVALID_LINE, piece.name, at, columns)
 
 
 def unread_rows(files: Sequence[Unread], whole: pa.Schema) -> pa.RecordBatch:
@@ -90,18 +96,60 @@ def writer_of(name: str) -> str:
     return match[1] if match else ""
 
 
-def _rows(block: bytes, name: str, at: int, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
-    own = pa.schema([field for field in whole if field.name not in dict(POSITION)])
-    offsets = _line_starts(block, at)
+class _Columns:
+    """The columns of the records in one range; ``whole`` has the position of a record too, ``own`` its fields alone."""
+
+    def __init__(self, whole: pa.Schema) -> None:
+        self.whole = whole
+        self.own = pa.schema([field for field in whole if field.name not in dict(POSITION)])
+        self._seen: set[str] = set()
+        self._misses = 0
+
+    def parse(self, block: bytes) -> pa.Table:
+        """The records of ``block`` with the columns ``own``. Raises ArrowInvalid when one is malformed."""
+        if self._misses < MAX_MISSES:
+            self._seen |= _fields(block)
+            if self._seen <= TYPES.keys():
+                try:
+                    return self._completed(_parsed(block, arrow_schema(sorted(self._seen)), others="error"))
+                except pa.ArrowInvalid:
+                    self._misses += 1
+        table = _parsed(block, self.own)
+        self._seen.update(name for name in table.column_names if table[name].null_count < table.num_rows)
+        return table
+
+    def _completed(self, table: pa.Table) -> pa.Table:
+        there, count = set(table.column_names), table.num_rows
+        columns = [
+            table[field.name].cast(field.type) if field.name in there else pa.nulls(count, field.type)
+            for field in self.own
+        ]
+        return pa.table(columns, schema=self.own)
+
+
+def _fields(block: bytes) -> set[str]:
+    """The fields of the first and last records; of a malformed one, none."""
+    found: set[str] = set()
+    for line in (block[:SAMPLE] + b"\n" + block[-SAMPLE:]).split(b"\n"):
+        try:
+            found.update(json.loads(line))
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def _rows(block: bytes, name: str, at: int, columns: _Columns) -> Iterator[pa.RecordBatch]:
+    own, whole = columns.own, columns.whole
     try:
-        table = _parsed(block, own)
+        table = columns.parse(block)
     except pa.ArrowInvalid:
         table = None
-    if table is None or table.num_rows != len(offsets):
+    if table is None or table.num_rows != _count(block):
         table = _one_by_one(block, own)
     if len(own) < len(whole):
         names = pa.repeat(name, table.num_rows)
-        table = table.append_column("journal_file", names).append_column("journal_offset", offsets)
+        table = table.append_column("journal_file", names)
+        table = table.append_column("journal_offset", _line_starts(block, at))
     if "writer" in own.names and table["writer"].null_count:
         table = table.set_column(
             own.get_field_index("writer"), "writer", pc.fill_null(table["writer"], writer_of(name))
@@ -109,10 +157,16 @@ def _rows(block: bytes, name: str, at: int, whole: pa.Schema) -> Iterator[pa.Rec
     yield from table.select(whole.names).cast(whole).combine_chunks().to_batches()
 
 
-def _parsed(block: bytes, own: pa.Schema) -> pa.Table:
-    options = pj.ParseOptions(explicit_schema=own, unexpected_field_behavior="ignore")
+def _parsed(block: bytes, own: pa.Schema, *, others: str = "ignore") -> pa.Table:
+    options = pj.ParseOptions(explicit_schema=own, unexpected_field_behavior=others)
     read = pj.ReadOptions(use_threads=False, block_size=max(len(block), 1))
     return pj.read_json(pa.BufferReader(block), read_options=read, parse_options=options)
+
+
+def _count(block: bytes) -> int:
+    """The number of lines in ``block``."""
+    ends = int(np.count_nonzero(np.frombuffer(block, np.uint8) == NEWLINE))
+    return ends if block.endswith(b"\n") else ends + 1
 
 
 def _line_starts(block: bytes, at: int) -> pa.Array:
