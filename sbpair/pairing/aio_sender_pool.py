@@ -121,11 +121,12 @@ class AsyncPooledSender:
         try:
             await asyncio.wait((task,), timeout=max(until + GRACE - time.monotonic(), 0.0))
         finally:
-            if not task.done():
+            if task.done():  # also where the caller was cancelled as the call failed
+                self._ended(task)
+            else:
                 self._leave(task)
         if not task.done():
             raise OperationTimeoutError(message="The call did not end by its deadline.")
-        self._calls.discard(task)
         if task.cancelled() or (self.has_overrun and task.exception() is not None):
             raise ServiceBusConnectionError(message=CLOSED)  # ended by abort()
         return task.result()
@@ -172,7 +173,7 @@ class AsyncPooledSender:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._calls.discard(task)
         if not task.cancelled():
-            task.exception()  # marks it as retrieved: the caller has received another error
+            task.exception()  # marks it as retrieved: the caller may have received another error
 
     async def _end(self) -> None:
         self.wire.let_close()

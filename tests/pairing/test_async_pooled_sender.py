@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 
 import pytest
@@ -123,3 +124,25 @@ async def test_a_task_has_its_name_and_what_it_starts_is_awaited_too() -> None:
     await tasks.join(PATIENCE)
     assert ended == ["inner"]
     assert started.result() == "outer"
+
+
+async def test_the_error_of_a_call_cancelled_as_it_fails_is_not_reported_as_never_retrieved() -> None:
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+    async def cancelled() -> None:
+        pooled = AsyncPooledSender(Sender())  # type: ignore[arg-type]
+
+        async def call() -> None:
+            caller.cancel()
+            raise ServiceBusError("refused")
+
+        caller = asyncio.ensure_future(pooled.run(call(), time.monotonic() + PATIENCE))
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        assert not pooled.is_retired
+
+    await cancelled()
+    await turns()  # until then the loop holds the cancellation, and with it the frames
+    gc.collect()
+    assert reported == []
