@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ Message = ServiceBusMessage | AmqpAnnotatedMessage
 SectionT = TypeVar("SectionT", AmqpMessageHeader, AmqpMessageProperties)
 
 ABSENT = object()
+_new = object.__new__
 _FIXED = frozenset({str, bytes, int, float, bool, type(None), datetime, AmqpMessageBodyType})
 """The types of most values; no copy is needed."""
 
@@ -37,32 +38,42 @@ def snapshot(message: Message) -> AmqpAnnotatedMessage:
     Every send makes one, so it is short: of what the message holds, by whatever name, the mutable parts are copied.
     """
     inner = raw(message)
-    made = object.__new__(inner.__class__)
+    made: AmqpAnnotatedMessage = _new(inner.__class__)
     made.__dict__ = _owned(inner.__dict__)
     return made
 
 
 def owned(value: object) -> object:
     """Copy the mutable parts of a value; the rest is shared."""
-    copy = _COPIES.get(value.__class__)
-    if copy is not None:
-        return copy(value)
-    for kind, copy in _COPIES.items():  # a subclass
+    return _COPIES.get(value.__class__, _owned_by_base)(value)
+
+
+def _owned_by_base(value: object) -> object:
+    for kind, copy in _COPIES.items():
         if isinstance(value, kind):
             return copy(value)
     return value
 
 
-def _owned(fields: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {name: value if value.__class__ in _FIXED else owned(value) for name, value in fields.items()}
+def _owned(fields: dict[Any, Any]) -> dict[Any, Any]:
+    made = dict.copy(fields)
+    for name, value in fields.items():
+        kind = value.__class__
+        if kind not in _FIXED:
+            made[name] = _COPIES.get(kind, _owned_by_base)(value)
+    return made
 
 
 def _owned_items(items: Iterable[Any]) -> list[Any]:
-    return [item if item.__class__ in _FIXED else owned(item) for item in items]
+    made = list(items)
+    for index, item in enumerate(made):
+        if item.__class__ not in _FIXED:
+            made[index] = owned(item)
+    return made
 
 
 def _shallow(section: SectionT) -> SectionT:
-    made = object.__new__(section.__class__)
+    made: SectionT = _new(section.__class__)
     made.__dict__ = section.__dict__.copy()
     return made
 

@@ -103,7 +103,8 @@ def _check_keys(session: object, annotations: Mapping[str | bytes, object]) -> N
 def message_id_of(message: Message) -> str:
     """Return the message id as text, whatever its AMQP type; "None" without one."""
     properties = raw(message).properties
-    return _id_text(None if properties is None else properties.message_id)
+    found = None if properties is None else properties.message_id
+    return found if found.__class__ is str else _id_text(found)
 
 
 def _id_text(found: object) -> str:

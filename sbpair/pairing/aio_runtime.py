@@ -16,9 +16,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from azure.core.credentials import TokenCredential
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from sbpair.envelope.copies import Message
 from sbpair.envelope.names import path_key
 from sbpair.tracing import current
 
@@ -148,7 +148,9 @@ class AsyncRuntime(BaseRuntime):
 
     # -- sending
 
-    async def send_fast(self, key: str, message: Message, started: float, seconds: float) -> Result | None:
+    async def send_fast(
+        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float
+    ) -> Result | None:
         """Make the first attempt at a healthy entity over an idle link; None without an idle link."""
         self.bind()
         pool = self._pools.get(key)
@@ -157,7 +159,8 @@ class AsyncRuntime(BaseRuntime):
             return None
         failed: Exception | None = None
         try:
-            await pooled.run(pooled.sender.send_messages(message, timeout=seconds), started + seconds)
+            call = pooled.sender.send_messages(sdk.wrapped(message), timeout=seconds)
+            await pooled.send(call, started + seconds)
         except Exception as error:
             failed = error
         except BaseException:

@@ -80,13 +80,13 @@ class PairedServiceBusSender(BaseSender):
         runtime = self._runtime
         first: Result | None = None
         started = time.monotonic()
-        fast = self._fast_message(message)
-        if fast is not None:
-            message, message_id = fast
-            first = await runtime.send_fast(self._key, message, started, self._fast_seconds(timeout))
+        outgoing = self._fast_message(message)
+        if outgoing is not None:
+            message = outgoing
+            first = await runtime.send_fast(self._key, outgoing, started, self._fast_seconds(timeout))
             if first is ACCEPTED:
                 if self._health.is_calm:
-                    return self._reported(at_primary(message_id))
+                    return self._reported(at_primary(message_id_of(outgoing)))
                 first = Result(time.monotonic())  # the health changed during the send: let the flow record it
         budget = timeout_seconds(timeout, runtime.options)
         request = freeze(message, self.entity_name)

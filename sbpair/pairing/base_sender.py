@@ -12,7 +12,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair.envelope.names import path_key
-from sbpair.envelope.park import message_id_of, session_of
+from sbpair.envelope.park import session_of
 
 from .address import LinkSettings
 from .base_runtime import BaseRuntime
@@ -71,8 +71,8 @@ class BaseSender:
                 raise self._core.closed_error()
             raise ValueError("the sender is closed; get another from an open paired client")
 
-    def _fast_message(self, message: object) -> tuple[AmqpAnnotatedMessage, str] | None:
-        """The prepared message and its id when the fast path may send it; None when it needs the flow.
+    def _fast_message(self, message: object) -> AmqpAnnotatedMessage | None:
+        """The prepared message when the fast path may send it; None when it needs the flow.
 
         Nearly every message passes here, so it is short on purpose. Raises as :func:`prepared` does.
         """
@@ -83,9 +83,8 @@ class BaseSender:
             return None
         outgoing = prepared(message, self.entity_name)
         headroom = core.headroom
-        if headroom is not None and not is_smaller(outgoing, headroom.roomy):
-            return None  # it may be too large to park: the flow checks (P-22)
-        return outgoing, message_id_of(outgoing)
+        # One that may be too large to park needs the flow, which checks (P-22).
+        return outgoing if headroom is None or is_smaller(outgoing, headroom.roomy) else None
 
     def _session_of(self, given: AmqpAnnotatedMessage | SendRequest) -> str | None:
         """The session whose order is kept, None without one. Raises MixedSessionsError when there are several."""

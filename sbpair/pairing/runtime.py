@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import partial
 
 from azure.servicebus import ServiceBusClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from sbpair.envelope.copies import Message
 from sbpair.envelope.names import path_key
 from sbpair.tracing import current
 
@@ -115,7 +115,9 @@ class Runtime(BaseRuntime):
 
     # -- sending
 
-    def send_fast(self, key: str, message: Message, started: float, seconds: float) -> Result | None:
+    def send_fast(
+        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float
+    ) -> Result | None:
         """Make the first attempt at a healthy entity over an idle link; None without an idle link."""
         pool = self._pools.get(key)
         pooled = None if pool is None else pool.try_acquire()
@@ -124,7 +126,7 @@ class Runtime(BaseRuntime):
         pooled.until = started + seconds + GRACE
         failed: Exception | None = None
         try:
-            pooled.sender.send_messages(message, timeout=seconds)
+            pooled.sender.send_messages(sdk.wrapped(message), timeout=seconds)
         except Exception as error:
             failed = error
         except BaseException:

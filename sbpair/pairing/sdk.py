@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusConn
 
 from sbpair.envelope.copies import ABSENT, private
 
+from .aio_limits import Limits
 from .waiting import own_copy
 
 if TYPE_CHECKING:
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
 KeepAlive = TypeVar("KeepAlive")
 
 _logger = logging.getLogger("sbpair")
+_new = object.__new__
 
 FRAMES = 16  # read in a row while a link opens; the SDK itself sleeps 50 ms after each
+_UNBOUNDED = "a peer that announces a huge frame makes a call late"
+MAX_READ_SECONDS = 0.2  # for one frame, as the SDK's: between two it looks after the connection
 ENDLESS = 2**30  # bytes: a write buffer that never fills up, since its senders hold the messages anyway
 
 
@@ -92,11 +97,25 @@ class _Wire(Generic[KeepAlive]):
         # When opening or closing fails, the SDK drops the connection without closing its socket. And it waits up to
         # a second for its keep-alive thread or task, which ends on its own.
         delattr(handler, self._OPEN)  # restore the SDK's method: each send calls it again
-        self._transports.append(_transport_of(handler, self._LOSS))
+        transport = _transport_of(handler, self._LOSS)
+        self._transports.append(transport)
+        self._bound_frames(handler, transport)
         keep_alive = private(handler, "_keep_alive_thread", "closing a failed link takes up to a second")
         if isinstance(keep_alive, self._KEEP_ALIVE):
             handler._keep_alive_thread = None  # type: ignore[attr-defined]
             self._keep_alive.append(keep_alive)
+
+    def _bound_frames(self, handler: object, transport: object) -> None:
+        """Hold the peer to the frame size that the SDK announced: it reserves the memory for any size (R-33)."""
+        connection = None if transport is None else private(handler, "_connection", _UNBOUNDED)
+        limit = None if connection is None else private(connection, "_max_frame_size", _UNBOUNDED)
+        read = None if transport is None else private(transport, "_read", _UNBOUNDED)
+        if isinstance(limit, int) and callable(read):
+            transport._read = self._bounded(read, limit)  # type: ignore[attr-defined]
+
+    def _bounded(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
+        """``read`` of a transport, but a frame of more than ``limit`` bytes is refused at its head."""
+        raise NotImplementedError
 
     def _all_transports(self) -> list[object]:
         return [*self._transports, *(_transport_of(handler, self._LOSS) for handler in self._handlers)]
@@ -152,6 +171,15 @@ class Wire(_Wire[threading.Thread]):
 
         return is_ready
 
+    def _bounded(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
+        def bounded(size: int, *, initial: bool = False, buffer: memoryview | None = None) -> memoryview:
+            view: memoryview = read(size, initial=initial, buffer=buffer)
+            if initial and _SIZE.unpack_from(view)[0] > limit:
+                _refuse_frame(view, limit)
+            return view
+
+        return bounded
+
     def _sockets(self) -> list[socket.socket]:
         found = [_socket_of(transport, self._LOSS) for transport in self._all_transports()]
         return [wire for wire in found if wire is not None]
@@ -172,6 +200,9 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
         super().__init__(sender)
         self.can_share = is_plain
         """Whether several sends may be in progress at once; known once the link is open."""
+        self.is_shared = False
+        """Whether sends share the link in the way of this module, and only wait for their answers."""
+        self.limits = Limits()
         self._is_plain = is_plain
         self._is_in_doubt = False
         if not is_plain and private(sender, "_close_handler", "one failed send ends all others on its link"):
@@ -183,6 +214,17 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
     def let_close(self) -> None:
         """Let the SDK close the link again; call when no send is in progress."""
         vars(self._sender).pop("_close_handler", None)
+
+    def _bounded(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
+        async def bounded(
+            size: int, *, initial: bool = False, buffer: memoryview | None = None
+        ) -> memoryview:
+            view: memoryview = await read(size, initial=initial, buffer=buffer)
+            if initial and _SIZE.unpack_from(view)[0] > limit:
+                _refuse_frame(view, limit)
+            return view
+
+        return bounded
 
     async def _defer_close(self) -> None:
         self._is_in_doubt = True
@@ -219,7 +261,9 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
     def _opened(self, handler: object) -> None:
         super()._opened(handler)
         if not self._is_plain:
-            self.can_share = _SharedLink.is_made_of(handler, self._transports[-1])
+            self.can_share = self.is_shared = _SharedLink.is_made_of(
+                handler, self._transports[-1], self.limits
+            )
 
     def _without_pauses(self, handler: object, ready: Callable[..., Any]) -> Callable[..., Any]:
         async def is_ready() -> bool:
@@ -230,6 +274,16 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
             return False
 
         return is_ready
+
+
+_SIZE = struct.Struct(">I")  # of a frame, at its head
+
+
+def _refuse_frame(head: memoryview, limit: int) -> None:
+    """Raises ConnectionError for a frame larger than ``limit``, unless it is a protocol header."""
+    if bytes(head[:4]) != b"AMQP":
+        (size,) = _SIZE.unpack_from(head)
+        raise ConnectionError(f"the peer announced a frame of {size} bytes, where {limit} is the limit")
 
 
 class _Sending:
@@ -254,28 +308,37 @@ class _SharedLink:
 
     _LOSS = "asyncio sends do not share a link: each waits for its own"
 
-    def __init__(self, handler: Any, tcp: asyncio.WriteTransport) -> None:  # noqa: ANN401 -- the SDK's private client
-        self._handler, self._tcp = handler, tcp
+    def __init__(self, handler: Any, tcp: asyncio.WriteTransport, limits: Limits) -> None:  # noqa: ANN401 -- the SDK's private client
+        self._handler, self._tcp, self._limits = handler, tcp, limits
         self._is_reading = False
         self._waiting: dict[_Sending, asyncio.Future[None]] = {}
 
     @classmethod
-    def is_made_of(cls, handler: object, transport: object) -> bool:
+    def is_made_of(cls, handler: object, transport: object, limits: Limits) -> bool:
         """Make the sends of this handler share its link; returns whether that is possible."""
         write = private(transport, "_write", cls._LOSS)
-        needed = ("_send_message_impl_async", "_on_send_complete_async", "_link", "do_work_async")
+        needed = (
+            "_send_message_impl_async",
+            "_on_send_complete_async",
+            "_client_run_async",
+            "_link",
+            "_connection",
+            "do_work_async",
+        )
         tcp = _tcp_of(transport)
         if (
             tcp is None
             or write is None
-            or any(private(handler, name, cls._LOSS) is None for name in needed[:2])
+            or any(private(handler, name, cls._LOSS) is None for name in needed[:3])
         ):
             return False
-        if any(getattr(handler, name, ABSENT) is ABSENT for name in needed[2:]):
+        if any(getattr(handler, name, ABSENT) is ABSENT for name in needed[3:]):
             return False
         tcp.set_write_buffer_limits(high=ENDLESS)  # writes never wait, so frames do not interleave
         transport.write = write  # type: ignore[attr-defined]  # without the lock that the reader holds
-        handler._send_message_impl_async = cls(handler, tcp).send  # type: ignore[attr-defined]
+        shared = cls(handler, tcp, limits)
+        handler._send_message_impl_async = shared.send  # type: ignore[attr-defined]
+        handler._client_run_async = shared.read_frame  # type: ignore[attr-defined]
         return True
 
     async def send(self, message: object, *, timeout: float = 0) -> None:
@@ -298,6 +361,17 @@ class _SharedLink:
             raise sending.error
         if sending.state is None:
             raise ServiceBusError("The service neither accepted nor rejected the message.")
+
+    async def read_frame(self) -> bool:
+        """Replaces the SDK's, which makes a task for each frame. A cancelled read leaves what has arrived."""
+        handler = self._handler
+        await handler._link.update_pending_deliveries()
+        try:
+            with self._limits.within(MAX_READ_SECONDS):
+                await handler._connection.listen(wait=True)
+        except TimeoutError:
+            pass
+        return True
 
     async def _read(self, sending: _Sending) -> None:
         self._is_reading = True
@@ -394,6 +468,19 @@ def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage] | None
     """The messages in a batch of the SDK; None if this SDK does not keep them."""
     kept = private(batch, "_messages", "batches not made by a paired sender cannot be parked")
     return list(cast("list[ServiceBusMessage]", kept)) if isinstance(kept, list) else None
+
+
+_RAW = "_raw_amqp_message"
+_IS_WRAPPED = _RAW in vars(ServiceBusMessage(b""))  # else the SDK wraps it, at the cost of an exception
+
+
+def wrapped(message: AmqpAnnotatedMessage) -> ServiceBusMessage | AmqpAnnotatedMessage:
+    """A prepared message in the form that the SDK sends fastest."""
+    if not _IS_WRAPPED:
+        return message
+    made = _new(ServiceBusMessage)
+    made._raw_amqp_message = message
+    return made
 
 
 _BODY = 5  # the place of the data sections in the SDK's batch

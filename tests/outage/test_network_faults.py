@@ -9,11 +9,11 @@ from contextlib import ExitStack
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from sbpair import EntityState, EntitySuspected, StoredIn
 from sbpair.amqp.composite import encode_composite
-from sbpair.amqp.frames import frame
+from sbpair.amqp.frames import AMQP_FRAME, FRAME_HEAD, frame
 from sbpair.amqp.performatives import Close, Condition, Open
 from sbpair.testing import Ledger
 from tests.outage.conftest import Either
@@ -37,7 +37,7 @@ async def test_what_arrives_while_the_answers_vanish_is_stored_once_and_acknowle
     either: Either, parks_early: None, tap: Tap
 ) -> None:
     sender = either.client(interval=0, ping=60).get_queue_sender("orders")
-    await either.send(sender, ServiceBusMessage("before"))
+    await either.send(sender, ServiceBusMessage("before"), timeout=200)
     tap.rule = lambda passing: passing.is_clients
     with Stopwatch() as watch:
         receipt = await either.send(sender, ServiceBusMessage("x"), timeout=60)
@@ -52,7 +52,7 @@ async def test_a_peer_that_died_without_a_word_is_found_out_by_the_deadline(
 ) -> None:
     client = either.client(interval=0, ping=60)
     sender = client.get_queue_sender("orders")
-    await either.send(sender, ServiceBusMessage("before"))
+    await either.send(sender, ServiceBusMessage("before"), timeout=200)
     for connection in range(tap.connections):
         tap.block(connection)
     with Stopwatch() as watch:
@@ -126,6 +126,22 @@ async def test_a_slow_and_sliced_connection_is_no_outage(either: Either, tap: Ta
     assert client.state_of("orders") is EntityState.HEALTHY
     assert not any(isinstance(event, EntitySuspected) for event in either.told)
     assert either.primary.counts("orders").active == 2
+
+
+HEAD_OF_64_MIB = FRAME_HEAD.pack(64 * 1024 * 1024, 2, AMQP_FRAME, 0)
+
+
+@pytest.mark.spec("G-18", "R-33")
+async def test_a_frame_beyond_the_announced_size_ends_the_connection_at_its_head(
+    either: Either, tap: Tap
+) -> None:
+    sender = either.client(interval=60, timeout=20).get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("before"))
+    tap.rule = lambda passing: not passing.is_answer("orders") or HEAD_OF_64_MIB
+    with pytest.raises(ServiceBusConnectionError, match="announced a frame of 67108864 bytes"):
+        await either.send(sender, ServiceBusMessage("x"))
+    tap.let_pass()
+    assert (await either.send(sender, ServiceBusMessage("after"))).stored_in is StoredIn.PRIMARY
 
 
 def with_an_error(passing: Passing) -> bytes:

@@ -48,7 +48,7 @@ async def test_an_object_that_is_used_again_meanwhile_is_parked_as_it_was(
     client = either.client(timeout=20, ping=60, assume_backlogs_exist=True)
     sender = client.get_queue_sender("orders")
     if is_open:
-        await either.send(sender, ServiceBusMessage("before", message_id="before"))
+        await either.send(sender, ServiceBusMessage("before", message_id="before"), timeout=200)
     message = ServiceBusMessage("a", message_id="A", application_properties={"n": "a"})
     with either.primary.fault("orders", Withhold()):
         sending = asyncio.create_task(

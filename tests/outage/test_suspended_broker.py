@@ -25,7 +25,9 @@ async def test_sends_to_a_suspended_broker_end_by_their_deadline_and_what_it_sto
         either.ways = hears.recv(), either.ways[1]
         client = either.client(interval=0, ping=60)
         sender = client.get_queue_sender("orders")
-        assert (await either.send(sender, ServiceBusMessage("before"))).stored_in is StoredIn.PRIMARY
+        assert (
+            await either.send(sender, ServiceBusMessage("before"), timeout=200)
+        ).stored_in is StoredIn.PRIMARY
         broker.suspend()
         try:
             with Stopwatch() as watch:

@@ -7,7 +7,11 @@ import gc
 import time
 
 import pytest
-from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
+from azure.servicebus.exceptions import (
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+)
 
 from sbpair.pairing import aio_sender_pool
 from sbpair.pairing.aio_sender_pool import AsyncPooledSender, Tasks
@@ -66,6 +70,65 @@ async def test_a_call_whose_caller_was_cancelled_ends_too() -> None:
         await caller
     await asyncio.wait_for(ended.wait(), PATIENCE)
     assert pooled.is_retired
+
+
+# --- sends over a shared link
+
+
+def sharing() -> AsyncPooledSender:
+    pooled = AsyncPooledSender(Sender())  # type: ignore[arg-type]
+    pooled.wire.is_shared = True
+    return pooled
+
+
+@pytest.mark.spec("P-2")
+async def test_a_send_over_a_shared_link_runs_in_the_task_of_its_caller() -> None:
+    pooled, caller = sharing(), asyncio.current_task()
+
+    async def call() -> bool:
+        return asyncio.current_task() is caller
+
+    assert await pooled.send(call(), time.monotonic() + PATIENCE)
+    with pytest.raises(ServiceBusError, match="refused"):
+        await pooled.send(answer(ServiceBusError("refused")), time.monotonic() + PATIENCE)
+
+
+@pytest.mark.spec("G-18", "P-2")
+async def test_a_late_send_over_a_shared_link_ends_alone() -> None:
+    pooled, gate = sharing(), asyncio.Event()
+    other = asyncio.ensure_future(pooled.send(answer("accepted", gate), time.monotonic() + PATIENCE))
+    await turns()
+    with pytest.raises(OperationTimeoutError, match="did not end by its deadline"):
+        await pooled.send(answer("late", gate), time.monotonic() - 1.0)
+    assert not pooled.has_overrun
+    gate.set()
+    assert await other == "accepted"
+
+
+@pytest.mark.spec("G-18", "P-2")
+async def test_a_cancelled_send_over_a_shared_link_raises_at_once() -> None:
+    pooled = sharing()
+    sending = asyncio.ensure_future(
+        pooled.send(answer("accepted", asyncio.Event()), time.monotonic() + PATIENCE)
+    )
+    await turns()
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert sending.cancelled()
+
+
+@pytest.mark.spec("P-2")
+async def test_sends_over_a_shared_link_end_when_it_is_aborted() -> None:
+    pooled = sharing()
+    sends = [
+        asyncio.ensure_future(pooled.send(answer("accepted", asyncio.Event()), time.monotonic() + PATIENCE))
+        for _ in range(3)
+    ]
+    await turns()
+    pooled.abort()
+    ended = await asyncio.gather(*sends, return_exceptions=True)
+    assert [type(each) for each in ended] == [ServiceBusConnectionError] * 3
 
 
 async def test_a_link_whose_closing_fails_or_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusErr
 
 from sbpair.envelope import copies
 from sbpair.pairing import sdk
+from sbpair.pairing.aio_limits import Limits
 from sbpair.pairing.sdk import (
     Wire,
     _SharedLink,
@@ -29,6 +30,7 @@ from sbpair.pairing.sdk import (
     messages_of,
     token_status_of,
     was_rejected,
+    wrapped,
 )
 
 
@@ -149,8 +151,8 @@ async def never(*_: object) -> None:
 
 def handler(**other: object) -> SimpleNamespace:
     """A client of the SDK for asyncio, as far as sends that share its link need it."""
-    names = ("_send_message_impl_async", "_on_send_complete_async", "do_work_async")
-    return SimpleNamespace(**dict.fromkeys(names, never) | {"_link": None} | other)
+    names = ("_send_message_impl_async", "_on_send_complete_async", "_client_run_async", "do_work_async")
+    return SimpleNamespace(**dict.fromkeys(names, never) | {"_link": None, "_connection": None} | other)
 
 
 @pytest.mark.spec("R-66", "S-20")
@@ -176,17 +178,27 @@ def test_the_connection_below_is_found_for_tcp_and_for_a_websocket() -> None:
 def test_sends_share_a_link_whose_frames_do_not_wait_for_its_reader() -> None:
     tcp, ours = Tcp(), handler()
     transport = SimpleNamespace(writer=SimpleNamespace(transport=tcp), _write=never)
-    assert _SharedLink.is_made_of(ours, transport) is True
+    assert _SharedLink.is_made_of(ours, transport, Limits()) is True
     assert tcp.high == 2**30
     assert transport.write is never
     shared = ours._send_message_impl_async.__self__
     assert (shared._handler, shared._tcp) == (ours, tcp)
+    assert ours._client_run_async == shared.read_frame
 
 
 @pytest.mark.spec("R-66", "S-20")
 @pytest.mark.parametrize(
     "lost",
-    ["_send_message_impl_async", "_on_send_complete_async", "_link", "do_work_async", "_write", "writer"],
+    [
+        "_send_message_impl_async",
+        "_on_send_complete_async",
+        "_client_run_async",
+        "_connection",
+        "_link",
+        "do_work_async",
+        "_write",
+        "writer",
+    ],
 )
 def test_sends_share_no_link_where_a_later_sdk_lacks_what_that_needs(
     lost: str, monkeypatch: pytest.MonkeyPatch
@@ -195,10 +207,46 @@ def test_sends_share_no_link_where_a_later_sdk_lacks_what_that_needs(
     tcp, ours = Tcp(), handler()
     transport = SimpleNamespace(writer=SimpleNamespace(transport=tcp), _write=never)
     delattr(transport if lost in ("_write", "writer") else ours, lost)
-    assert _SharedLink.is_made_of(ours, transport) is False
+    assert _SharedLink.is_made_of(ours, transport, Limits()) is False
     assert tcp.high == 0
     assert not hasattr(transport, "write")
     assert getattr(ours, "_send_message_impl_async", never) is never
+
+
+def bounded(head: bytes) -> memoryview:
+    """The head as it is read from a peer that may send frames of 1024 bytes."""
+    connection = SimpleNamespace(_max_frame_size=1024, _last_frame_received_time=None)
+    wire, handler = Wire(SimpleNamespace()), SimpleNamespace(_connection=connection)
+
+    def read(size: int, *, initial: bool, buffer: memoryview | None) -> memoryview:
+        assert (size, initial, buffer) == (8, True, None)
+        return memoryview(head)
+
+    connection._transport = SimpleNamespace(_read=read)
+    wire._bound_frames(handler, connection._transport)
+    found: memoryview = connection._transport._read(8, initial=True)
+    return found
+
+
+@pytest.mark.spec("G-18", "R-33")
+@pytest.mark.parametrize("size", [1025, 2**31, 2**32 - 1])
+def test_a_frame_beyond_the_announced_size_is_refused_at_its_head(size: int) -> None:
+    with pytest.raises(ConnectionError, match=f"a frame of {size} bytes, where 1024 is the limit"):
+        bounded(size.to_bytes(4, "big") + b"\x02\x00\x00\x00")
+
+
+@pytest.mark.spec("R-33")
+@pytest.mark.parametrize("head", [b"\x00\x00\x04\x00\x02\x00\x00\x00", b"AMQP\x00\x01\x00\x00"])
+def test_a_frame_of_the_announced_size_and_a_protocol_header_pass(head: bytes) -> None:
+    assert bounded(head) == head
+
+
+@pytest.mark.spec("P-2")
+def test_a_wrapped_message_is_what_the_sdk_sends() -> None:
+    message = AmqpAnnotatedMessage(data_body=b"x")
+    made = wrapped(message)
+    assert isinstance(made, ServiceBusMessage)
+    assert made.raw_amqp_message is message
 
 
 @pytest.mark.spec("R-66", "S-20")
@@ -280,7 +328,7 @@ def test_what_a_name_that_is_gone_costs_is_told(
     assert message_limit(nothing) is None
     assert messages_of(nothing) is None
     assert not is_smaller(nothing, 100)
-    assert not _SharedLink.is_made_of(nothing, nothing)
+    assert not _SharedLink.is_made_of(nothing, nothing, Limits())
     assert _socket_of(nothing, "a loss") is None
     told = [record.getMessage() for record in caplog.records]
     for name, loss in (
