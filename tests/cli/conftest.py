@@ -1,4 +1,4 @@
-"""Commands as real processes; after each, nothing of a key may be in what it wrote."""
+"""Run commands as real processes and check that none of them writes a key."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ AS_CREATED = {  # the settings of a backlog queue that `sbpair backlog create` m
 
 
 def make_backlogs(secondary: NamespaceControl, count: int = 2, *, is_ordered: bool = False) -> None:
-    """The backlog queues of contoso, as the command makes them, and without a process to start."""
+    """Create the backlog queues of contoso as the command does, without starting a process."""
     for index in range(count):
         name = (ordered_backlog_name if is_ordered else backlog_queue_name)("contoso", index)
         secondary.create_queue(name, **AS_CREATED, requires_session=is_ordered)
@@ -59,7 +59,7 @@ def assert_clean(text: str) -> None:
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    """Namespaces contoso, with a queue ``orders``, and contoso-dr."""
+    """A broker with the namespaces contoso, which has a queue ``orders``, and contoso-dr."""
     with Broker({"contoso": 0, "contoso-dr": 0}) as running:
         running.namespace("contoso").create_queue("orders")
         yield running
@@ -67,7 +67,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def sbpair() -> Run:
-    """Run a command to its end; its output is checked for tracebacks and keys."""
+    """Run a command to its end and check its output for tracebacks and keys."""
 
     def run(*arguments: str, timeout: float = 100, **env: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -85,7 +85,7 @@ def sbpair() -> Run:
 
 
 class Running:
-    """A command that goes on until it is told to stop."""
+    """A command that runs until it is stopped."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -99,14 +99,14 @@ class Running:
             thread.start()
 
     def line(self, timeout: float = 60) -> str:
-        """The next line of its standard output."""
+        """Return the next line of standard output."""
         return self.lines.get(timeout=timeout)
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
     def stop(self, number: int = SIGTERM, timeout: float = 60) -> tuple[int, str]:
-        """Send a signal; the exit code, and what it wrote to standard error."""
+        """Send a signal; return the exit code and the standard error output."""
         self.signal(number)
         return self.wait(timeout)
 
@@ -127,7 +127,7 @@ class Running:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Running]]:
-    """Start a command that runs until a signal; whatever still runs at the end is killed."""
+    """Start a command that runs until a signal; commands still running at the end are killed."""
     started: list[Running] = []
 
     def begin(*arguments: str, **env: str) -> Running:
@@ -154,7 +154,7 @@ def start() -> Iterator[Callable[..., Running]]:
 
 @pytest.fixture
 def keys(broker: Broker) -> dict[str, str]:
-    """Environment with the two namespaces of the test's ``broker``."""
+    """The environment for the two namespaces of the test's ``broker``."""
     return {
         "SBPAIR_PRIMARY": broker.namespace("contoso").connection_string,
         "SBPAIR_SECONDARY": broker.namespace("contoso-dr").connection_string,
@@ -163,7 +163,7 @@ def keys(broker: Broker) -> dict[str, str]:
 
 @pytest.fixture
 def pair_environment() -> dict[str, str]:
-    """Two namespaces that nobody answers for."""
+    """The environment for two namespaces that do not answer."""
     return {
         "SBPAIR_PRIMARY": connection_string("127.0.0.1:1"),
         "SBPAIR_SECONDARY": connection_string("127.0.0.1:2", SECONDARY_CANARY),
@@ -172,7 +172,7 @@ def pair_environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def wrong_key() -> Callable[[str], str]:
-    """The same connection string with a key that opens nothing."""
+    """Return a function that replaces the key of a connection string by an invalid one."""
 
     def replaced(text: str) -> str:
         before, _, after = text.partition("SharedAccessKey=")

@@ -17,7 +17,7 @@ FLAGS = ("--backlogs", "2", "--primary-namespace-name", "contoso")
 def park(
     broker: Broker, count: int, path: str = "orders", properties: dict[str | bytes, Any] | None = None
 ) -> None:
-    """Send ``count`` messages to an entity of contoso in an outage: they are parked in contoso-dr."""
+    """Send ``count`` messages to an entity of contoso during an outage, so that they are parked in contoso-dr."""
     primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
     primary.take_down("refuse")
     with (

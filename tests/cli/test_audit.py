@@ -1,4 +1,4 @@
-"""`sbpair audit`, as a person types it."""
+"""`sbpair audit` from the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def audited(journals: Path, out: Path, *options: str) -> Result:
 
 
 def told(directory: Path) -> Story:
-    """The journals of a sender and a syphon that was killed."""
+    """Write the journals of a sender and a killed syphon."""
     story = Story(directory)
     syphon = story.syphon()
     story.sender().parked("m")

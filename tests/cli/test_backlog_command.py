@@ -1,4 +1,4 @@
-"""`sbpair backlog` as a process, against a broker: see, create, redrive, purge."""
+"""`sbpair backlog` as a process against a broker: list, create, redrive and purge."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def fill(namespace, path, payloads):
 
 
 def dead_letter(namespace, path, count, reason):
-    """Set aside the first ``count`` messages of a queue, as a syphon does."""
+    """Dead-letter the first ``count`` messages of a queue, as a syphon does."""
 
     async def run():
         connection = await connect(parse(namespace.connection_string))
@@ -334,7 +334,7 @@ def test_what_landed_and_was_refused_after_all_is_found_and_brought_home(backlog
 
 @pytest.mark.usefixtures("backlogs")
 def test_what_could_not_be_transferred_and_has_no_destination_stays_and_is_counted(backlog, secondary):
-    """Somebody else sent it via the queue."""
+    """Another application sent it via the queue."""
     secondary.create_queue("small", max_size_in_megabytes=1)
 
     async def send_via() -> None:
@@ -421,12 +421,12 @@ def test_a_redrive_killed_before_the_accept_loses_nothing(backlog, start, broker
     path = BACKLOG.format(0)
     with secondary.fault(path, Withhold()):
         running = start("backlog", "redrive", *FLAGS, SBPAIR_SECONDARY=secondary.connection_string)
-        wait_until(lambda: secondary.counts(path).active == 20)  # sent; the accept never comes
+        wait_until(lambda: secondary.counts(path).active == 20)  # sent, but the accept never comes
         running.process.send_signal(signal.SIGKILL)
         running.wait()
 
     assert secondary.counts(path).active == 20
-    assert secondary.counts(path).dead_letter == 20  # twice, and not once too few
+    assert secondary.counts(path).dead_letter == 20  # some arrive twice, but none is missing
 
 
 @pytest.mark.usefixtures("backlogs")

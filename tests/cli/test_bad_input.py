@@ -1,4 +1,4 @@
-"""What people mistype, and where they start a command: one line that names the thing, and an exit code."""
+"""Mistyped arguments and unusual directories give one line that names the mistake, and an exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMED = (*PAIR, "--primary-namespace-name", "contoso")
 
 @pytest.fixture
 def ended(monkeypatch, capsys, tmp_path):
-    """Run a command in this process; exit code, and what it wrote to standard error."""
+    """Run a command in this process; return the exit code and the standard error output."""
     for name in list(os.environ):
         if name.startswith("SBPAIR_"):
             monkeypatch.delenv(name)
@@ -79,7 +79,7 @@ WRONG = [
     (("syphon", "--primary", "file:.", "--secondary", "env:S"), 3, "cannot read"),
     (("syphon", "--primary", "file:", "--secondary", "env:S"), 3, "cannot read"),
     (("syphon", "--primary", "", "--secondary", "env:S"), 3, "--primary is empty"),
-    # nobody answers
+    # no server answers
     (("drill", *NAMED, "--entity", "orders"), 5, "cannot be reached"),
     (("backlog", "list", *NAMED), 5, "check the address"),
     (("backlog", "peek", *NAMED), 5, "check the address"),
@@ -129,7 +129,7 @@ def test_an_open_broker_for_the_whole_network_is_warned_of(start):
     ids=str,
 )
 def test_it_works_wherever_it_is_started(surroundings):
-    """Tables have lines that ASCII has not, and the current directory belongs to somebody else."""
+    """Tables use non-ASCII lines, and the current directory belongs to another user."""
     done = subprocess.run(
         [sys.executable, "-m", "sbpair.cli", "cost"],
         capture_output=True,

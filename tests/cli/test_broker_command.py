@@ -1,4 +1,4 @@
-"""`sbpair broker` as a process: what it prints can be used, and a signal ends it well."""
+"""`sbpair broker` as a process: its output is usable, and a signal ends it cleanly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from tests.cli.conftest import environment
 from tests.tools.proofs import ROOT
 
-NOT_BEFORE_IT_IS_READY = (  # each of them costs every start some milliseconds
+NOT_BEFORE_IT_IS_READY = (  # each would cost every start some milliseconds
     "aiohttp", "azure", "rich", "xml", "defusedxml", "sqlite3", "tomllib", "http.client", "pyspark",
     "sbpair.paired_client.blocking", "sbpair.syphon", "sbpair.observation", "sbpair.spark", "sbpair.testing",
     "sbpair.broker.store", "sbpair.broker.configuration", "sbpair.broker.frontends.admin.requests",
@@ -52,7 +52,7 @@ def test_nothing_is_loaded_that_a_start_does_not_need():
         run.terminate()
         _, told = run.communicate(timeout=30)
     loaded = {line.rpartition("|")[2].strip() for line in told.splitlines()}
-    assert "sbpair.broker.server.dashboard" in loaded  # the lines are read as they are meant
+    assert "sbpair.broker.server.dashboard" in loaded  # the lines are interpreted as documented
     assert [name for name in NOT_BEFORE_IT_IS_READY if name in loaded] == []
 
 
@@ -226,7 +226,7 @@ def test_the_web_page_can_be_left_out_or_put_where_it_is_wanted(start, sbpair):
 
 @pytest.fixture
 def evaluated(start) -> dict[str, str]:
-    """What a shell has in its environment after it evaluated what a running broker printed."""
+    """Return a shell's environment after it evaluated the output of a running broker."""
     running = start(
         "broker", "--namespace", "contoso:0", "--namespace", "contoso-dr:0", "--queue", "contoso/orders",
         "--print-env",

@@ -1,4 +1,4 @@
-"""`sbpair broker --config`: both kinds of file as processes see them, and time set ahead from outside."""
+"""`sbpair broker --config` with both kinds of file, and a clock advanced from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sbpair broker --faults` and `--allow-faults`: what is set from outside strikes, and only for who may."""
+"""`sbpair broker --faults` and `--allow-faults`: faults set from outside, and the right to set them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_faults_are_set_told_and_removed_over_http(start):
         assert http.delete(f"{url}/{ids[0]}").status_code == 404
 
         down = http.post(url, json={"namespace": "contoso", "scenario": "primary-down"})
-        assert down.status_code == 201  # and the door is still open
+        assert down.status_code == 201  # and the endpoint still works
         assert http.delete(url).status_code == 204
         assert http.get(url).json() == []
     send(printed)

@@ -13,7 +13,7 @@ KEY = "SharedAccessKeyName=n;SharedAccessKey=CANARY+/=%pineapple+key/7aQ="
 
 @pytest.fixture
 def bicep(sbpair, tmp_path):
-    """Run a command that needs no network with a configuration file of that content."""
+    """Run a command that needs no network with this configuration file."""
 
     def run(content, *arguments, mode=0o600, **env):
         file = tmp_path / "sbpair.toml"

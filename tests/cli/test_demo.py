@@ -1,4 +1,4 @@
-"""The demo, to its end: nothing lost, and every repeated message accounted for."""
+"""The complete demo: nothing is lost, and every repeated message is accounted for."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.audit.audited import audited
 
 @pytest.fixture(scope="module")
 def journals(tmp_path_factory):
-    """Where the demo below writes its journals."""
+    """The directory to which the demo writes its journals."""
     return tmp_path_factory.mktemp("journals")
 
 
 @pytest.fixture(scope="module")
 def numbers(sbpair, journals):
-    """What one demo of 300 messages and an outage of a second says at its end."""
+    """The final figures of one demo with 300 messages and an outage of a second."""
     settings = ("--messages", "300", "--outage", "1", "--seed", "5", "--journal", str(journals))
     done = sbpair("demo", *settings, "--json", timeout=90)
     assert done.returncode == 0, done.stderr
@@ -96,7 +96,7 @@ def test_the_timeline_tells_the_story_in_its_order(numbers):
 
 
 def test_the_outage_lasts_until_the_entity_has_failed_over(monkeypatch):
-    """However slow the machine is: here the failover takes longer than the outage was to last."""
+    """On a slow machine the failover may take longer than the planned outage; here it does."""
     monkeypatch.setattr(DemoPlan, "failover_interval", timedelta(seconds=1.5))
     board = Scoreboard(9, lambda entry: None)
     Story(make_plan(9, 0.5, seed=5), board).run()
@@ -135,7 +135,7 @@ def test_ordered_sessions_arrive_in_the_order_sent_and_an_audit_agrees(sbpair, t
     assert (numbers["sessions"], numbers["sessions_out_of_order"]) == (4, 0)
     assert numbers["sent"] == numbers["delivered"] == 90
     assert numbers["parked"] > 0
-    ordered = {"4", "5", "6", "7"}  # numbered after the others
+    ordered = {"4", "5", "6", "7"}  # numbered after the other messages
     assert set(numbers["accepted_by"]) <= {"primary", *ordered}
     found = audited(tmp_path / "journals", tmp_path / "audit")
     assert found.summary.is_conserved

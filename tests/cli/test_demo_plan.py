@@ -1,4 +1,4 @@
-"""The plan of the demo: nothing forgotten, and the outage in the middle of it."""
+"""The plan of the demo is complete, with the outage in the middle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sbpair doctor` as a process, against a broker in good and in bad health."""
+"""`sbpair doctor` as a process, against healthy and unhealthy brokers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def broker():
 
 @pytest.fixture
 def doctor(sbpair, broker, keys):
-    """Run `sbpair doctor --json`; its exit code and findings."""
+    """Run `sbpair doctor --json`; return the exit code and the findings."""
 
     def run(*arguments, **env):
         done = sbpair("doctor", "--json", *FLAGS, "--ca-file", str(broker.ca_file), *arguments, **keys | env)
@@ -47,7 +47,7 @@ def backlogs(broker):
 
 @pytest.fixture
 def status_page(start, keys):
-    """The status page of a syphon that runs."""
+    """Start a syphon; return the URL of its status page."""
     running = start("syphon", *FLAGS, "--status-port", "0", **keys)
     wait_until(lambda: any("connected" in line for line in running.errors))
     found = next(line.split()[-1] for line in running.errors if "status on" in line)
@@ -102,7 +102,7 @@ def test_how_long_the_backlogs_last_is_computed_from_their_sizes(doctor):
 
 
 def with_one_right(namespace, right):
-    """The connection string of a policy with this right; Manage is never without the other two."""
+    """Return the connection string of a policy with this right; Manage implies the other two."""
     rights = ("Manage", "Send", "Listen") if right is Right.MANAGE else (right.value,)
     return namespace.add_policy(f"single-{uuid.uuid4().hex}", rights)
 
@@ -259,7 +259,7 @@ def test_people_read_a_table(sbpair, broker, keys, status_page):
 
 @pytest.fixture
 def ordered(broker):
-    """A queue with sessions, and all backlog queues of a pairing that keeps their order."""
+    """Create a queue with sessions, and all backlog queues of an ordered pairing."""
     broker.namespace("contoso").create_queue(
         "sessions", requires_session=True, requires_duplicate_detection=True
     )
@@ -268,7 +268,7 @@ def ordered(broker):
 
 @pytest.fixture
 def status_of_ordered(start, keys):
-    """The status page of a syphon that keeps the order of sessions."""
+    """Start an ordered syphon; return the URL of its status page."""
     running = start("syphon", *FLAGS, "--ordering", "session", "--status-port", "0", **keys)
     wait_until(lambda: any("connected" in line for line in running.errors))
     return next(line.split()[-1] for line in running.errors if "status on" in line)

@@ -1,4 +1,4 @@
-"""`sbpair drill` as a process, against a broker: the canaries come home, and nothing is left behind."""
+"""`sbpair drill` as a process: the canaries arrive, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def flags(broker):
 
 @pytest.fixture
 def drill(sbpair, flags, keys):
-    """Run `sbpair drill --json`; its exit code and report."""
+    """Run `sbpair drill --json`; return the exit code and the report."""
 
     def run(*arguments):
         done = sbpair("drill", "--json", *flags, *arguments, **keys)
@@ -62,7 +62,7 @@ def waiting_in_backlogs(broker):
 
 
 def only_the_ping_is_left(broker, entity):
-    """It counts until it is reaped, and nobody receives it (P-31)."""
+    """A ping counts until it is removed, but is never received (P-31)."""
     is_topic = entity == "prices"
     counts = broker.namespace("contoso").counts("prices/Subscriptions/audit" if is_topic else entity)
     return counts.active <= 1 and counts.total == counts.active

@@ -1,4 +1,4 @@
-"""`sbpair broker --emulator`, `--advertise` and `--print-env`: what suites written for the vendor's emulator read."""
+"""`sbpair broker --emulator`, `--advertise` and `--print-env`, for suites of the vendor's emulator."""
 
 from __future__ import annotations
 

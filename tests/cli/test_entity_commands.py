@@ -1,4 +1,4 @@
-"""`sbpair send`, `receive`, `peek` and `purge` against a broker: in this process, and as processes where they go on."""
+"""`sbpair send`, `receive`, `peek` and `purge` against a broker, as processes where they keep running."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spec("E-1")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a command ended with, and what it wrote."""
+    """The exit code and the output of a command."""
 
     returncode: int
     stdout: str
@@ -46,7 +46,7 @@ def command(
     capfd: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> Command:
-    """Run a command in this process; its `primary/...` is contoso."""
+    """Run a command in this process, with contoso as `primary/...`."""
     monkeypatch.setenv("SBPAIR_PRIMARY", contoso.connection_string)
     monkeypatch.delenv("SBPAIR_SECONDARY", raising=False)
 

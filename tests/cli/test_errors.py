@@ -1,4 +1,4 @@
-"""Every ending is one line without a key, and an exit code."""
+"""Every error is one line without a key, with an exit code."""
 
 from __future__ import annotations
 

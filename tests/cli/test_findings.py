@@ -1,4 +1,4 @@
-"""What the doctor says of the facts: each rule finds what it is for, and nothing in a healthy pairing."""
+"""The doctor's rules: each finds its problem, and none finds anything in a healthy pairing."""
 
 from __future__ import annotations
 

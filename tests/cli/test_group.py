@@ -1,4 +1,4 @@
-"""`sbpair` itself: help, version, what is loaded, and what an unknown command earns."""
+"""`sbpair` itself: help, version, lazy imports and unknown commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEAVY = ("azure", "rich", "aiohttp", "cryptography", "asyncio", "sbpair.broker",
 
 LEAVES = [[name, *inner] for name in COMMANDS for inner in ([[each] for each in subcommands(name)] or [[]])]
 
-NO_WORDS = (">", "&", "backlogs.bicep", "broker.env")  # the shell's part of an example
+NO_WORDS = (">", "&", "backlogs.bicep", "broker.env")  # the part of an example for the shell
 
 
 def test_help_names_every_command_and_the_exit_codes(sbpair):
@@ -122,7 +122,7 @@ def test_streams_that_are_closed_do_not_keep_it_from_working():
 
 @pytest.mark.parametrize("arguments", LEAVES, ids=" ".join)
 def test_every_command_s_help_shows_an_example_that_it_can_read(arguments):
-    """Examples are parsed by the command itself; nothing is run."""
+    """The command itself parses its examples without running them."""
     command, context = cli, cli.make_context("sbpair", [*arguments], resilient_parsing=True)
     for name in arguments:
         command = command.get_command(context, name)

@@ -1,4 +1,4 @@
-"""What survives a long collection in the broker's process is not visited again until an hour has passed (R-44)."""
+"""Objects that survive a long garbage collection are not traversed again for an hour (R-44)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def frozen_as_before() -> Iterator[None]:
-    """The tests freeze what they imported; a test that returned it leaves it frozen again."""
+    """Freeze the imported objects again afterwards, as tests/conftest.py does."""
     gc.unfreeze()
     yield
     gc.unfreeze()

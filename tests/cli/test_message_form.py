@@ -1,4 +1,4 @@
-"""Messages as JSON: what a command prints of a message, it reads again."""
+"""Messages as JSON: commands read what they print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--primary and --secondary: where they come from, and how a mistake is named without a key."""
+"""--primary and --secondary: their sources, and errors that do not show a key."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_a_file_is_read_anew_and_what_cannot_be_used_leaves_the_last_one(tmp_pat
     again = ConnectionStringFile(f"file:{file}", "--primary", GOOD)
     rotated = GOOD.replace("CANARY", "CANARY2")
 
-    assert again() == GOOD  # it is not there
+    assert again() == GOOD  # the file does not exist
     for text, read in ((rotated, rotated), ("Endpoint=sb://con", rotated), (GOOD, GOOD)):
         file.write_text(text)
         assert again() == read

@@ -1,4 +1,4 @@
-"""Flags are made of the options dataclass: name, type, default, help and range are its own."""
+"""Flags are derived from the options dataclass: name, type, default, help and range."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOTH = (PairedNamespaceOptions, SyphonOptions)
 
 
 def made(options, *arguments, names=None):
-    """The options that a command with these arguments gets."""
+    """Parse these arguments; return the options of the command."""
 
     @click.command()
     @options_as_flags(options, names=names)

@@ -1,4 +1,4 @@
-"""What a person meets at a terminal: whole lines at 80 columns, signals, exit codes, addresses."""
+"""Commands on a terminal: complete lines at 80 columns, signals, exit codes and addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spec("R-63")
 
 
 def on_a_terminal(*arguments: str, columns: int = 80, **env: str) -> str:
-    """What a command prints to a terminal of this width."""
+    """Run a command on a terminal of this width; return its output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "sbpair.cli", *arguments],

@@ -59,7 +59,7 @@ def through(namespace: NamespaceControl, port: int) -> str:
 
 
 async def send(text: str, count: int, **route: str) -> list[object]:
-    """Send messages one by one; their outcomes."""
+    """Send messages one by one; return their outcomes."""
     access = parse(text)
     if "address" in route:
         access = access.dialled_at(route.pop("address"))
@@ -98,7 +98,7 @@ def test_rules_are_set_counted_and_removed_over_http(proxy, contoso) -> None:
         rule = {"action": "cut", "performative": "disposition", "direction": "out", "address": "orders"}
         made = http.post("/rules", json=rule)
         assert (made.status_code, made.json()) == (201, {"id": 1})
-        assert asyncio.run(send(text, 1)) == [None]  # stored, and not answered
+        assert asyncio.run(send(text, 1)) == [None]  # stored but not answered
         assert namespace.counts("orders").active == 1
         (row,) = http.get("/status").json()["rules"]
         assert (row["id"], row["hits"]) == (1, 1)
@@ -135,7 +135,7 @@ def test_a_request_that_cannot_be_meant_is_refused_by_name(proxy_control, path, 
 
 @pytest.fixture(scope="module")
 def proxy_control() -> Iterator[httpx.Client]:
-    """The control of a proxy that forwards to nothing, in this process."""
+    """The control API of a proxy without a target, in this process."""
     from sbpair.testing.chaos_proxy import ChaosProxy
     from sbpair.testing.proxy_control import ProxyControl
     from sbpair.testing.proxy_plan import ProxyPlan

@@ -31,7 +31,7 @@ stop.wait()
 
 
 def ends(module: str, kind: str, line: int, within: float) -> bool:
-    """Whether a process ends that is signalled at this line of its wait, or after a second if it has fewer."""
+    """Whether a process ends when signalled at this line of its wait, or after a second if it has fewer lines."""
     program = PROGRAM.format(module=module, kind=kind, line=line)
     try:
         return subprocess.run([sys.executable, "-c", program], timeout=within).returncode == 0

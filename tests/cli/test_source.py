@@ -1,4 +1,4 @@
-"""Namespaces given by their name, opened by azure-identity's own ambient credential, unmodified."""
+"""Namespaces given by name, opened with the unmodified ambient credential of azure-identity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTS = ("contoso.servicebus.windows.net", "contoso-dr.servicebus.windows.net")
 
 @pytest.fixture
 def identity_endpoint():
-    """A managed identity as App Service has one; the environment that leads to it, and what was asked."""
+    """A managed identity endpoint as in App Service: its environment variables and the requests it got."""
     asked = []
 
     class Endpoint(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""`sbpair spool`: what waits on disk is counted and, when somebody insists, deleted."""
+"""`sbpair spool` counts the messages on disk and, on explicit request, deletes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sbpair.pairing.spool.store import Entry, Spool
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A spool that nobody owns, with messages for two destinations."""
+    """A spool without an owner, with messages for two destinations."""
     file = tmp_path / "spool"
     spool, now = Spool(file, primary="contoso"), time.time_ns() // 1_000_000
     spool.append("orders", [Entry("a", b"x" * 10), Entry("b", b"y" * 20)], now - 90_000)

@@ -1,4 +1,4 @@
-"""`sbpair syphon` as a process: it drains, it stops, and it says what keeps it from working."""
+"""`sbpair syphon` as a process: draining, stopping, and reporting what keeps it from working."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_daemon_moves_messages_until_sigterm_and_exits_with_0(start, broker,
 def test_a_second_signal_leaves_at_once(start, broker, keys):
     primary = broker.namespace("contoso")
     park(broker, 5)
-    with primary.fault("orders", Withhold()):  # stored, never answered: so the first signal has to wait
+    with primary.fault("orders", Withhold()):  # stored but never answered, so the first signal has to wait
         running = start("syphon", *FLAGS, "--stop-timeout", "10m", **keys)
         wait_until(lambda: primary.counts("orders").total == 5)
         running.signal(signal.SIGTERM)
@@ -229,7 +229,7 @@ def test_with_json_log_every_line_of_stderr_is_json_with_the_fields_of_its_event
     assert [line["event"] for line in lines if "event" in line][-1] == "BacklogsDrained"
     told = [line["event"] for line in lines if "event" in line]
     assert told.count("SyphonConnected") == 1
-    assert not any("connected; 2 backlog queues" in line["message"] for line in lines)  # once is enough
+    assert not any("connected; 2 backlog queues" in line["message"] for line in lines)  # reported once
     for connection_string in keys.values():
         assert connection_string.split("SharedAccessKey=")[1].split(";")[0] not in done.stderr
 

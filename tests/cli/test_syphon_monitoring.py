@@ -1,4 +1,4 @@
-"""`sbpair syphon` seen from outside: the journal, the status pages and the webhook of a real process."""
+"""Monitoring `sbpair syphon`: the journal, the status pages and the webhook of a real process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE = re.compile(r"status on (http://127\.0\.0\.1:\d+)/state")
 
 @pytest.fixture
 def hook():
-    """A receiver on loopback: (its URL, what it got)."""
+    """A webhook receiver on loopback: its URL and the requests it got."""
     got = []
 
     class Receiver(http.server.BaseHTTPRequestHandler):
@@ -74,7 +74,7 @@ def test_the_pages_show_a_daemon_at_work_and_an_outage(start, broker, keys):
         return httpx.get(f"{url}/{page}", timeout=30).status_code
 
     wait_until(lambda: httpx.get(f"{url}/state", timeout=30).json()["counters"]["completed"] == 3)
-    wait_until(lambda: code("health") == 200)  # it is given five seconds to reach both sides
+    wait_until(lambda: code("health") == 200)  # the probe allows five seconds to reach both sides
     assert (code("live"), code("ready")) == (200, 200)
     metrics = httpx.get(f"{url}/metrics", timeout=30).text
     assert "sbpair_syphon_forwarded_total 3.0" in metrics
@@ -82,7 +82,7 @@ def test_the_pages_show_a_daemon_at_work_and_an_outage(start, broker, keys):
 
     broker.namespace("contoso").take_down("refuse")
     wait_until(lambda: httpx.get(f"{url}/state", timeout=30).json()["state"] == "connecting")
-    assert (code("live"), code("ready")) == (200, 200)  # it waits for a side that is down: that is its work
+    assert (code("live"), code("ready")) == (200, 200)  # waiting for a side that is down is normal operation
     answer = httpx.get(f"{url}/health", timeout=30)
     assert answer.status_code == 503
     assert "primary: " in answer.json()["reason"]
@@ -92,7 +92,7 @@ def test_the_pages_show_a_daemon_at_work_and_an_outage(start, broker, keys):
 
     broker.namespace("contoso").bring_up()
     wait_until(lambda: httpx.get(f"{url}/state", timeout=30).json()["state"] == "running")
-    wait_until(lambda: code("health") == 200)  # it is given five seconds to reach both sides
+    wait_until(lambda: code("health") == 200)  # the probe allows five seconds to reach both sides
     assert (code("live"), code("ready")) == (200, 200)
     exit_code, errors = running.stop()
     assert exit_code == 0, errors

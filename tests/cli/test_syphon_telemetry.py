@@ -18,7 +18,7 @@ from tests.cli.parking import FLAGS, park
 
 @pytest.fixture
 def collector() -> Iterator[tuple[str, dict[str, list[bytes]]]]:
-    """A collector on loopback: its address, and the bodies that came, by path."""
+    """A collector on loopback: its address and the received bodies, by path."""
     got: dict[str, list[bytes]] = defaultdict(list)
 
     class Collector(http.server.BaseHTTPRequestHandler):

@@ -46,7 +46,7 @@ def twins(broker: Broker) -> dict[str, TwinComparison]:
 
 
 def described(primary: ServiceBusAdministrationClient) -> None:
-    """Entities of every kind, one of which forwards to another that comes later."""
+    """Describe entities of every kind, one of which forwards to a later one."""
     primary.create_queue("z-archive", requires_duplicate_detection=True)
     primary.create_queue("orders", requires_session=True, max_delivery_count=3)
     primary.create_queue("a-letters", forward_to="z-archive", lock_duration="PT30S")

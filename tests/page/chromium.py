@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over the DevTools protocol: open, ask, click, wait, take a picture."""
+"""A headless Chromium driven over the DevTools protocol."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ STARTS_WITHIN, ANSWERS_WITHIN = 60.0, 30.0  # seconds
 
 
 def chromium_path() -> str:
-    """The browser's program; skips, or fails in CI, where there is none."""
+    """Return the path of the browser; without one, skip, or fail in CI."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     return found or missing("chromium is not installed")
 
 
 class BrowserError(AssertionError):
-    """The browser said no, or a script in it failed."""
+    """The browser refused a command, or a script failed."""
 
 
 class Chromium:
-    """One browser with one page; blocking, for use in a ``with``."""
+    """One browser with one page and a blocking API; use it as a context manager."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._number = 0
-        self.complaints: list[str] = []  # of the console: errors, and what the policy blocked
+        self.complaints: list[str] = []  # console errors, including what the content security policy blocked
         self.requests: list[str] = []
 
     def __enter__(self) -> Chromium:
@@ -93,7 +93,7 @@ class Chromium:
     async def _connect(self, port: int) -> None:
         self._client = aiohttp.ClientSession()
         pages: list[Any] = []
-        while not pages:  # it tells its port before it has opened its first page
+        while not pages:  # it reports its port before its first page is open
             async with self._client.get(f"http://127.0.0.1:{port}/json/list") as answer:
                 pages = [each for each in await answer.json() if each["type"] == "page"]
         (target,) = pages
@@ -109,7 +109,7 @@ class Chromium:
         return self._loop.run_until_complete(asyncio.wait_for(what, ANSWERS_WITHIN))
 
     def ask(self, method: str, **parameters: object) -> Any:
-        """Send a command of the protocol; its result."""
+        """Send a command of the protocol and return its result."""
         return self._run(self._ask(method, **parameters))
 
     async def _ask(self, method: str, **parameters: object) -> Any:
@@ -133,28 +133,28 @@ class Chromium:
             case "Network.requestWillBeSent":
                 self.requests.append(told["request"]["url"])
 
-    # -- what a test does
+    # -- the API of the tests
 
     def open(self, url: str) -> None:
-        """Go there."""
+        """Navigate to a URL."""
         self.ask("Page.navigate", url=url)
 
     def value(self, expression: str) -> Any:
-        """What a script in the page comes to."""
+        """Evaluate a script in the page and return its value."""
         result = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise BrowserError(json.dumps(result["exceptionDetails"])[:2000])
         return result["result"].get("value")
 
     def wait_for(self, expression: str, within: float = 20.0) -> Any:
-        """The first value of the expression that is true; fails with what the page shows."""
+        """Wait until the expression is true and return it; on failure, show the text of the page."""
         until = time.monotonic() + within
         while time.monotonic() < until:
             try:
                 if found := self.value(expression):
                     return found
             except BrowserError:
-                pass  # the page is on its way
+                pass  # the page is still loading
             time.sleep(0.05)
         raise AssertionError(f"not so within {within:g} s: {expression}\n{self.text()}\n{self.complaints}")
 
@@ -163,16 +163,16 @@ class Chromium:
         self.wait_for(f"document.body.innerText.includes({json.dumps(text)})", within)
 
     def text(self) -> str:
-        """All that the page shows."""
+        """Return the visible text of the page."""
         return str(self.value("document.body ? document.body.innerText : ''"))
 
     def click(self, selector: str) -> None:
-        """Click on the first element that the selector finds."""
+        """Click the first element that matches the selector."""
         self.wait_for(f"!!document.querySelector({json.dumps(selector)})")
         self.value(f"document.querySelector({json.dumps(selector)}).click()")
 
     def resize(self, width: int, height: int, *, scale: float = 1, dark: bool = False) -> None:
-        """Be a screen of this size, in this light."""
+        """Set the screen size and the colour scheme."""
         self.ask(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -184,7 +184,7 @@ class Chromium:
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": light}])
 
     def screenshot(self, path: Path, *, kind: str = "png") -> None:
-        """Write what is seen to a file."""
+        """Write a screenshot to a file."""
         quality = {"quality": 82} if kind != "png" else {}
         taken = self.ask("Page.captureScreenshot", format=kind, **quality)
         path.write_bytes(base64.b64decode(taken["data"]))

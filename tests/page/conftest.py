@@ -1,4 +1,4 @@
-"""A broker with its page, and one browser for all the tests of a worker."""
+"""A broker with its page, and one browser for all tests of a worker."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def chromium() -> Iterator[Chromium]:
 
 @pytest.fixture
 def browser(chromium: Chromium, page: Page) -> Iterator[Chromium]:
-    """The browser; a test fails when its console complains, as it does of what the policy blocks.
+    """The browser; a test fails on console errors, such as violations of the content security policy.
 
-    It leaves the page before that is closed: it asks again and again, and complains of no answer.
+    It leaves the page before the broker stops: the page polls, and failed requests are console errors.
     """
     chromium.complaints.clear()
     chromium.requests.clear()
@@ -56,7 +56,7 @@ def page(broker) -> Iterator[Page]:
 
 @pytest.fixture
 def ask(page) -> Callable[..., Asked]:
-    """What the page's own script would be told: status and JSON."""
+    """Request a URL as the page's script does; return status and JSON."""
 
     def asked(name: str, token: str | None = None, **query: object) -> Asked:
         url = f"{page.address}/api/{name}?{urlencode(query)}"

@@ -1,4 +1,4 @@
-"""The broker's page as people see it: in a real browser, with real data."""
+"""The broker's page in a real browser, with real data."""
 
 from __future__ import annotations
 
@@ -85,9 +85,7 @@ def test_what_a_stranger_wrote_is_text_and_nothing_else(browser, page, contoso):
     opened(browser, page, "/entity/contoso/orders")
     browser.click(".row-button")
     browser.wait_for_text("Application properties")
-    assert (
-        browser.text().count("onerror=") >= 5
-    )  # its id, subject, property, value and body, all of it to be read
+    assert browser.text().count("onerror=") >= 5  # id, subject, property, value and body, all readable
     assert browser.value("document.querySelector('pre').textContent") == HOSTILE
     assert browser.value("document.querySelectorAll('main img, main script').length") == 0
     assert browser.value("document.title") == "sbpair broker"
@@ -224,10 +222,10 @@ def test_nothing_is_asked_of_anybody_else_and_the_policy_is_strict(browser, page
     browser.wait_for_text("Settings")
     assert browser.requests
     assert [url for url in browser.requests if not url.startswith((page.address, "about:"))] == []
-    assert not any(page.token in url for url in browser.requests[1:])  # once, at the door
+    assert not any(page.token in url for url in browser.requests[1:])  # once, when signing in
     blocked = "fetch('http://127.0.0.1:9/').then(() => 'open', () => 'blocked')"
     assert browser.value(blocked) == "blocked"
-    assert browser.complaints  # the policy said so
+    assert browser.complaints  # reported by the content security policy
     browser.complaints.clear()
     assert browser.value("document.cookie") == ""  # HttpOnly
 

@@ -1,4 +1,4 @@
-"""What the page does to entities, asked as its script asks; and who may ask."""
+"""The requests of the page's script that change entities, and their authorization."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def post(page: Page, name: str, body: bytes, **headers: str) -> tuple[int, dict]
 
 @pytest.fixture
 def act(page: Page) -> Act:
-    """An action, asked with the token."""
+    """Request an action with the token."""
 
     def asked(name: str, **given: object) -> tuple[int, dict]:
         headers = JSON | {"Authorization": f"Bearer {page.token}"}
@@ -298,7 +298,7 @@ def test_a_resubmitted_message_is_on_disk(tmp_path):
         assert again.namespace("contoso").message_ids("orders") == ["m0"]
 
 
-# Who may
+# Authorization
 
 
 @pytest.mark.spec("R-96")

@@ -1,4 +1,4 @@
-"""The page does things: sends, purges and resubmits, by mouse and keyboard, in a real browser."""
+"""Sending, purging and resubmitting on the page by mouse and keyboard, in a real browser."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_message_is_written_and_sent_by_keyboard_and_stays_in_the_form_while_t
     browser.ask("Input.insertText", text="hello")
     type_in(browser, "[name=subject]", HOSTILE)
     type_in(browser, "[name=properties]", '{"attempt": 1}')
-    send(contoso, "orders", ServiceBusMessage("another"))  # the page draws again
+    send(contoso, "orders", ServiceBusMessage("another"))  # the page is rendered again
     browser.wait_for("document.querySelectorAll('.row-button').length === 1")
     assert browser.value("document.querySelector('#act-body').value") == "hello"
     type_in(browser, "[name=message_id]", "m1")

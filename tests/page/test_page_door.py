@@ -1,4 +1,4 @@
-"""Who may look, what is answered without a browser, and what it costs when nobody looks."""
+"""Access to the page, its answers without a browser, and its cost when it is not open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page remembers and how it tells it: pure, no broker and no browser."""
+"""The history behind the page and its rendering, without a broker or a browser."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_samples_are_taken_no_more_often_than_they_can_be_seen():
     assert min(b[0] - a[0] for a, b in pairwise(kept)) >= 900
     for number in range(MAX_KEYS):
         history.add(f"{number}", 0, (0,))
-    assert len(history.add("orders", 200_000, (1,))) == 1  # it had to make room
+    assert len(history.add("orders", 200_000, (1,))) == 1  # older entries were dropped
 
 
 def test_refusals_are_counted_for_ever_and_kept_for_a_while():

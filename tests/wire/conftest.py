@@ -1,4 +1,4 @@
-"""A running broker for a whole file, its clock set ahead by hand, and a queue for each test."""
+"""Fixtures for tests on the wire: one broker per module with a clock that tests advance, one queue per test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HELD = {"broker", "contoso", "client", "make_queue"}
 
 
 class _Hurried:
-    """asyncio, but a sleep of one second is a short one."""
+    """The module asyncio with a sleep of one second shortened."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(asyncio, name)
@@ -33,13 +33,13 @@ class _Hurried:
 
 @pytest.fixture(autouse=True)
 def asyncio_links_that_close_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the blocking ones do (tests/conftest.py): to close a link waits for its keep-alive."""
+    """Shorten the keep-alive pause of asyncio links, as tests/conftest.py does for blocking ones."""
     monkeypatch.setattr(asyncio_links, "asyncio", _Hurried())
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker | BrokerElsewhere]:
-    """Two namespaces, whose entity time can be set ahead; or the one that is elsewhere."""
+    """A broker with two namespaces and a clock to advance, or a namespace elsewhere."""
     if TARGET is None:
         with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as running:
             yield running
@@ -57,7 +57,7 @@ def contoso(broker: Broker | BrokerElsewhere) -> NamespaceControl | Elsewhere:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Against another namespace, leave out what brings a broker of its own."""
+    """Deselect tests that start their own broker when the tests run against another namespace."""
     if TARGET is None:
         return
     for item in items:
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_for_any(item: pytest.Item) -> bool:
-    """It takes a namespace, and that of this file's fixtures."""
+    """Whether a test uses the namespace of this module's fixtures."""
     known = getattr(item, "_fixtureinfo", None)
     brokers = known.name2fixturedefs.get("broker", ()) if known else ()
     is_here = all(Path(each.func.__code__.co_filename).name == "conftest.py" for each in brokers[-1:])
@@ -75,7 +75,7 @@ def _is_for_any(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Against another namespace: how much of what is promised it holds."""
+    """Report which promises another namespace keeps."""
     if TARGET is None:
         return
     told = {what: terminalreporter.getreports(what) for what in ("passed", "failed", "error", "skipped")}
@@ -91,7 +91,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def make_queue(contoso: NamespaceControl | Elsewhere) -> Callable[..., str]:
-    """Makes a queue of its own with these fields, and returns its path."""
+    """Return a function that creates a new queue with the given fields and returns its path."""
 
     def make(**fields: object) -> str:
         path = fresh("orders")
@@ -109,7 +109,7 @@ def queue(make_queue: Callable[..., str]) -> str:
 
 @pytest.fixture
 def client(request: pytest.FixtureRequest) -> Iterator[ServiceBusClient]:
-    """The SDK as it is, without retries: an error shows at once."""
+    """The SDK's client without retries, so that errors show at once."""
     text = TARGET or request.getfixturevalue("contoso").connection_string
     with ServiceBusClient.from_connection_string(text, retry_total=0) as opened:
         yield opened
@@ -117,7 +117,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[ServiceBusClient]:
 
 @pytest.fixture
 def forgiving_of_sockets() -> Iterator[None]:
-    """For tests that break connections: the SDK drops a socket that was reset without closing it."""
+    """Ignore unclosed sockets: the SDK does not close a socket that was reset."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -1,6 +1,6 @@
-"""A namespace that is not ours to hold, as the tests of the wire hold one of ours: by its administration API.
+"""Adapt a namespace elsewhere to the tests on the wire, through its administration API.
 
-What only a broker in the process can do (its time, its faults, its counters) skips the test that asks for it.
+A test that needs a broker in this process, for its clock, faults or counters, is skipped.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ TARGET = os.environ.get("SBPAIR_TEST_CONNECTION_STRING")
 """Another namespace to run against, the cloud's or a broker's; None for our own, in this process."""
 TRUST = os.environ.get("SBPAIR_TEST_CA_FILE") or certifi.where()
 PREFIX = f"sbpair-{int(time.time())}-{uuid.uuid4().hex[:8]}"
-FORGOTTEN = 86_400  # seconds: what a run made that was killed is removed by a later one
+FORGOTTEN = 86_400  # seconds; a later run removes what a killed run created
 _NUMBERS = itertools.count()
 _SUBSCRIPTIONS = "/Subscriptions/"
 
 
 def fresh(what: str) -> str:
-    """A name that no other test and no other run has; it begins as all that is to be removed does."""
+    """Return a name that is unique to this test and run, with the prefix by which leftovers are removed."""
     return f"{PREFIX}-{what}-{next(_NUMBERS)}"
 
 
 def is_forgotten(name: str, now: float) -> bool:
-    """Whether it was made by a run that began more than a day ago."""
+    """Whether an entity was created by a run that began more than a day ago."""
     first, _, rest = name.partition("-")
     begun = rest.partition("-")[0]
     return first == "sbpair" and begun.isdigit() and int(begun) + FORGOTTEN < now
@@ -46,7 +46,7 @@ def is_forgotten(name: str, now: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """As QueueCounts; what is deferred the service tells only as the rest."""
+    """Like QueueCounts; the service reports deferred messages only as the rest."""
 
     active: int
     dead_letter: int
@@ -59,7 +59,7 @@ class Counts:
 
 
 class Elsewhere:
-    """As NamespaceControl, so far as the administration API goes."""
+    """The part of NamespaceControl that the administration API can provide."""
 
     def __init__(self, target: str) -> None:
         self.connection_string = target
@@ -72,7 +72,7 @@ class Elsewhere:
 
     @property
     def port(self) -> int:
-        """Of a broker on this machine, where plain HTTP is spoken too."""
+        """The port of a broker on this machine, which also serves plain HTTP."""
         local = re.match(r"Endpoint=sb://(?:localhost|127\.0\.0\.1):(\d+)", self.connection_string)
         if local is None:
             pytest.skip("needs plain HTTP, which the service does not speak")
@@ -117,7 +117,7 @@ class Elsewhere:
         return Counts(active, dead, scheduled, told.total_message_count)
 
     def sweep(self) -> None:
-        """Remove what forgotten runs have left."""
+        """Remove what earlier runs left behind."""
         now = time.time()
         for names, delete in (
             (self.queue_names(), self.delete_queue),
@@ -128,9 +128,9 @@ class Elsewhere:
                     delete(name)
 
     def close(self) -> None:
-        """Remove what was made, the last first."""
+        """Remove what was created, in reverse order."""
         for remove in reversed(self._made):
-            with suppress(ResourceNotFoundError):  # a test has
+            with suppress(ResourceNotFoundError):  # a test removed it
                 remove()
         for names, delete in (
             (self.queue_names(), self.delete_queue),
@@ -143,7 +143,7 @@ class Elsewhere:
 
 
 class BrokerElsewhere:
-    """As Broker, so far as a client can see one."""
+    """The part of Broker that a client can observe."""
 
     ca_file = Path(TRUST)
     _clock = SimpleNamespace(now=lambda: int(time.time() * 1000))
@@ -155,7 +155,7 @@ class BrokerElsewhere:
         pytest.skip(f"needs the broker's own control: {name}")
 
     def namespace(self, name: str) -> Elsewhere:
-        """There is one, by whatever name."""
+        """Return the only namespace, whatever its name."""
         return self._namespace
 
 
@@ -168,7 +168,7 @@ SPANS = {
 
 
 def _spelt(fields: dict[str, object]) -> dict[str, object]:
-    """Our fields as the administration client has them."""
+    """Convert the broker's field names to those of the administration client."""
     if "max_message_size_in_kilobytes" in fields or "max_message_size" in fields:
         pytest.skip("needs a namespace of the Premium tier")
     if cast(int, fields.get("max_size_in_megabytes", 1024)) < 1024:

@@ -1,4 +1,4 @@
-"""Keys with some of the rights, to a namespace or to one entity, as the SDK's clients meet them."""
+"""Keys with some of the rights, for a namespace or for one entity, used by the SDK's clients."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_key_to_manage_one_queue_forwards_to_no_other(contoso: NamespaceContro
     assert forward() == 401
     assert forward(ServiceBusDlqSupplementaryAuthorization=signed(other)) == 401
     assert forward(ServiceBusSupplementaryAuthorization=signed(other)) == 200
-    assert forward() == 200  # it stays as it is
+    assert forward() == 200  # it does not change
 
 
 def test_a_name_that_is_taken_or_not_there_is_told(contoso: NamespaceControl) -> None:

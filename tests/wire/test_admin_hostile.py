@@ -1,4 +1,4 @@
-"""HTTP that no client would send: each is refused, and the next client finds the broker well."""
+"""HTTP requests that no client would send are refused, and the broker keeps serving."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def broker() -> Iterator[Broker]:
 
 
 def authorized(broker: Broker) -> bytes:
-    """A PUT whose token holds: only then is its body read."""
+    """Return a PUT with a valid token, without which its body is not read."""
     contoso = broker.namespace("contoso")
     parts = dict(part.partition("=")[::2] for part in contoso.connection_string.split(";"))
     token = make_token(
@@ -40,7 +40,7 @@ def authorized(broker: Broker) -> bytes:
 
 
 def statuses(broker: Broker, *requests: bytes) -> list[int]:
-    """Of each request, one connection after the other, plain; 0 where none came."""
+    """Send each request on a separate plain connection; return the statuses, 0 where none came."""
     told = []
     for request in requests:
         with socket.create_connection(("127.0.0.1", broker.namespace("contoso").port), 5) as sock:
@@ -54,7 +54,7 @@ def statuses(broker: Broker, *requests: bytes) -> list[int]:
 def entity(
     broker: Broker, path: str, kind: str = "QueueDescription", inner: str = "", method: bytes = b"PUT"
 ) -> bytes:
-    """A request with a token that holds, and a description where one belongs."""
+    """Return a request with a valid token and, where needed, a description."""
     body = (
         (
             f'<entry xmlns="{ATOM}"><content type="application/xml"><{kind} xmlns="{SERVICE_BUS}" '
@@ -110,7 +110,7 @@ def test_a_hostile_request_is_refused_and_the_next_client_is_served(
     broker: Broker, request_bytes: bytes, status: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert status_after(broker, request_bytes) == status
-    assert capfd.readouterr().err == ""  # answered, not shouted
+    assert capfd.readouterr().err == ""  # answered without an error in the log
     with ServiceBusAdministrationClient.from_connection_string(
         broker.namespace("contoso").connection_string, connection_verify=str(broker.ca_file), retry_total=0
     ) as client:
@@ -149,7 +149,7 @@ def test_chunks_without_an_end_are_not_waited_for(broker: Broker, monkeypatch: p
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        (b"Content-Length: 5\r\n\r\n<entry/>", 400),  # the rest is no request
+        (b"Content-Length: 5\r\n\r\n<entry/>", 400),  # the rest is not a request
         (b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n<entry", 400),
         (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         (b"Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n", 400),
@@ -165,7 +165,7 @@ def test_a_body_of_two_lengths_or_none_is_refused(broker: Broker, headers: bytes
 
 
 def test_a_name_is_one_whatever_its_case(broker: Broker) -> None:
-    paths = (quote("Größe"), "Orders", "oRDERS", "%4frders")  # letters are those of ASCII
+    paths = (quote("Größe"), "Orders", "oRDERS", "%4frders")  # only ASCII letters
     told = statuses(broker, *(entity(broker, path) for path in paths))
     assert told == [400, 201, 409, 409]
     assert statuses(broker, entity(broker, "ORDERS", method=b"DELETE")) == [200]
@@ -176,7 +176,7 @@ def test_of_many_who_create_one_entity_at_once_one_does(broker: Broker) -> None:
         asked = [entity(broker, "raced")] * 16
         told = sorted(status for (status,) in many.map(lambda each: statuses(broker, each), asked))
     assert told == [201] + [409] * 15
-    assert statuses(broker, entity(broker, "raced")) == [409]  # without If-Match it is no update
+    assert statuses(broker, entity(broker, "raced")) == [409]  # without If-Match it is not an update
     assert statuses(broker, entity(broker, "raced", method=b"DELETE")) == [200]
 
 
@@ -227,7 +227,7 @@ def test_a_pattern_that_would_never_end_is_judged_at_little_cost(broker: Broker)
 
 
 def test_a_refused_client_cannot_keep_its_connection(broker: Broker) -> None:
-    """One answer, and the connection ends: nobody without a token holds one open."""
+    """After one answer the connection ends, so a client without a token cannot keep it open."""
     address = ("127.0.0.1", broker.namespace("contoso").port)
     with socket.create_connection(address, 10) as sock:
         sock.sendall(b"GET /q?api-version=2021-05 HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -22,7 +22,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def contoso(broker: Broker) -> Iterator[NamespaceControl]:
-    """A namespace that is empty again afterwards."""
+    """A namespace that is emptied afterwards."""
     namespace = broker.namespace("contoso")
     yield namespace
     for name in namespace.topic_names():

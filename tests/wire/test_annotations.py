@@ -1,4 +1,4 @@
-"""Which annotations does a delivery carry? Those that the SDK's own tests expect, and no more."""
+"""A delivery carries exactly the annotations that the SDK's own tests expect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unmodified SDK sets messages aside, and gets them by their numbers only."""
+"""The unmodified SDK defers messages and receives them by their sequence numbers only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundErr
 
 @pytest.fixture
 def aside(client, queue):
-    """The numbers of three messages that were deferred."""
+    """The sequence numbers of three deferred messages."""
     with client.get_queue_sender(queue) as sender:
         sender.send_messages([ServiceBusMessage(str(i)) for i in range(3)])
     with client.get_queue_receiver(queue) as receiver:
@@ -43,7 +43,9 @@ def test_deferred_messages_come_by_their_numbers_under_locks(client, contoso, qu
             receiver.receive_deferred_messages(aside)
         (third,) = receiver.receive_deferred_messages(aside[2])
         receiver.abandon_message(third)
-        (third,) = receiver.receive_deferred_messages(aside[2])  # deferred still, and a delivery dearer
+        (third,) = receiver.receive_deferred_messages(
+            aside[2]
+        )  # still deferred, with a higher delivery count
         assert third.delivery_count == 1
         receiver.defer_message(third)
     counts = contoso.counts(queue)

@@ -1,4 +1,4 @@
-"""A broker on disk as its clients see it: what was accepted is there after a restart (G-26)."""
+"""A durable broker as its clients see it: accepted messages survive a restart (G-26)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sbpair.broker import Broker, BrokerError
 
 
 class OnDisk:
-    """A broker that can be restarted on its directory, as the process would be."""
+    """A broker that can be restarted on its directory, like a process."""
 
     def __init__(self, data: Path) -> None:
         self._data = data

@@ -1,7 +1,7 @@
-"""The unmodified SDK and messages whose time is over: what it still sees, and what it never gets.
+"""Expired messages and the unmodified SDK: what it still peeks, and what it never receives.
 
-The broker's entity time is set ahead, the SDK's own clock is not; spans are hours, so that a
-second more or less does not count.
+The test advances the broker's entity clock but not the SDK's clock; spans are hours, so that a
+second more or less does not matter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEAD = ServiceBusSubQueue.DEAD_LETTER
 
 @pytest.fixture(scope="module")
 def broker():
-    """A broker of this file's own: what it sets ahead is days."""
+    """A broker for this module only, because its clock is advanced by days."""
     with Broker({"contoso": 0, "contoso-dr": 0}, clock=ShiftedClock()) as running:
         yield running
 
@@ -157,7 +157,7 @@ def test_the_default_is_the_largest_span(administration, make_queue):
 @pytest.mark.spec("T-1")
 def test_a_time_to_live_longer_than_the_header_holds(client, make_queue, broker):
     queue = make_queue(dead_lettering_on_message_expiration=True)
-    for days in (60, 70):  # 49.7 is what fits: the SDK's time_to_live raises, two instants say it
+    for days in (60, 70):  # the header holds 49.7 days: the SDK's time_to_live raises, two instants do not
         message = ServiceBusMessage(str(days))
         message.raw_amqp_message.properties = AmqpMessageProperties(
             creation_time=IN_MS, absolute_expiry_time=IN_MS + days * 24 * IN_MS
@@ -245,7 +245,7 @@ async def test_the_asyncio_client_peeks_when_a_scheduled_one_will_expire(aio, ma
 class TestIdleDeletion:
     @pytest.fixture
     def temporary(self, administration, broker):
-        """A queue that deletes itself after an idle hour, made now."""
+        """A new queue that is deleted automatically after an idle hour."""
         name = f"temporary-{broker._clock.now()}"
         administration.create_queue(name, auto_delete_on_idle=HOUR)
         return name
@@ -256,7 +256,7 @@ class TestIdleDeletion:
         broker.advance(HOUR)
         with pytest.raises(ResourceNotFoundError):
             administration.get_queue(temporary)
-        with pytest.raises(ServiceBusError):  # its token is refused before it attaches
+        with pytest.raises(ServiceBusError):  # the token is refused before the link attaches
             send(client, temporary, ServiceBusMessage("x"))
 
     @pytest.mark.spec("T-20")

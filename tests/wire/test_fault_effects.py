@@ -1,4 +1,4 @@
-"""What does the unmodified SDK meet under each effect, and what is in the queue after it?"""
+"""Each fault effect as the unmodified SDK meets it, and the state of the queue afterwards."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class TestOperations:
         with contoso.fault(queue, NoCredit()) as fault:
             client = ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0)
             with client:
-                send(client, queue)  # this SDK does not look at credit
+                send(client, queue)  # this SDK ignores credit
         assert fault.hits == 1
 
     def test_a_refused_attach_is_its_condition(self, client, contoso, queue):
@@ -168,7 +168,7 @@ class TestConnections:
             send(client, queue)
         assert fault.hits >= 1
         assert contoso.counts(queue).active == 0
-        send(client, queue)  # the next connection is none of its business
+        send(client, queue)  # the next connection is not affected
 
     def test_it_gets_exactly_so_many_bytes(self, contoso):
         with (
@@ -184,7 +184,7 @@ class TestConnections:
 
 @pytest.fixture
 def fragile():
-    """A namespace of its own, to take down."""
+    """A separate namespace that the test may take down."""
     with Broker({"contoso": 0}) as broker:
         namespace = broker.namespace("contoso")
         namespace.create_queue("orders")

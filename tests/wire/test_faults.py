@@ -1,4 +1,4 @@
-"""A broker that fails on purpose: what the unmodified client is told, and that all is well after."""
+"""Injected faults: the errors that the unmodified client gets, and normal service afterwards."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TestEntityFaults:
 
 @pytest.fixture
 def fragile(contoso):
-    """The namespace, up again afterwards."""
+    """A namespace that is brought up again afterwards."""
     yield contoso
     contoso.bring_up()
 
@@ -105,7 +105,7 @@ class TestOutages:
             sender.send_messages(ServiceBusMessage("before"))
             fragile.take_down("reset")
             with (
-                pytest.raises(ConnectionResetError),  # as it connects, or as it reads
+                pytest.raises(ConnectionResetError),  # when connecting or when reading
                 socket.create_connection(("127.0.0.1", fragile.port), 5) as raw,
             ):
                 raw.recv(1)
@@ -184,13 +184,15 @@ class TestBadNeighbours:
     def test_garbage_costs_its_own_connection_only(self, contoso, queue, client, garbage):
         with socket.create_connection(("127.0.0.1", contoso.port), 5) as raw:
             raw.settimeout(10)
-            with suppress(ConnectionError, OSError):  # it may be cut while we still speak
+            with suppress(
+                ConnectionError, OSError
+            ):  # the connection may be closed while the client still sends
                 raw.sendall(garbage)
                 raw.shutdown(socket.SHUT_WR)
                 while raw.recv(65536):
                     pass
 
-        assert contoso.counts(queue).active == 0  # it serves on
+        assert contoso.counts(queue).active == 0  # the broker keeps serving
 
     def test_a_flood_of_empty_connections_does_not_stop_it(self, contoso, queue, client):
         raws = [socket.create_connection(("127.0.0.1", contoso.port), 5) for _ in range(200)]
@@ -229,7 +231,7 @@ class TestLife:
         def held():
             found = set()
             for descriptor in os.listdir("/proc/self/fd"):
-                with suppress(FileNotFoundError):  # closed since: what others hold may go meanwhile
+                with suppress(FileNotFoundError):  # closed meanwhile by another owner
                     found.add(os.readlink(f"/proc/self/fd/{descriptor}"))
             return found
 
@@ -246,7 +248,7 @@ class TestLife:
             raw = socket.create_connection(("127.0.0.1", contoso.port), 5)
             raw.close()
 
-        assert set(threading.enumerate()) <= threads  # others' may have ended meanwhile
+        assert set(threading.enumerate()) <= threads  # threads of other owners may have ended meanwhile
         assert held() <= before
 
     def test_it_starts_again_with_what_it_held(self):
@@ -300,7 +302,7 @@ class TestLife:
 def test_a_namespace_that_goes_down_while_it_takes_a_client_in_can_still_be_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The outage strikes between the first byte that was looked at and the connection that was told of it."""
+    """The outage begins between sniffing the first byte and handing over the connection."""
     taken_in = threading.Event()
     broker = Broker({"contoso": 0})
     server = broker.namespace("contoso").server

@@ -1,4 +1,4 @@
-"""The unmodified SDK sends to one entity and receives from another; its administration client says which."""
+"""Auto-forwarding, configured and used by the unmodified SDK."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def test_the_administration_client_chains_entities_and_messages_go_to_the_end(
     made = administration.create_queue(source, forward_to=topic, auto_delete_on_idle=timedelta(minutes=5))
     assert made.forward_to.rpartition("/")[2] == topic
     assert administration.get_subscription(topic, "all").forward_to.rpartition("/")[2] == end
-    assert made.auto_delete_on_idle == timedelta(minutes=5)  # read back as asked; it is never idle (T-22)
+    assert made.auto_delete_on_idle == timedelta(
+        minutes=5
+    )  # read back as requested; a forwarding entity is never idle (T-22)
 
     send(client, source, "a", "b")
     assert received(client, end, 2) == ["a", "b"]

@@ -1,7 +1,7 @@
-"""What no client would send: each case ends in a close or an error, costs little, and the next client is served.
+"""Malformed input to the port of a broker: a close or an error at little cost, and the next client is served.
 
-One row a case, named after it. The engine's own tables (tests/amqp/test_hostile_input.py) go further into types
-and states; here the bytes meet a broker at its port.
+Each row is a named case. The engine's own tables (tests/amqp/test_hostile_input.py) cover types and states in
+more depth.
 """
 
 # ruff: noqa: E501  (a table of cases, one a line)
@@ -51,18 +51,18 @@ MOST_RSS = 32 * 1024 * 1024
 MOST_CPU = 1.0  # seconds of the broker's thread
 CONNECTION = "sbpair.broker.frontends.amqp.client_connection.Connection"
 KEY = "pineapple"
-SEEN = 2**30  # the next transfer a client expects: where the broker begins to count
+SEEN = 2**30  # the first delivery number that the broker uses
 
 
 class Closed(bytes):
-    """What the close says, and then the end of the connection."""
+    """Expect a close with this condition, followed by the end of the connection."""
 
 
-CLOSED = Closed(b"")  # by whatever means: before AMQP there is no close to say why
+CLOSED = Closed(b"")  # without a condition: before AMQP there is no close frame
 FRAMING, DECODE, ILLEGAL = map(
     Closed, (b"amqp:connection:framing-error", b"amqp:decode-error", b"amqp:illegal-state")
 )
-ACCEPTED_1 = b"\x00\x53\x24"  # the outcome accepted
+ACCEPTED_1 = b"\x00\x53\x24"  # the accepted outcome
 ENDED = b"\x00\x53\x17"
 
 
@@ -102,7 +102,7 @@ MANAGEMENT += f(Flow(SEEN, 100, 0, 100, 1, 0, 10))
 
 
 def sent(message: bytes, **fields: object) -> bytes:
-    """One transfer with all of a message, in frames that fit."""
+    """Return the frames of a transfer of a whole message."""
     pieces = [message[at : at + 60_000] for at in range(0, len(message), 60_000)] or [b""]
     first = f(Transfer(0, 0, b"t", more=len(pieces) > 1, **fields), pieces[0])  # type: ignore[arg-type]
     return first + b"".join(
@@ -130,13 +130,13 @@ def managed(operation: str, body: object, **more: object) -> bytes:
 
 
 def attached(name: str, handle: int = 0, count: int | None = 0, **fields: object) -> bytes:
-    """A sender's attach to orders."""
+    """Return a sender's attach to orders."""
     fields = {"source": Source(), "target": Target("orders"), **fields}
     return f(Attach(name, handle, False, initial_delivery_count=count, **fields))  # type: ignore[arg-type]
 
 
 def valued(*values: bytes) -> bytes:
-    """A message whose application properties have these values, as they are encoded."""
+    """Return a message with these encoded application property values."""
     pairs = b"".join(b"\xa1\x01" + bytes((97 + number,)) + value for number, value in enumerate(values))
     return _mapped(pairs, 2 * len(values))
 
@@ -147,13 +147,13 @@ def _mapped(pairs: bytes, count: int) -> bytes:
 
 
 def field_of(descriptor: int, *fields: bytes) -> bytes:
-    """A frame of one performative or a section of one message, with fields as they are encoded."""
+    """Return a performative's frame, or a message section, with these encoded fields."""
     content = b"".join(fields)
     return bytes((0, 0x53, descriptor, 0xC0, len(content) + 1, len(fields))) + content
 
 
 def created_at(instant: int) -> bytes:
-    """A message that was created then: the tenth of its properties."""
+    """Return a message with this encoded creation time, the tenth of its properties."""
     said = field_of(0x73, *(b"\x40",) * 9, b"\x83" + instant.to_bytes(8, "big", signed=True))
     return said + b"\x00\x53\x75\xa0\x01x"
 
@@ -317,8 +317,8 @@ CASES: dict[str, tuple[bytes, bytes]] = {
 }  # fmt: skip
 
 
-IDLE = ("one byte, then idle", "7 of 8 header bytes")  # which end only by the broker's patience
-STORED = {  # odd, and messages all the same; nothing of any other case is
+IDLE = ("one byte, then idle", "7 of 8 header bytes")  # these end only by a timeout of the broker
+STORED = {  # unusual but valid messages; no other case stores anything
     "an initial delivery-count of 2^32-1": 2,
     "a delivery-id that wraps": 4,
     "a next-outgoing-id that wraps": 2,
@@ -354,7 +354,7 @@ STORED = {  # odd, and messages all the same; nothing of any other case is
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    """Its key is known, it waits for nobody's close, and it has loaded what the first HTTP and TLS need."""
+    """A broker with a known key and a short close timeout that has already served HTTP and TLS once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CONNECTION, partial(Connection, limits=Limits(close_timeout=0.05)))
         patch.setattr("sbpair.broker.auth._random_key", lambda: KEY)
@@ -368,7 +368,7 @@ def broker() -> Iterator[Broker]:
 
 @contextlib.contextmanager
 def impatient() -> Iterator[None]:
-    """Who connects now has half a second to say something; others would have twenty."""
+    """Give new connections half a second to send something, instead of twenty seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sbpair.broker.server.listener.FIRST_BYTE_WITHIN", 0.5)
         limits = Limits(handshake_timeout=0.5, close_timeout=0.05)
@@ -382,7 +382,10 @@ def rss() -> int:
 
 
 def conversation(port: int, data: bytes, wanted: bytes) -> bytes:
-    """What comes back until it holds what is wanted, or until the end where that is. Raises TimeoutError."""
+    """Send ``data``; return the answer up to ``wanted``, or up to the end for Closed.
+
+    Raises TimeoutError: when neither comes in time.
+    """
     heard = b""
     with socket.create_connection(("127.0.0.1", port), WITHIN) as peer:
         deadline = time.monotonic() + WITHIN
@@ -396,29 +399,29 @@ def conversation(port: int, data: bytes, wanted: bytes) -> bytes:
                     break
                 heard += piece
         except ConnectionError:
-            pass  # closed in our middle of it
+            pass  # closed while still sending
         finally:
-            with contextlib.suppress(OSError):  # it may be over
+            with contextlib.suppress(OSError):  # the connection may have ended
                 peer.shutdown(socket.SHUT_RDWR)
             saying.join()
     return heard
 
 
 def more_of(peer: socket.socket) -> bytes:
-    """What comes next; fails when nothing will."""
+    """Receive more bytes; fail if the broker closed the connection."""
     piece = peer.recv(65_536)
     assert piece, "the broker has closed the connection"
     return piece
 
 
 def say(peer: socket.socket, data: bytes) -> None:
-    """All of it at once, whatever is answered meanwhile."""
+    """Send everything at once, ignoring the answers."""
     with contextlib.suppress(OSError):
         peer.sendall(data)
 
 
 def cpu_of(broker: Broker) -> float:
-    """Seconds of CPU that the broker's own thread has spent."""
+    """Return the processor seconds of the broker's thread."""
     thread = broker._thread
     assert thread is not None
     assert thread.ident is not None
@@ -426,7 +429,7 @@ def cpu_of(broker: Broker) -> float:
 
 
 def serves(port: int) -> None:
-    """A message is sent and received."""
+    """Check that the broker serves: send and receive a message."""
     endpoint = Endpoint(port, "RootManageSharedAccessKey", KEY, "localhost")
     with RawClient(endpoint) as client:
         with client.sender("orders") as sender:
@@ -481,12 +484,12 @@ def test_who_says_nothing_is_dropped(broker: Broker) -> None:
 
 
 def test_an_answer_goes_to_no_link_of_another_connection(broker: Broker) -> None:
-    """``reply-to`` names a link of the connection that asks, whoever else has one of that name."""
+    """``reply-to`` names a link of the requesting connection, even if others have a link of that name."""
     port = broker.namespace("contoso").port
     with socket.create_connection(("127.0.0.1", port), WITHIN) as other:
         other.sendall(MANAGEMENT.replace(b"\xa1\x02me", b"\xa1\x02it"))
         heard = b""
-        while b"\xa1\x02it" not in heard:  # its link is there
+        while b"\xa1\x02it" not in heard:  # the link exists
             heard += more_of(other)
         asking = managed("peek-message", {"from-sequence-number": 0, "message-count": 1})
         foreign = MANAGEMENT + asking.replace(b"\xa1\x02me", b"\xa1\x02it") + f(End())
@@ -499,7 +502,7 @@ def test_an_answer_goes_to_no_link_of_another_connection(broker: Broker) -> None
 
 
 def test_what_cannot_be_read_passes_no_rule_and_stops_nothing(broker: Broker) -> None:
-    """The broker keeps properties as they came; a rule that reads them takes none that are broken."""
+    """The broker stores properties as they came; a rule does not match properties that cannot be decoded."""
     contoso = broker.namespace("contoso")
     contoso.create_topic("news")
     contoso.create_subscription("news", "judged")

@@ -1,4 +1,4 @@
-"""Connection time set ahead: idle links and tokens end, and the unmodified clients do not notice."""
+"""Idle links and expired tokens end, in advanced connection time, and unmodified clients do not notice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import until
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    """Of its own: the others' connections are not to age."""
+    """A separate broker, so that the connections of other tests do not age."""
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         broker.namespace("contoso").create_queue("orders")
         yield broker
@@ -79,7 +79,7 @@ async def test_an_idle_syphon_keeps_its_connections_and_goes_on_when_its_links_w
 async def test_a_primary_that_closes_an_idle_connection_is_reached_again_without_a_word(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A key for single entities cannot show a claim for the namespace: such a connection is closed."""
+    """A key for single entities cannot claim the namespace, so such a connection is closed."""
     monkeypatch.setattr("sbpair.syphon.forwarding.MIN_IDLE_SECONDS", 0.0)
     pair = Pair(broker.namespace("contoso"), broker.namespace("contoso-dr"))
     for index in range(2):

@@ -1,4 +1,4 @@
-"""Several namespaces behind one port: the host name that a client says is the namespace it gets."""
+"""Several namespaces on one port: the host name that a client sends selects the namespace."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_request_to_the_namespace_that_is_down_meets_its_outage(
 
 
 def said(broker: Broker, hostname: str | None, policy: str, key: str) -> tuple[bool, str]:
-    """Whether a client with SASL PLAIN could send one message to ``orders``, and with what it was closed."""
+    """Send a message to ``orders`` with SASL PLAIN; return the outcome or the error of the close."""
     engine = Connection(
         role=ConnectionRole.CLIENT,
         container_id="plain",

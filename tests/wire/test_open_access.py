@@ -1,4 +1,4 @@
-"""A page that has its name resolve to this machine reaches a broker with open access, and is turned away."""
+"""A broker with open access refuses web pages whose host name resolves to this machine."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_page_that_was_rebound_deletes_nothing(broker: Broker) -> None:
 
 
 def test_a_page_from_elsewhere_opens_no_websocket(broker: Broker) -> None:
-    """To a WebSocket no rebinding is needed: a browser lets any page open one to any host."""
+    """A WebSocket needs no DNS rebinding: browsers let any page open one to any host."""
     path = "/$servicebus/websocket"
     assert status(broker, "GET", path, "localhost", **UPGRADE) == 101
     assert status(broker, "GET", path, "localhost", Origin="http://localhost:3000", **UPGRADE) == 101

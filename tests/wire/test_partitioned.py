@@ -1,4 +1,4 @@
-"""The unmodified SDK on partitioned queues and topics: it notices nothing of them but what is documented."""
+"""Partitioned queues and topics look to the unmodified SDK as documented."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_keys_that_clash_are_an_invalid_operation(client, contoso, queue):
     clash = AmqpAnnotatedMessage(
         data_body=b"x",
         properties=AmqpMessageProperties(group_id="s"),
-        annotations={"x-opt-partition-key": "p"},  # the SDK's own message refuses it before it is sent
+        annotations={"x-opt-partition-key": "p"},  # the SDK's message class refuses it before it is sent
     )
     with client.get_queue_sender(queue) as sender, pytest.raises(ServiceBusError, match="differ") as caught:
         sender.send_messages(clash)
@@ -158,7 +158,7 @@ def test_peeking_on_and_on_shows_everything_and_ends(client, queue):
     with client.get_queue_receiver(queue) as receiver:
         shown = []
         while page := receiver.peek_messages(10):
-            assert len(page) < 10  # of one partition
+            assert len(page) < 10  # all of one partition
             shown += [str(message) for message in page]
     assert sorted(shown, key=int) == [str(n) for n in range(40)]
 

@@ -1,4 +1,4 @@
-"""A namespace whose port is taken while it refuses: that is told, and nothing else is left undone."""
+"""A port that another program takes during an outage is reported, and everything else still recovers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sbpair.broker.faults.rule import FaultRule
 
 @contextmanager
 def copied(port: int) -> Iterator[None]:
-    """A copy of the listening socket, as a process that is being forked has it until it runs its program."""
+    """Duplicate the listening socket, as a forked process does until it runs its program."""
     copies = []
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as sock:
@@ -35,7 +35,7 @@ def copied(port: int) -> Iterator[None]:
 
 @contextmanager
 def taken(port: int) -> Iterator[None]:
-    """Another program listens where a namespace is bound and does not."""
+    """Listen on a namespace's port, like another program, while the namespace does not."""
     with socket.socket() as thief:
         thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         thief.bind(("127.0.0.1", port))
@@ -85,7 +85,7 @@ def test_a_namespace_whose_port_is_taken_as_its_outage_ends_comes_up_when_it_is_
 
 
 def test_a_broker_closes_all_of_itself_though_a_port_was_taken_while_a_fault_refused():
-    others = set(threading.enumerate())  # of brokers that other tests keep
+    others = set(threading.enumerate())  # threads of brokers that other tests keep
     broker = Broker({"contoso": 0, "contoso-dr": 0})
     broker.start()
     first, second = broker.namespace("contoso"), broker.namespace("contoso-dr")

@@ -84,7 +84,7 @@ async def test_a_receiver_that_waits_is_woken_when_a_lock_ends(client, contoso, 
         assert len(await holder.receive_messages(1)) == 1
         waiting = asyncio.create_task(other.receive_messages(1, max_wait_time=20))
         polls = contoso.operations.polls
-        while contoso.operations.polls == polls:  # until its credit is in
+        while contoso.operations.polls == polls:  # until the broker has its credit
             await asyncio.sleep(0.01)
         broker.advance(timedelta(seconds=5))
         (got,) = await asyncio.wait_for(waiting, 30)

@@ -1,4 +1,4 @@
-"""REST on one side, the unmodified SDK on the other: what one sends the other receives."""
+"""What a REST client sends the unmodified SDK receives, and the reverse."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class Rest:
-    """A client of the REST API, which knows HTTP and shared access signatures and nothing else."""
+    """A minimal client of the REST API: HTTP with shared access signatures."""
 
     def __init__(self, contoso: NamespaceControl, trust: ssl.SSLContext | None = None) -> None:
         self.port = contoso.port
@@ -92,7 +92,7 @@ def rest(contoso: NamespaceControl) -> Rest:
 
 @pytest.fixture
 def receive(client: ServiceBusClient) -> Iterator[Callable[..., object]]:
-    """Receives one message through the SDK and completes it."""
+    """Receive one message with the SDK and complete it."""
 
     def one(queue: str, **how: object) -> object:
         with client.get_queue_receiver(queue, **how) as receiver:
@@ -143,7 +143,7 @@ def test_a_message_sent_by_rest_is_received_by_the_sdk(rest: Rest, queue: str, r
         b"Price": 1.5,
         b"Paid": True,
         b"At": int(AT.timestamp() * 1000),
-        # what http.client says of itself is no property
+        # headers that http.client adds are not properties
     }
 
 
@@ -171,7 +171,7 @@ def test_a_message_sent_by_the_sdk_is_received_and_deleted_by_rest(
     got = rest.take(queue)
     assert (got.status, got.body) == (200, b"\x00body")
     assert json.loads(got.headers["text"]) == 'a "b"\r\nInjected: c é'
-    assert got.headers["Injected"] is None  # what is in a value never becomes a header
+    assert got.headers["Injected"] is None  # a value cannot inject a header
     assert (got.headers["number"], got.headers["float"], got.headers["truth"]) == ("7", "0.5", "false")
     assert got.headers["Content-Type"] == "text/plain"
     told = got.broker_properties
@@ -192,12 +192,12 @@ def test_a_locked_message_is_unlocked_renewed_and_completed_by_its_address(
     assert locked.broker_properties["LockToken"] in locked.headers["Location"]
     assert rest.lock(queue, 0).status == 204
     broker.advance(timedelta(seconds=40))
-    assert rest.at("POST", locked).status == 200  # the lock starts again
+    assert rest.at("POST", locked).status == 200  # the lock restarts
     broker.advance(timedelta(seconds=40))
     assert rest.at("PUT", locked).status == 200
     again = rest.lock(queue)
     assert again.broker_properties["DeliveryCount"] == 2
-    assert rest.at("DELETE", locked).status == 404  # that lock is over
+    assert rest.at("DELETE", locked).status == 404  # the lock has ended
     assert rest.at("DELETE", again).status == 200
     assert contoso.counts(queue).total == 0
 
@@ -315,7 +315,7 @@ def test_dead_letters_topics_and_subscriptions_are_reached_by_their_paths(
     assert dead.headers["Region"] == '"eu"'
     assert rest.at("DELETE", dead).status == 200
     assert rest.take(path, 0).status == 204
-    assert rest.take(topic, 0).status == 400  # nothing is received from a topic itself
+    assert rest.take(topic, 0).status == 400  # a topic itself cannot be received from
     assert rest.send(path, "x").status == 400
     assert rest.send(f"{queue}/$DeadLetterQueue", "x").status == 400
 
@@ -401,7 +401,7 @@ def test_what_is_too_large_or_finds_no_room_is_forbidden(rest: Rest, make_queue:
     queue = make_queue(max_message_size_in_kilobytes=64)
     assert rest.send(queue, b"x" * 70_000).status == 403
     refused = rest.send(queue, b"x" * (1024 * 1024 + 1))
-    assert refused.status == 403  # as one that a queue does not take
+    assert refused.status == 403  # like a message that a queue does not accept
     assert b"exceeds the limit (1048576 bytes)" in refused.body
     assert b"TrackingId:" in refused.body
 

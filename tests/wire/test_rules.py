@@ -1,4 +1,4 @@
-"""Rules through the unmodified SDK: made and read by its administration clients, felt by its receivers."""
+"""Rules through the unmodified SDK: set and read by administration clients, observed by receivers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def admin(broker: Broker, contoso: NamespaceControl) -> Iterator[ServiceBusAdmin
 
 @pytest.fixture(params=[False, True], ids=["plain", "partitioned"])
 def topic(contoso: NamespaceControl, request: pytest.FixtureRequest) -> str:
-    """A topic with the subscription ``s``, which has no rule yet."""
+    """A topic with the subscription ``s``."""
     path = fresh("ruled")
     contoso.create_topic(path, enable_partitioning=request.param)
     contoso.create_subscription(path, "s")
@@ -44,7 +44,7 @@ def topic(contoso: NamespaceControl, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def bare(admin: ServiceBusAdministrationClient, topic: str) -> str:
-    """The same without its default rule."""
+    """The same topic without the default rule."""
     admin.delete_rule(topic, "s", "$Default")
     return topic
 

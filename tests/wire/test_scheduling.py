@@ -1,4 +1,4 @@
-"""The unmodified SDK schedules messages, cancels them, and sees them come."""
+"""The unmodified SDK schedules, cancels and receives scheduled messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import MessageNotFoundError
 
 
 def in_an_hour(broker):
-    """An hour from now, by the clock of the broker, which earlier tests have set ahead."""
+    """Return the time an hour from now on the broker's clock, which earlier tests advanced."""
     return datetime.fromtimestamp(broker._clock.now() / 1000, UTC) + timedelta(hours=1)
 
 

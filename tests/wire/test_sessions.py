@@ -1,4 +1,4 @@
-"""The unmodified SDK on message sessions: accept, receive in order, note a state, lose the lock."""
+"""Message sessions with the unmodified SDK: accept, receive in order, set the state, lose the lock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_named_session_is_received_in_order_and_no_other(client, queue, contos
         assert texts(messages) == ["0", "2", "4"]
         assert {message.session_id for message in messages} == {"a"}
         assert receiver.session.session_id == "a"
-        now = datetime.fromtimestamp(broker._clock.now() / 1000, UTC)  # set ahead by earlier tests
+        now = datetime.fromtimestamp(broker._clock.now() / 1000, UTC)  # earlier tests advanced the clock
         left = receiver.session.locked_until_utc - now
         assert timedelta(seconds=50) < left <= timedelta(seconds=60)
         for message in messages:
@@ -98,7 +98,7 @@ def test_a_session_has_one_holder_until_it_is_closed(client, queue):
             pass
     with client.get_queue_receiver(queue, session_id="a") as holder:
         (again,) = holder.receive_messages(1)
-        assert again.delivery_count == 0  # it was closed, not lost
+        assert again.delivery_count == 0  # closed, not lost
 
 
 def test_every_settlement_does_what_it_says(client, queue, contoso):

@@ -1,4 +1,4 @@
-"""What a client meets under a fault that stands is nothing that the entity is, and nothing that is kept."""
+"""A standing fault affects clients without changing or persisting the entity."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_a_disabled_fault_bars_is_neither_told_by_the_administration_nor_th
             assert found.status == EntityStatus.ACTIVE
             found.max_delivery_count = 3
             admin.update_queue(found)
-            shutil.copytree(data, left)  # what a kill would leave now
+            shutil.copytree(data, left)  # what a killed process would leave
     with Broker({"contoso": 0}, data=left) as broker:
         contoso = broker.namespace("contoso")
         description = contoso.description("orders")

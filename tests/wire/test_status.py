@@ -1,4 +1,4 @@
-"""Entity status through the unmodified SDK: set by its administration client, felt by links."""
+"""Entity status with the unmodified SDK: set by its administration client, observed by links."""
 
 from __future__ import annotations
 

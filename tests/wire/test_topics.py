@@ -34,7 +34,7 @@ def send(client: ServiceBusClient, topic: str, *messages: ServiceBusMessage) -> 
 
 
 def bodies(client: ServiceBusClient, topic: str, name: str, most: int = 10, **how: object) -> list[str]:
-    """What the subscription holds: received, and completed."""
+    """Receive and complete the messages of the subscription."""
     with client.get_subscription_receiver(topic, name, **how) as receiver:
         messages = receiver.receive_messages(most, max_wait_time=20)
         for message in messages:
@@ -177,7 +177,7 @@ def test_a_topic_is_not_received_from_and_a_subscription_not_sent_to(
 @pytest.mark.parametrize("path", ["{}/Subscriptions/third", "{}/$DeadLetterQueue"])
 def test_what_a_topic_does_not_have_is_refused(client: ServiceBusClient, topic: str, path: str) -> None:
     with (
-        pytest.raises(ServiceBusAuthenticationError),  # what the SDK makes of a 404 of $cbs
+        pytest.raises(ServiceBusAuthenticationError),  # the SDK's error for a 404 of $cbs
         client.get_queue_receiver(path.format(topic)) as receiver,
     ):
         receiver.receive_messages(1, max_wait_time=20)

@@ -1,4 +1,4 @@
-"""AMQP over WebSocket on the broker's one port: the unmodified SDKs, plain and inside TLS (3.11)."""
+"""AMQP over WebSocket on the broker's port with the unmodified SDKs, plain and over TLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONNECTION = "GET /$servicebus/websocket HTTP/1.1\r\nHost: localhost\r\n"
 
 
 def options(contoso, broker, scheme: str) -> tuple[str, dict[str, object]]:
-    """The connection string and the keywords with which the SDK reaches the port over WebSocket."""
+    """Return the connection string and keywords with which the SDK connects over WebSocket."""
     text = contoso.connection_string
     keywords: dict[str, object] = {
         "transport_type": TransportType.AmqpOverWebsocket,
@@ -41,7 +41,7 @@ def test_the_blocking_sdk_sends_and_receives_over_websocket(broker, contoso, que
             sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b" * 200_000)])
         with client.get_queue_receiver(queue) as receiver:
             got = receiver.receive_messages(2)
-            while len(got) < 2:  # the large one may take longer than the SDK waits for more
+            while len(got) < 2:  # the large one may take longer than the SDK waits for further messages
                 got += receiver.receive_messages(1)
             for message in got:
                 receiver.complete_message(message)
@@ -51,14 +51,14 @@ def test_the_blocking_sdk_sends_and_receives_over_websocket(broker, contoso, que
 
 @pytest.mark.does("websocket")
 async def test_the_sdk_of_asyncio_sends_and_receives_over_websocket(broker, contoso, queue):
-    """Over TLS only: without it the SDK hands aiohttp ``ssl=None``, which aiohttp no longer takes."""
+    """Over TLS only: without it the SDK passes ``ssl=None``, which aiohttp no longer accepts."""
     text, keywords = options(contoso, broker, "https")
     async with AsyncServiceBusClient.from_connection_string(text, **keywords) as client:
         async with client.get_queue_sender(queue) as sender:
             await sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
         async with client.get_queue_receiver(queue) as receiver:
             got = await receiver.receive_messages(2)
-            while len(got) < 2:  # over TLS they may come one by one
+            while len(got) < 2:  # over TLS they may arrive one by one
                 got += await receiver.receive_messages(1)
             for message in got:
                 await receiver.complete_message(message)
@@ -97,7 +97,7 @@ async def test_a_websocket_that_carries_no_amqp_is_closed_and_the_next_is_served
             if what == "text":
                 await websocket.send_str("hello")
             else:
-                with suppress(ConnectionError):  # it may be cut while we still send
+                with suppress(ConnectionError):  # the connection may be closed while the client still sends
                     await websocket.send_bytes(b"\xff" * (5_000_000 if what == "huge" else 64))
             async with asyncio.timeout(30):
                 while (await websocket.receive()).type is aiohttp.WSMsgType.BINARY:
@@ -109,7 +109,7 @@ async def test_a_websocket_that_carries_no_amqp_is_closed_and_the_next_is_served
 
 @pytest.mark.parametrize("offered", [("AMQPWSB10",), ("amqp",), ("amqp", "AMQPWSB10")])
 async def test_both_names_of_the_sub_protocol_are_spoken(contoso, offered):
-    """The Go SDK's documentation says `amqp`, as the standard does (AMQP WebSocket Binding, 2.1)."""
+    """The Go SDK documents `amqp`, as does the standard (AMQP WebSocket Binding, 2.1)."""
     url = f"ws://localhost:{contoso.port}/$servicebus/websocket"
     async with (
         aiohttp.ClientSession() as session,
@@ -139,7 +139,7 @@ async def test_an_outage_cuts_websockets_as_it_cuts_the_rest(contoso):
 
 @pytest.mark.parametrize("target", ["https://localhost:{port}", "HTTP://contoso.servicebus.windows.net"])
 def test_a_target_with_scheme_and_host_is_understood(contoso, target):
-    """RFC 9112, 3.2.2: that is how the Java SDK asks for its upgrade."""
+    """The Java SDK sends its upgrade in this form (RFC 9112, 3.2.2)."""
     where = target.format(port=contoso.port) + "/$servicebus/websocket"
     lines = (
         f"GET {where} HTTP/1.1",
