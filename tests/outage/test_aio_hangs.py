@@ -75,7 +75,7 @@ async def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_dea
         receipt = await sender.send_messages(ServiceBusMessage("parked"), timeout=60)
     assert watch.seconds < 60 + OVERRUN
     assert receipt.stored_in is StoredIn.BACKLOG
-    assert sum(aio_pairing.parked()) >= 1  # a second one when the answer of a backlog came late
+    assert 1 <= sum(aio_pairing.parked()) <= 1 + receipt.ambiguous  # a backlog may answer too late
 
 
 @pytest.mark.spec("G-18", "F-25")

@@ -37,7 +37,7 @@ def numbered(number: int, session: str | None = "s") -> ServiceBusMessage:
 
 
 def ordered_client(either: Either, **options: object) -> PairedServiceBusClient:
-    return either.client(ordering="session", backlogs=BACKLOGS, **options)
+    return either.client(**{"ordering": "session", "backlogs": BACKLOGS, "timeout": 60.0} | options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
