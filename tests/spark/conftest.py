@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.waiting import PATIENCE
-
+LIMIT = 300  # seconds for one test, the start of a JVM that shares two cores with five other workers included
 INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}  # a few rows are sooner done than code for them
 OWN = {
     "spark.driver.memory": "1g",
@@ -18,10 +17,9 @@ OWN = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A JVM that shares two cores with five other workers takes its time."""
     for item in items:
         if "tests/spark" in item.path.as_posix():
-            item.add_marker(pytest.mark.timeout(PATIENCE))
+            item.add_marker(pytest.mark.timeout(LIMIT))
             item.add_marker(pytest.mark.spark)
 
 
