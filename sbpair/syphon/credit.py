@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 RECEIVE_SPAN = 15 * 60.0  # seconds; one long poll (P-41, G-23)
-FIRST_LIMIT = 64  # messages
+FIRST_LIMIT = 256  # messages
 UNBOUNDED = 2**31 - 1
 SLOW_PART = 4  # a forward is slow when it takes a quarter of the lock duration
 

@@ -49,6 +49,7 @@ class LandingLink:
         self._tasks: set[asyncio.Task[None]] = set()
         self._push_is_due = False
         self._tried_at = -TRIED_FOR
+        self._trying = asyncio.Lock()
         self.progress = 0
         self.on_progress: Callable[[], None] | None = None
         self.detached = plain.detached
@@ -161,19 +162,19 @@ class LandingLink:
 
     async def _trial(self, message: InFlightMessage) -> DeliveryState | None:
         """Return the state with which the entity refuses ``message``; None if it accepts it or was tried recently."""
-        now = self._loop.time()
-        if now < self._tried_at + TRIED_FOR:
-            return None
-        self._tried_at = now
-        txn_id = await self._controller.declare()
-        try:
-            outcome = await self._plain.send(message.payload, 0, TransactionalState(txn_id))
-        finally:
-            await self._controller.roll_back(txn_id)
-        if isinstance(outcome, TransactionalState):
-            return None
-        self._tried_at = -TRIED_FOR
-        return outcome if outcome is not None else Rejected()
+        async with self._trying:  # a batch that waits for another's trial is not committed before its outcome
+            began = self._loop.time()
+            if began < self._tried_at + TRIED_FOR:
+                return None
+            txn_id = await self._controller.declare()
+            try:
+                outcome = await self._plain.send(message.payload, 0, TransactionalState(txn_id))
+            finally:
+                await self._controller.roll_back(txn_id)
+            if isinstance(outcome, TransactionalState):
+                self._tried_at = began
+                return None
+            return outcome if outcome is not None else Rejected()
 
     async def _commit(self, batch: Sequence[InFlightMessage]) -> None:
         via, attach = self._via, self._plain.link.remote_attach

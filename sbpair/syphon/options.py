@@ -23,7 +23,7 @@ class SyphonOptions:
     """The prefix of the backlog queues, if it differs from the primary's host name."""
     allowed_destinations: tuple[str, ...] | None = None
     """The destinations to deliver to, case-insensitive; by default all but reserved paths."""
-    window: int = 500
+    window: int = 2000
     """Maximum messages of one backlog forwarded at the same time; 1 to 5000."""
     memory_budget: int = 256 * 1024 * 1024
     """Maximum bytes of messages in memory, over all backlogs; at least 1 MiB."""

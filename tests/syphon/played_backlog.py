@@ -105,7 +105,7 @@ class PlayedReceiver:
 class Pumped:
     """A pump with its backlog link, whose destination the test plays."""
 
-    def __init__(self, window: int = 100, budget: int = ROOMY, link: PlayedLink | None = None, **more: Any):
+    def __init__(self, window: int = 1000, budget: int = ROOMY, link: PlayedLink | None = None, **more: Any):
         self.scene = Scene(opens=[] if link is None else [link])
         self.counters = SyphonCounters()
         self.budget = MemoryBudget(budget, 1)

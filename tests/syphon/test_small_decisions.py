@@ -114,25 +114,31 @@ def test_a_pause_doubles_up_to_its_most_and_begins_anew_after_a_success() -> Non
 
 
 def test_a_window_has_room_for_what_is_active_settling_and_held() -> None:
-    window = Window(100, 10)
-    assert (window.limit, window.receives, window.next_timer()) == (64, 0, None)
+    window = Window(1000, 10)
+    assert (window.limit, window.receives, window.next_timer()) == (256, 0, None)
     assert Window(5, 10).limit == 5
-    assert [window.room(*each) for each in ((60, 0), (64, 0), (70, 0), (0, 7), (0, 12), (60, 0, 65))] == [
+    assert [window.room(*each) for each in ((252, 0), (256, 0), (270, 0), (0, 7), (0, 12), (252, 0, 257))] == [
         4, 0, 0, 3, 0, 3,
     ]  # fmt: skip
     wide = Window(1000, 1000)
-    assert [wide.grant(credit, 0, 0, 5.0) for credit in (64, 63, 33, 32, 0)] == [None, None, None, 64, 64]
+    assert [wide.grant(credit, 0, 0, 5.0) for credit in (256, 255, 129, 128, 0)] == [
+        None,
+        None,
+        None,
+        256,
+        256,
+    ]
     assert (wide.receives, wide.next_timer()) == (1, 905.0)
-    assert wide.grant(0, 0, 0, 5.0) == 64
+    assert wide.grant(0, 0, 0, 5.0) == 256
     assert wide.receives == 2
     assert wide.grant(3, 0, 0, 9.0, 0, 10) == 10
-    assert wide.grant(0, 0, 0, 9.0, 128) is None  # it has no credit
+    assert wide.grant(0, 0, 0, 9.0, 512) is None  # it has no credit
     wide.message_arrived(10.0)
     assert (wide.next_timer(), wide.handle_timer(909.9)) == (910.0, False)
     assert (wide.handle_timer(910.0), wide.next_timer(), wide.handle_timer(911.0)) == (True, None, False)
 
 
-@pytest.mark.parametrize(("took", "limit"), [(15.0, 65), (15.1, 32)])
+@pytest.mark.parametrize(("took", "limit"), [(15.0, 257), (15.1, 128)])
 def test_a_window_is_halved_by_a_message_that_took_more_than_a_quarter_of_its_lock(
     took: float, limit: int
 ) -> None:
