@@ -78,10 +78,16 @@ def _shallow(section: SectionT) -> SectionT:
     return made
 
 
+def _header(section: AmqpMessageHeader) -> AmqpMessageHeader | None:
+    """A copy of a header; None for one without values, which the SDK does not send but examines at some cost."""
+    values = list(section.__dict__.values())
+    return None if values.count(None) == len(values) else _shallow(section)
+
+
 _COPIES: dict[type, Callable[[Any], object]] = {
     dict: _owned,
     list: _owned_items,
-    AmqpMessageHeader: _shallow,
+    AmqpMessageHeader: _header,
     AmqpMessageProperties: _shallow,
     tuple: lambda items: tuple(_owned_items(items)),
     bytearray: bytes,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import Message, Properties, ValueBody
@@ -155,3 +156,16 @@ def test_what_a_client_parks_is_numbered_from_one() -> None:
 def test_a_message_id_of_bytes_that_are_no_text_is_shown_with_replacements() -> None:
     message = AmqpAnnotatedMessage(data_body=b"x", properties=AmqpMessageProperties(message_id=b"\xffid"))
     assert message_id_of(message) == "\ufffdid"
+
+
+@pytest.mark.spec("P-2")
+def test_a_copy_leaves_out_a_header_without_values_and_keeps_one_with_any() -> None:
+    message = ServiceBusMessage("x")
+    assert message.raw_amqp_message.header is not None  # the SDK makes one for each message, and sends none
+    assert copies.snapshot(message).header is None
+    for field, value in (("durable", False), ("priority", 0), ("delivery_count", 0)):
+        header = AmqpMessageHeader(**{field: value})
+        kept = copies.snapshot(AmqpAnnotatedMessage(data_body=b"x", header=header)).header
+        assert kept is not None
+        assert kept is not header
+        assert getattr(kept, field) == value
