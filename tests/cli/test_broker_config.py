@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import httpx
 import pytest
 
 from tests.broker.test_configuration import EMULATOR
+from tests.waiting import PATIENCE
+
+get, post = partial(httpx.get, timeout=PATIENCE), partial(httpx.post, timeout=PATIENCE)
 
 TOML = """
 [broker]
@@ -31,14 +35,14 @@ def test_our_file_makes_the_entities_and_a_flag_wins_over_it(start, tmp_path):
     assert row["port"] != 1
 
     headers = {"Authorization": f"Bearer {printed['time_token']}"}
-    assert httpx.post(printed["time_url"], json={"advance": 60}).status_code == 401
-    assert httpx.post(printed["time_url"], json={"advance": -1}, headers=headers).status_code == 400
-    assert httpx.post(printed["time_url"], json={"later": 1}, headers=headers).status_code == 400
+    assert post(printed["time_url"], json={"advance": 60}).status_code == 401
+    assert post(printed["time_url"], json={"advance": -1}, headers=headers).status_code == 400
+    assert post(printed["time_url"], json={"later": 1}, headers=headers).status_code == 400
     asked = {"advance": 7_200, "advance_connections": 60}
-    assert httpx.post(printed["time_url"], json=asked, headers=headers).status_code == 204
+    assert post(printed["time_url"], json=asked, headers=headers).status_code == 204
     assert "faults_url" not in printed
     faults = printed["time_url"].replace("/time", "/faults")
-    assert httpx.get(faults, headers=headers).status_code == 404
+    assert get(faults, headers=headers).status_code == 404
     assert running.stop() == (0, "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import httpx
 import pytest
@@ -12,6 +13,9 @@ from azure.servicebus.exceptions import ServiceBusServerBusyError
 from sbpair.broker import Broker, FaultRule, PartitionDown, Throttle
 from sbpair.broker.faults.plan import PlannedFault
 from sbpair.broker.server import fault_control, json_control
+from tests.waiting import PATIENCE
+
+get, post = partial(httpx.get, timeout=PATIENCE), partial(httpx.post, timeout=PATIENCE)
 
 PLAN = """
 [[fault]]
@@ -51,7 +55,7 @@ def test_a_plan_strikes_from_the_start(start, tmp_path):
 def test_faults_are_set_told_and_removed_over_http(start):
     running, printed = ready(start, "--allow-faults")
     url, token = printed["faults_url"], printed["faults_token"]
-    with httpx.Client(headers={"Authorization": f"Bearer {token}"}) as http:
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE) as http:
         ids = http.post(url, json=THROTTLE).raise_for_status().json()["ids"]
         with pytest.raises(ServiceBusServerBusyError):
             send(printed)
@@ -78,10 +82,10 @@ def test_of_several_faults_all_are_set_or_none(monkeypatch):
         contoso = broker.namespace("contoso")
         contoso.create_queue("orders")
         shown = {"Authorization": f"Bearer {control.token}"}
-        refused = httpx.post(control.url, json={}, headers=shown)
+        refused = post(control.url, json={}, headers=shown)
         assert refused.status_code == 400
         assert "partition" in refused.json()["error"]
-        assert httpx.get(control.url, headers=shown).json() == []
+        assert get(control.url, headers=shown).json() == []
         assert contoso.faults == []
 
 
@@ -89,7 +93,7 @@ def test_beyond_a_number_of_faults_the_next_is_refused_until_some_are_removed(mo
     monkeypatch.setattr(json_control, "MAX_ENTRIES", 1)
     with Broker({"contoso": 0}) as broker, fault_control.FaultControl(broker) as control:
         broker.namespace("contoso").create_queue("orders")
-        with httpx.Client(headers={"Authorization": f"Bearer {control.token}"}) as http:
+        with httpx.Client(headers={"Authorization": f"Bearer {control.token}"}, timeout=PATIENCE) as http:
             assert http.post(control.url, json=THROTTLE).status_code == 201
             refused = http.post(control.url, json=THROTTLE)
             assert refused.status_code == 409
@@ -100,7 +104,7 @@ def test_beyond_a_number_of_faults_the_next_is_refused_until_some_are_removed(mo
 
 def test_a_token_that_is_no_text_is_refused_as_any_other():
     with Broker({"contoso": 0}) as broker, fault_control.FaultControl(broker) as control:
-        refused = httpx.get(control.url, headers={"Authorization": b"Bearer \xe9"})
+        refused = get(control.url, headers={"Authorization": b"Bearer \xe9"})
     assert refused.status_code == 401
 
 
@@ -110,16 +114,16 @@ def test_who_has_no_token_sets_nothing_and_nonsense_is_named(start):
     url, token = printed["faults_url"], printed["faults_token"]
     assert url.startswith("http://127.0.0.1:")
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {token}x"}):
-        refused = httpx.post(url, json=THROTTLE, headers=headers)
+        refused = post(url, json=THROTTLE, headers=headers)
         assert refused.status_code == 401
         assert token not in refused.text
     shown = {"Authorization": f"Bearer {token}"}
-    assert "flood" in httpx.post(url, json=THROTTLE | {"effect": "flood"}, headers=shown).json()["error"]
-    assert "fabrikam" in httpx.post(url, json=THROTTLE | {"namespace": "fabrikam"}, headers=shown).text
-    assert httpx.post(url, content=b"{", headers=shown).status_code == 400
-    assert httpx.post(url, content=b"[" * 60_000, headers=shown).status_code == 400
-    assert httpx.post(url, content=b"[" * 70_000, headers=shown).status_code == 413
-    assert httpx.get(url, headers=shown).json() == []
+    assert "flood" in post(url, json=THROTTLE | {"effect": "flood"}, headers=shown).json()["error"]
+    assert "fabrikam" in post(url, json=THROTTLE | {"namespace": "fabrikam"}, headers=shown).text
+    assert post(url, content=b"{", headers=shown).status_code == 400
+    assert post(url, content=b"[" * 60_000, headers=shown).status_code == 400
+    assert post(url, content=b"[" * 70_000, headers=shown).status_code == 413
+    assert get(url, headers=shown).json() == []
     assert running.stop() == (0, "")
 
 
@@ -127,7 +131,7 @@ def test_without_the_flag_there_is_no_door(start):
     running, printed = ready(start)
     assert "faults_url" not in printed
     namespace = printed["namespaces"][0]
-    assert httpx.post(f"http://127.0.0.1:{namespace['port']}/faults", json=THROTTLE).status_code in (401, 404)
+    assert post(f"http://127.0.0.1:{namespace['port']}/faults", json=THROTTLE).status_code in (401, 404)
     assert running.stop() == (0, "")
 
 

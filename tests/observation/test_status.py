@@ -163,7 +163,7 @@ async def test_metrics_are_in_prometheus_format():
 
 
 async def test_other_pages_and_methods_are_refused():
-    async with StatusServer(status()) as server, httpx.AsyncClient() as client:
+    async with StatusServer(status()) as server, httpx.AsyncClient(timeout=PATIENCE) as client:
         assert (await get(server, "")).status_code == 404
         assert (await client.post(f"http://127.0.0.1:{server.port}/state")).status_code == 405
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 
 from sbpair.testing.ledger import Ledger, LedgerReport
+from tests.waiting import PATIENCE
 
 from .flatness import Trend, trend
 from .processes import WINDOW, Process, broker, create_backlogs, create_orders, program, syphon
@@ -186,7 +187,7 @@ class Soak:
             process.follow(self.notes.hear)
         self._keep(syphon(self.folder, self.ends))
         self._faults = self._cleaning.enter_context(
-            httpx.Client(headers={"Authorization": f"Bearer {at_primary['faults_token']}"})
+            httpx.Client(headers={"Authorization": f"Bearer {at_primary['faults_token']}"}, timeout=PATIENCE)
         )
         self._faults_url = at_primary["faults_url"]
         for rule in self.plan.rules():
