@@ -1,4 +1,4 @@
-"""Do the pages of docs/ say what the code is, and do their links and programs work?"""
+"""The pages of docs/ match the code, and their links and programs work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which room may stand on which: the imports are read and held against docs/explanation/architecture.md."""
+"""The layering of the packages: imports are checked against docs/explanation/architecture.md."""
 
 from __future__ import annotations
 

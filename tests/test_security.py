@@ -1,4 +1,4 @@
-"""Is the repository itself harmless: no key in it, nothing that executes what it reads, the SDK pinned?"""
+"""The repository holds no key, never executes what it reads, and pins the SDK."""
 
 from __future__ import annotations
 

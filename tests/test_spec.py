@@ -1,4 +1,4 @@
-"""Does every requirement that a release claims have a test and a place in the code?
+"""Every requirement that a release claims has a test and a citation in the code.
 
 docs/spec/ holds tables of requirements: first column `id`, last column `since`. An id whose `since` is a
 release (`0.1`) owes two things: a test marked with it, and a citation in a comment or docstring of sbpair/.

@@ -1,4 +1,4 @@
-"""An audit on this machine, and its tables as rows."""
+"""A local audit, and its tables as rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sbpair.audit.job import TABLES
 
 @dataclass(frozen=True)
 class Audited:
-    """What an audit found, and where it wrote its tables."""
+    """The result of an audit, and the directory of its tables."""
 
     summary: Summary
     out: Path

@@ -1,4 +1,4 @@
-"""The verdicts in other words, for another engine: DuckDB over the same files."""
+"""An independent implementation of the verdicts: SQL on DuckDB over the same files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journals as sender, syphon and receiver would have written them, told by hand."""
+"""Write journals by hand, as sender, syphon and receiver would have written them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def backlog(number: int, primary: str = "contoso") -> str:
 
 @dataclass
 class Story:
-    """Writers that share one clock, moved by hand: seconds since noon."""
+    """Writers that share one clock of seconds since noon, which the test moves."""
 
     directory: Path
     primary: str = "contoso"
@@ -72,7 +72,7 @@ class Story:
         self.now += 5.0
 
     def end(self, but: tuple[Journal, ...] = ()) -> None:
-        """Close all journals but those: they are as a killed writer leaves them."""
+        """Close all journals except these, which remain as a killed writer leaves them."""
         for journal in self._journals:
             if journal in but:
                 journal.abandon()

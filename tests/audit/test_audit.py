@@ -1,4 +1,4 @@
-"""Does the audit say of each message what its journals prove? One story, audited once."""
+"""The audit's verdict on each message is what the journals prove; all stories are audited once."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def every_case(directory: Path) -> None:
 
 
 def without_an_end(role: WriterRole) -> Callable[[Path], None]:
-    """Its journal ends as a kill -9 leaves it."""
+    """Write a journal that ends as a killed writer leaves it."""
 
     def happens(directory: Path) -> None:
         cast = Cast.of(directory, f"{role.value}-killed")

@@ -1,4 +1,4 @@
-"""What do the brokers' own journals prove, that nobody else's can? One story, audited once."""
+"""What only the brokers' own journals can prove; all stories are audited once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEAD, GONE = Removal.DEAD_LETTERED, Removal.EXPIRED
 
 @dataclass
 class Cast:
-    """A pair of which everybody keeps a journal, the brokers too."""
+    """A pair in which every participant writes a journal, including the brokers."""
 
     sender: Sender
     syphon: Syphon

@@ -1,4 +1,4 @@
-"""Are the columns in Spark the fields of the journal?"""
+"""The columns in Spark are the fields of the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which bytes of a journal are there to be read? No Spark in here."""
+"""Which bytes of a journal file are readable, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files below a directory are read, and which are told of? No Spark in here."""
+"""Which files in a directory are read, and which are reported, without Spark."""
 
 from __future__ import annotations
 

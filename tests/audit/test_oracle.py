@@ -1,4 +1,4 @@
-"""Would another engine, with other words, come to the same verdicts? DuckDB over the same files."""
+"""An independent implementation on DuckDB comes to the same verdicts over the same files."""
 
 from __future__ import annotations
 

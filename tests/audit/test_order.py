@@ -1,4 +1,4 @@
-"""The order of sessions, from journals and by brute force."""
+"""The order of sessions, from journals and compared with brute force."""
 
 from __future__ import annotations
 

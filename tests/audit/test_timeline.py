@@ -1,4 +1,4 @@
-"""Which failovers were there? StateEvent in Python: no Spark in here."""
+"""The timeline of failovers, computed in Python without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where is a namespace, and is the token we sign the right one?"""
+"""Parsing connection strings, and signing tokens."""
 
 from __future__ import annotations
 

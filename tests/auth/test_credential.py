@@ -1,4 +1,4 @@
-"""Is every kind of credential enough, is its token renewed in time, and is a failure of it classified rightly?"""
+"""Every kind of credential works, its token is renewed in time, and its failures are classified."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def renewed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def expiry(connection: NamespaceConnection) -> float:
-    """When the one token of a connection ends."""
+    """Return when the only token of a connection expires."""
     [put] = connection._tokens._puts.values()
     return put.token.expires
 
@@ -260,7 +260,7 @@ async def test_a_primary_that_gives_no_token_holds_the_messages(pair: Pair) -> N
 
 def test_a_question_that_was_cancelled_with_its_loop_is_asked_anew() -> None:
     class Slow:
-        """Hangs when it is asked first."""
+        """A credential that hangs on its first use."""
 
         asked = 0
 

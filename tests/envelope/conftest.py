@@ -1,4 +1,4 @@
-"""The broker and the pair of namespaces of the syphon's tests."""
+"""Fixtures shared with the syphon's tests: a broker with two namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are spans and instants written in a parked message, and read back?"""
+"""Durations and timestamps in a parked message, written and read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which paths may a parked message name?"""
+"""The paths that a parked message may name."""
 
 from __future__ import annotations
 

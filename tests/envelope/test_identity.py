@@ -1,6 +1,6 @@
-"""Park, then restore: is what comes out what was sent (G-22, P-21)?
+"""Parking and restoring a message returns what was sent (G-22, P-21).
 
-The sender's end is the SDK's own encoder, ours is the engine's: two codecs, and bytes between them.
+The SDK's encoder produces the bytes and the engine's codec restores them, so two codecs check each other.
 """
 
 from __future__ import annotations

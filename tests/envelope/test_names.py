@@ -1,4 +1,4 @@
-"""How are backlog queues named, and what is a namespace called?"""
+"""The names of backlog queues and of namespaces."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How is a message rewritten so that a backlog queue keeps it for later?
+"""Rewriting a message for a backlog queue.
 
-What a parked message holds is read from the bytes the SDK makes of it, by our own decoder.
+The tests decode the bytes that the SDK encodes for a parked message.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sbpair.pairing.sdk import messages_of
 
 
 def encoded(message: ServiceBusMessage | AmqpAnnotatedMessage) -> bytes:
-    """The bytes the SDK sends."""
+    """Return the bytes that the SDK sends."""
     out = bytearray()
     inner = PyamqpTransport.to_outgoing_amqp_message(raw(message))
     from azure.servicebus._pyamqp._encode import encode_payload
@@ -204,7 +204,7 @@ def test_a_reserved_name_is_refused_by_name(name: str, as_bytes: bool) -> None:
 
 
 class Keyed:
-    """It only looks like a mapping, and is registered as none: the SDK takes it."""
+    """An object that behaves like a mapping without being registered as one; the SDK accepts it."""
 
     def __init__(self, **fields: Any) -> None:
         self._fields = fields

@@ -1,4 +1,4 @@
-"""A dead letter that goes back is what was parked; and what looking at one says."""
+"""A redriven dead letter equals the parked message; and the summary of a dead letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of one parked message?"""
+"""Restoring a parked message, or the reason to dead-letter it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parked(
     body: DataBody | SequenceBody | ValueBody | None = None,
     **application_properties: object,
 ) -> bytes:
-    """A parked message as a backlog delivers it; keyword arguments with underscores are the aliases."""
+    """Encode a parked message as a backlog delivers it; keyword arguments with underscores are aliases."""
     carried = {name.replace("_", "-"): value for name, value in application_properties.items()}
     return Message(
         header=header or Header(delivery_count=0),

@@ -1,4 +1,4 @@
-"""Whatever lies in a backlog, restoring it ends: a message for a path, or a reason to set it aside. (R-24)"""
+"""Restoring anything in a backlog ends in a message for a path, or in a reason to dead-letter it (R-24)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are the aliases of a parked message read?"""
+"""Reading the aliases of a parked message."""
 
 from __future__ import annotations
 

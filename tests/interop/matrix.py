@@ -1,4 +1,4 @@
-"""Which foreign client does what against the broker, and which test says so?
+"""The capabilities of foreign clients against the broker, and the tests that prove them.
 
 `@pytest.mark.does("sessions", "peek")` on a test names the capabilities it exercises; whose they are is what
 `tests/tools/proofs.py` says of the test. docs/interop.md is written from these marks, and test_matrix.py asks

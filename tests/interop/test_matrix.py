@@ -1,4 +1,4 @@
-"""Is every cell of the table of docs/interop.md a test, or a reason?"""
+"""Every cell of the table of docs/interop.md is a test or has a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock that is driven, and events of both rooms."""
+"""A driven clock, and events of the pairing and of the syphon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAIR = PairLabels("contoso", "contoso-dr")
 
 
 class Dial:
-    """Both clocks, moved by hand; 2026-11-21T06:34:00Z is 1000.0 on the monotonic one."""
+    """Both clocks, moved by the test; 2026-11-21T06:34:00Z is 1000.0 on the monotonic clock."""
 
     def __init__(self) -> None:
         self.passed = 0.0

@@ -1,4 +1,4 @@
-"""The journal: nothing missing without saying so, nothing that stops a send."""
+"""The journal records every omission and never stops a send."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def all_records(directory, *, with_open=False):
 
 @contextmanager
 def no_room_beyond(size):
-    """The system refuses to let a file grow beyond ``size`` bytes: a write then comes out short, or fails."""
+    """Limit files to ``size`` bytes, so that a write beyond is short or fails."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -304,7 +304,7 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(make):
 def test_a_forked_child_is_a_writer_of_its_own(make):
     journal = make()
     journal.write(ping(1))
-    holding = journal._lock  # as if another thread were writing at the instant of the fork
+    holding = journal._lock  # simulates another thread that writes at the time of the fork
     holding.acquire()
     child = multiprocessing.get_context("fork").Process(
         target=lambda: (journal.write(ping(2)), journal.close())

@@ -1,4 +1,4 @@
-"""What Prometheus sees after events."""
+"""The metrics that Prometheus scrapes after events."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EVERY_EVENT = (
 
 
 def samples(metrics):
-    """What is exposed: {(name, sorted labels): value}, the creation times left out."""
+    """Return the exposed samples as {(name, sorted labels): value}, without creation times."""
     return {
         (sample.name, *(f"{k}={v}" for k, v in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(metrics.exposition().decode())

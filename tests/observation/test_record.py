@@ -1,4 +1,4 @@
-"""An event becomes a record: named, dated, plain, harmless."""
+"""Events become records with a name, a time and plain, harmless values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real outage, watched from outside: what the client tells is what journal, metrics and states show."""
+"""During a real outage, journal, metrics and states agree with the client's events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 
 
 class Told:
-    """A source of events, driven by hand."""
+    """A source of events that the test drives."""
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[object], None]] = []

@@ -1,4 +1,4 @@
-"""Webhooks: in order, signed, tried again, bounded, and never in the way."""
+"""Webhooks are ordered, signed, retried and bounded, and never block the client."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("no_thread_left")
 
 
 class Waiting(Webhook):
-    """Its end gives a slow machine time to deliver everything."""
+    """A webhook that waits at its end until everything is delivered."""
 
     def close(self, within=PATIENCE):
         super().close(within)
@@ -196,7 +196,7 @@ def test_patience_has_an_end(receiver, make, clock, monkeypatch):
 
 
 class Odd:
-    """A receiver on a socket: it answers each request with ``parts``, one every so often."""
+    """A receiver on a socket that answers each request with ``parts``, slowly."""
 
     def __init__(self, head, part, pause):
         self.head, self.part, self.pause = head, part, pause

@@ -1,4 +1,4 @@
-"""A pair in virtual time, and a driver that answers its flow."""
+"""A pair in virtual time, and a driver that answers its flows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Answer = Callable[[Step], Result]
 
 
 class Unreachable(Exception):
-    """What the fake transport raises."""
+    """The error that the fake transport raises."""
 
 
 class Driver:
-    """Carries out flows in virtual time: every step is noted, and answered by ``answer``."""
+    """Run flows in virtual time, recording each step and answering it with ``answer``."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
@@ -68,11 +68,11 @@ class Driver:
                 return outcome
 
     def primary(self, answer: Callable[[], Result], path: str = "orders", budget: float = 60.0) -> Outcome:
-        """A send whose backlogs work and whose primary answers like this."""
+        """Run a send with working backlogs and this answer of the primary."""
         return self.send(lambda step: answer() if is_primary(step) else self.ok(), path, budget=budget)
 
     def advance(self, seconds: float) -> list[str]:
-        """Let time pass; the pings that are due on the way."""
+        """Advance the time; return the pings that become due."""
         until, due = self.now + seconds, []
         while (timer := self.pair.next_timer()) is not None and timer <= until:
             self.now = max(self.now, timer)
@@ -123,13 +123,13 @@ def at_once() -> Driver:
 
 @pytest.fixture
 def pair_of() -> Callable[..., Driver]:
-    """Make a driver over a pair with other settings."""
+    """Create a driver over a pair with other settings."""
     return lambda **settings: Driver(make_pair(**settings))
 
 
 @pytest.fixture
 def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runtimes read 1000 s on the monotonic clock."""
+    """Freeze the runtimes' monotonic clock at 1000 s."""
     clock = SimpleNamespace(monotonic=lambda: NOW, time_ns=lambda: 5_000_000_999_999)
     for module in (base_runtime, results):
         monkeypatch.setattr(module, "time", clock)

@@ -1,4 +1,4 @@
-"""A runtime that sends nothing, for tests of what both runtimes decide alike."""
+"""A runtime that sends nothing, for the decisions that both runtimes share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSED = Classification(Failure.CONFIGURATION, "the key is wrong", is_of_namesp
 
 
 class Base(BaseRuntime):
-    """A runtime that sends nothing; what it tells is in ``told``."""
+    """A runtime that sends nothing and records its events in ``told``."""
 
     def __init__(self, **settings: Any) -> None:
         of_sdk = {name: settings.pop(name) for name in ("try_timeout", "retry") if name in settings}

@@ -1,4 +1,4 @@
-"""Where is a namespace, and what is wrong with a connection string?"""
+"""Addresses of namespaces, and errors of connection strings."""
 
 from __future__ import annotations
 

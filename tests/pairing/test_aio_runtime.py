@@ -1,4 +1,4 @@
-"""What lies between an event loop and its threads, and what of the SDK's asyncio side we rely on."""
+"""The asyncio runtime between event loop and threads, and the parts of the SDK it relies on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Credential:
-    """Of asyncio: its tokens come from the loop's thread."""
+    """An asyncio credential, whose tokens come from the loop's thread."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[tuple[str, ...], threading.Thread]] = []
@@ -90,7 +90,7 @@ def test_a_credential_of_the_wrong_kind_is_told_at_once() -> None:
 
 @pytest.fixture
 async def silent() -> tuple[ServiceBusSender, asyncio.Queue[Peer]]:
-    """A sender whose peer accepts connections and never says a word."""
+    """A sender whose peer accepts connections and never answers."""
     accepted: asyncio.Queue[Peer] = asyncio.Queue()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -106,7 +106,7 @@ async def silent() -> tuple[ServiceBusSender, asyncio.Queue[Peer]]:
 
 
 async def ended_by_close(sender: ServiceBusSender, outcome: Exception | None) -> str:
-    """What a call comes to that ends so just as the client is closed."""
+    """Return the result of a call that ends like this while the client is being closed."""
     pooled, is_over = AsyncPooledSender(sender), asyncio.Event()
 
     async def call() -> str:

@@ -1,4 +1,4 @@
-"""Small things that behave as a user would expect: errors, traces, times, and the opening of a spool."""
+"""Details that behave as a user expects: errors, traces, times, and opening a spool."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_creation_time_beside_a_time_to_live_is_the_services_as_it_is_on_the_p
 
 
 class Span:
-    """The least that the SDK asks of a tracing implementation."""
+    """The minimal span that the SDK requires of a tracing implementation."""
 
     def __init__(self, **_: object) -> None:
         pass

@@ -1,4 +1,4 @@
-"""One pooled asyncio sender and the tasks beside it: how calls end, and what is awaited and cancelled."""
+"""One pooled asyncio sender and its background tasks: how calls end, and what is awaited or cancelled."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def test_a_link_whose_closing_fails_or_hangs_is_left(monkeypatch: pytest.M
         await AsyncPooledSender(sender).close()  # type: ignore[arg-type]
 
 
-# --- tasks beside
+# --- background tasks
 
 
 async def test_tasks_that_clean_up_are_not_cancelled_with_the_others() -> None:

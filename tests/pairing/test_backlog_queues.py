@@ -1,4 +1,4 @@
-"""Making sure of the backlog queues: how often, until when, and what ends it."""
+"""Ensuring the backlog queues: how often it is attempted, and what ends it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spec("R-66")
 
 
 class Administration:
-    """An administration client whose service fails as long as ``errors`` last, and then has no queue."""
+    """An administration client that raises the ``errors`` in turn and then has no queue."""
 
     def __init__(self, errors: list[Exception]) -> None:
         self._errors = errors
@@ -39,7 +39,7 @@ class Administration:
 
 
 class Closed(threading.Event):
-    """A client that is closed after so many pauses, each of which takes no time."""
+    """A client that is closed after so many pauses, which take no time."""
 
     def __init__(self, after: int = 1000) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What becomes of a link after an attempt failed, and whose fault is the failure? (R-4)"""
+"""The fate of a link after a failed attempt, and whether link or message caused the failure (R-4)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Link:
 
 
 class Store:
-    """Where links come from, and which of them came back."""
+    """A pool that records which links were returned."""
 
     def __init__(self) -> None:
         self.given: list[Link] = []

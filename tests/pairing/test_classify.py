@@ -1,4 +1,4 @@
-"""Which error means what? Every class and every condition the SDK knows is classified."""
+"""The classification of every error class and condition that the SDK knows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SDK_CONDITIONS = sorted(
 
 
 def raised_for(condition: str) -> Exception:
-    """What the SDK raises when a message is rejected with this condition."""
+    """Return the SDK's error for a message rejected with this condition."""
     inner = amqp_errors.MessageException(condition.encode(), description="told by the test")
     error = PyamqpTransport.create_servicebus_exception(logging.getLogger("test"), inner)
     assert isinstance(error, Exception)
@@ -51,7 +51,7 @@ def raised_for(condition: str) -> Exception:
 
 
 def refused_token(status: int, custom_endpoint: str | None = None) -> Exception:
-    """What the SDK raises when $cbs answers with this status."""
+    """Return the SDK's error for this status of $cbs."""
     inner = amqp_errors.TokenAuthFailure(status, b"told by the test")
     error = PyamqpTransport.create_servicebus_exception(
         logging.getLogger("test"), inner, custom_endpoint_address=custom_endpoint
@@ -61,7 +61,7 @@ def refused_token(status: int, custom_endpoint: str | None = None) -> Exception:
 
 
 def not_found(kind: type[amqp_errors.AMQPException]) -> Exception:
-    """What the SDK raises when a connection, or a link, is ended with this condition."""
+    """Return the SDK's error for a connection or link that ends with this condition."""
     error = PyamqpTransport.create_servicebus_exception(logging.getLogger("test"), kind(b"amqp:not-found"))
     assert isinstance(error, Exception)
     return error
@@ -319,7 +319,7 @@ def test_what_the_application_was_handling_is_not_taken_for_the_cause() -> None:
 
 @pytest.mark.spec("P-3", "F-41")
 def test_a_certificate_that_the_sdk_was_handling_when_it_gave_up_is_the_cause() -> None:
-    """The SDK raises without `from`: Python alone remembers what it was handling."""
+    """The SDK raises without `from`, so only ``__context__`` has the cause."""
     error = sdk_errors.ServiceBusConnectionError(message="the connection failed")
     error.__context__ = amqp_errors.AMQPConnectionError(amqp_errors.ErrorCondition.SocketError)
     error.__context__.__context__ = ssl.SSLCertVerificationError(1, "self-signed certificate")
@@ -369,7 +369,7 @@ def test_a_timeout_that_a_reassignment_can_use_up_is_warned_of(
 
 @pytest.fixture
 def core_with() -> Callable[..., BaseRuntime]:
-    """What both skins have in common, with these options."""
+    """Create the core that both clients share, with these options."""
 
     def make(**options: object) -> BaseRuntime:
         def unused() -> Any:

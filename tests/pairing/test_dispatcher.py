@@ -1,4 +1,4 @@
-"""Which callback receives which event, and in which order."""
+"""The dispatcher: which callbacks receive an event, and in which order."""
 
 from __future__ import annotations
 

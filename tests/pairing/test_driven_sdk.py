@@ -1,4 +1,4 @@
-"""Both clients over an SDK that does as the test says: what each entity is sent, over which links."""
+"""Both clients over a scripted SDK: what each entity is sent, and over which links."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ORDERS = f"{PRIMARY}/orders"
 
 @dataclass
 class Service:
-    """Both namespaces: what each entity was sent, and how it answers. An entity is ``host/path``."""
+    """Both namespaces: the messages and answers of each entity, named ``host/path``."""
 
     sent: dict[str, list[Any]] = field(default_factory=dict)
     errors: dict[str, Exception] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Batches of encoded messages: what the primary gets of them, and what is parked."""
+"""Batches of encoded messages, as sent to the primary and as parked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sbpair.pairing.request import freeze
 
 @dataclass
 class Given:
-    """A message that counts how often the SDK's is asked for."""
+    """A message that counts conversions to the SDK's message."""
 
     message_id: str
     body: bytes = b"x"

@@ -1,4 +1,4 @@
-"""Errors of the pairing in another process, and as copies."""
+"""Pickling and copying the errors of a pairing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sbpair.pairing.outcome import Location, StoredIn
 
 
 def refused() -> ServiceBusConnectionError:
-    """As the SDK raises it: with a traceback and a socket error in it, which cannot be pickled."""
+    """Raise like the SDK: with a traceback and a socket error, which cannot be pickled."""
     try:
         raise ConnectionResetError(104, "reset")
     except ConnectionResetError as cause:
@@ -41,7 +41,7 @@ MADE: dict[type[errors.PairingError], Callable[[], errors.PairingError]] = {
 
 
 def kinds(base: type[errors.PairingError]) -> Iterator[type[errors.PairingError]]:
-    """The project's own: other tests define some too."""
+    """Return the error classes of the package; other tests define some too."""
     if base.__module__.startswith("sbpair."):
         yield base
     for each in base.__subclasses__():

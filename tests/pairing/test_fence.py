@@ -1,4 +1,4 @@
-"""The fence, and the whole of an ordered session as pure machines: sender, fence, backlog, syphons, zombies."""
+"""The fence, and a model of an ordered session: sender, fence, backlog, syphons and their late sends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def peek_of(fence: Fence, place: SessionPlace, now: float) -> PeekRequest:
 
 
 def known(count: int = 1) -> Fence:
-    """A fence whose queues were all seen empty."""
+    """Return a fence whose queues were all seen empty."""
     fence = Fence(count)
     for queue in range(count):
         fence.peeked_empty(peek_of(fence, SessionPlace(queue, "x"), -100.0))
@@ -129,7 +129,7 @@ def test_a_forked_child_knows_nothing() -> None:
 
 
 class Queue:
-    """A session of an ordered backlog: messages, and the syphon that holds it."""
+    """A session of an ordered backlog: its messages and the syphon that holds it."""
 
     def __init__(self) -> None:
         self.messages: list[int] = []
@@ -137,10 +137,10 @@ class Queue:
 
 
 class OrderedSession(RuleBasedStateMachine):
-    """One client and one session, two syphons, a primary that comes and goes.
+    """One client and one session, two syphons, and a primary that goes down and up.
 
-    Frames may be lost before or after they are stored, syphons may lose the session unnoticed and forward later what
-    they had in hands, the client may be replaced by one that knows nothing, and peeks may be answered late.
+    Frames may be lost before or after they are stored, syphons may lose the session unnoticed and forward their
+    messages later, a new client without state may replace the old one, and peeks may be answered late.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class OrderedSession(RuleBasedStateMachine):
         number = self.next_number
         if self.is_up and self.fence.lets_pass(A):
             self.primary.append(number)
-            if is_lost:  # stored, and not told: sent again, to the backlog
+            if is_lost:  # stored, but the answer is lost: sent again, to the backlog
                 self._park(number)
         else:
             self._park(number)
@@ -207,7 +207,7 @@ class OrderedSession(RuleBasedStateMachine):
         self.fence = Fence(1)
         self.peek = self.peek_answer = None
 
-    # -- the outside
+    # -- the environment
 
     @rule(is_up=st.booleans())
     def the_primary(self, is_up: bool) -> None:
@@ -217,7 +217,7 @@ class OrderedSession(RuleBasedStateMachine):
 
     @rule(syphon=st.integers(0, 1))
     def accept(self, syphon: int) -> None:
-        """The lock of the one that held it before has ended, whether or not it knows."""
+        """Accept the session: the lock of the former holder has ended, whether or not it knows."""
         if self.backlog:
             self.holder = syphon
             self.hands[syphon] = self.backlog[0]
@@ -235,7 +235,7 @@ class OrderedSession(RuleBasedStateMachine):
 
     @rule(syphon=st.integers(0, 1))
     def forward_late(self, syphon: int) -> None:
-        """Sent, and stored at any later time: the syphon and its connection are gone."""
+        """Store a message that a former syphon sent before its connection was lost."""
         if syphon in self.hands:
             self.late.append(self.hands.pop(syphon))
 

@@ -1,4 +1,4 @@
-"""Could this message be parked, if it had to be?"""
+"""The check whether a message could be parked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sbpair.pairing.sdk import is_smaller
 
 
 def sent(message: AmqpAnnotatedMessage) -> int:
-    """What the SDK sends, in bytes."""
+    """Return the bytes that the SDK sends."""
     return len(encode_payload(bytearray(), PyamqpTransport.to_outgoing_amqp_message(message)))
 
 

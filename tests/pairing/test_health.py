@@ -1,4 +1,4 @@
-"""When does an entity fail over, and when does it come home?"""
+"""Health of an entity: when it fails over and when it recovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the syphon of a client end with it, at whatever moment that is?"""
+"""A hosted syphon ends with its client, at whatever moment the client is closed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE
 def test_a_syphon_that_is_closed_before_its_loop_turns_ends_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A busy machine lets a thread wait for seconds before it begins."""
+    """On a busy machine a thread may begin seconds after it was started."""
     may_begin, run = threading.Event(), asyncio.run
 
     def slowly(main: object) -> None:

@@ -1,4 +1,4 @@
-"""Which queues of a secondary are whose backlog?"""
+"""The inventory of a secondary: which queues are backlogs of which primary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The articles' meter, with the articles' figures."""
+"""Metering of operations, with the figures of the published articles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be set about a pairing, and within which range?"""
+"""The options of a pairing and their ranges."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def test_options_cannot_be_changed() -> None:
 def test_a_call_may_name_its_own_timeout() -> None:
     assert timeout_seconds(None, PairedNamespaceOptions()) == 60.0
     assert timeout_seconds(2, PairedNamespaceOptions()) == 2.0
-    assert timeout_seconds(1e12, PairedNamespaceOptions()) == 1e9  # as good as for ever, and a clock holds it
+    assert (
+        timeout_seconds(1e12, PairedNamespaceOptions()) == 1e9
+    )  # practically for ever, yet representable on a clock
     for wrong in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="greater than 0"):
             timeout_seconds(wrong, PairedNamespaceOptions())

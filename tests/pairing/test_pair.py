@@ -1,4 +1,4 @@
-"""Where a message goes next, and what the senders of one pair share."""
+"""The pair: where a message goes next, and the state that its senders share."""
 
 from __future__ import annotations
 

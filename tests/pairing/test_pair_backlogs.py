@@ -1,4 +1,4 @@
-"""Backlog queues of a pair: which one takes a message, and which leave the rotation."""
+"""Backlog queues of a pair: which one stores a message, and which leave the rotation."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_what_is_parked_in_part_is_told_where_it_rests_and_the_rest_goes_on(
 
 
 def declining(driver: Driver, which: set[int | None]) -> Callable[[Step], Result]:
-    """These backlogs refuse the message as the caller's fault; the others accept."""
+    """Let these backlogs refuse the message as the caller's fault, and the others accept."""
     return lambda step: (
         driver.fail(Failure.CALLER)
         if isinstance(step, Attempt) and step.backlog in which
@@ -216,7 +216,7 @@ def test_what_cannot_be_encoded_is_not_tried_in_another_backlog(pair_of: Callabl
 def test_a_redirected_send_without_time_left_still_asks_one_backlog_and_blames_it_for_nothing(
     pair_of: Callable[..., Driver],
 ) -> None:
-    """A blocking primary can overrun; what the caller is raised then names the backlog's answer too."""
+    """A blocking primary can overrun its share; the error then names the backlog's answer too."""
     driver = pair_of(interval=0.0, backlogs=2)
 
     def answer(step: Step) -> Result:

@@ -1,4 +1,4 @@
-"""A service that is busy or full: pauses, the limit of a busy spell, and quotas."""
+"""A busy or full service: pauses, the limit of a busy period, and quotas."""
 
 from __future__ import annotations
 

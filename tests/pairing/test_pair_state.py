@@ -1,4 +1,4 @@
-"""When does one side end the other, and when not? (P-50, G-25, R-1) No clock: time is an argument."""
+"""When a closed or faulted side ends the other (P-50, G-25, R-1), with time as an argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pool of asyncio senders over senders that open, hang and fail as the test says; nothing waits for a clock."""
+"""The pool of asyncio senders over scripted senders that open, hang or fail, without real time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.spec("R-66")
 
 
 class Sender:
-    """An SDK sender of asyncio whose peer does as it is told: open, fail, or hang until ``gate`` is set."""
+    """An asyncio SDK sender with a scripted peer: it opens, fails, or hangs until ``gate`` is set."""
 
     def __init__(self, error: BaseException | None = None, *, hangs: bool = False) -> None:
         self._error = error
@@ -74,7 +74,7 @@ class Pooled:
         return [await self.pool.acquire(time.monotonic() + PATIENCE, **settings) for _ in range(count)]
 
     async def several(self, count: int) -> list[AsyncPooledSender]:
-        """So many senders, each with a call on it and without room for another."""
+        """Open ``count`` senders, each with a call and no room for another."""
         found = []
         while len(found) < count:
             (pooled,) = await self.acquired(1)

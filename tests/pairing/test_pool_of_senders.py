@@ -1,4 +1,4 @@
-"""The pool of blocking senders over senders that open, hang and fail as the test says."""
+"""The pool of blocking senders over scripted senders that open, hang or fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spec("R-66")
 
 
 class Sender:
-    """An SDK sender whose peer does as it is told: open, fail, or hang until ``gate`` is set."""
+    """An SDK sender with a scripted peer: it opens, fails, or hangs until ``gate`` is set."""
 
     def __init__(self, error: Exception | None = None, gate: threading.Event | None = None) -> None:
         self._error, self._gate = error, gate
@@ -49,7 +49,7 @@ class Sender:
 
 
 class Watched:
-    """The watch of a client without its thread: which calls it would end."""
+    """A client's watch without its thread, recording the calls that it would end."""
 
     def __init__(self) -> None:
         self.calls: set[PooledSender] = set()
@@ -72,12 +72,12 @@ class Pooled:
     failures: list[Exception] = field(default_factory=list)
 
     def settled(self) -> None:
-        """Wait for what runs beside."""
+        """Wait for the background work."""
         self.openers.join(PATIENCE)
         self.closers.join(PATIENCE)
 
     def opened(self, count: int) -> list[PooledSender]:
-        """So many senders, in use."""
+        """Open ``count`` senders and keep them in use."""
         return [self.pool.acquire(time.monotonic() + PATIENCE) for _ in range(count)]
 
 
@@ -252,7 +252,7 @@ def test_a_slow_peer_may_still_answer_the_first_two_openings_of_calls_that_gave_
 
 
 def given_up(it: Pooled) -> None:
-    """A call that waits for the opening of a link until its time is over."""
+    """Let a call wait for the opening of a link until its deadline."""
     with pytest.raises(OperationTimeoutError) as late:
         it.pool.acquire(time.monotonic() - 1.0)
     assert not isinstance(late.value, StillWaiting)

@@ -1,4 +1,4 @@
-"""What if two things happen to a pair at once? Every order in which they can, in virtual time."""
+"""Concurrent events of a pair: every interleaving of two flows, in virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REFUSED = Classification(Failure.UNAVAILABLE, "no answer")
 
 
 class Sending:
-    """A flow, and the step it waits in; ``outcome`` when there are no more."""
+    """A flow and its current step, or its ``outcome`` at the end."""
 
     def __init__(self, flow: SendFlow) -> None:
         self._flow = flow
@@ -35,7 +35,7 @@ class Sending:
 
 
 def interleavings(first: int, second: int) -> Iterator[list[int]]:
-    """Every order of so many steps of one and so many of the other."""
+    """Yield every interleaving of the steps of two flows."""
     for places in combinations(range(first + second), first):
         yield [0 if place in places else 1 for place in range(first + second)]
 

@@ -1,4 +1,4 @@
-"""What if an entity comes home and fails again, and again? (F-38, F-51)"""
+"""An entity that recovers and fails again repeatedly (F-38, F-51)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def entity(ping: float = 10.0) -> EntityHealth:
 
 
 def relapse(health: EntityHealth, now: float) -> float:
-    """Fail, be pinged when that is due, and come home at once; how long the first ping waited."""
+    """Fail, ping when due and recover at once; return how long the first ping waited."""
     health.send_failed(now)
     due = health.next_timer()
     assert due is not None
@@ -83,7 +83,7 @@ def test_pings_after_a_relapse_go_on_at_the_interval() -> None:
 def test_keyed_sends_that_fail_while_pings_succeed_cause_few_failovers_in_an_hour(
     pair_of: Callable[..., Driver], interval: float, most: int
 ) -> None:
-    """One send a second, all to the partition that is down; each ping goes to another."""
+    """One send a second goes to the partition that is down, and each ping to another."""
     driver = pair_of(interval=interval, ping=1.0)
     landed = Counter[type]()
     while driver.now < HOUR:
@@ -117,7 +117,7 @@ def test_an_hour_of_ten_seconds_down_and_twenty_up_is_survived_with_few_failover
 
 
 def pass_a_second(driver: Driver, *, is_up: bool) -> None:
-    """The pings that are due in it are accepted or refused."""
+    """Advance by a second, in which due pings are accepted or refused."""
     until = driver.now + 1.0
     while (timer := driver.pair.next_timer()) is not None and timer <= until:
         driver.now = max(driver.now, timer)

@@ -1,4 +1,4 @@
-"""Requests without a link: what is frozen, what is handed over, and which part of it is parked where."""
+"""Requests without a link: freezing, sending, and which part is parked where."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def messages(count: int, size: int = 1) -> list[ServiceBusMessage]:
 
 @dataclass
 class Maker:
-    """A sender of the SDK as far as batches go: its link takes ``limit`` bytes."""
+    """The part of an SDK sender that creates batches; its link accepts ``limit`` bytes."""
 
     limit: int
     asked: list[int | None] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Maker:
 
 @dataclass
 class Primary:
-    """A sender of the SDK that notes what it is called with."""
+    """An SDK sender that records its calls."""
 
     calls: list[tuple[object, ...]] = field(default_factory=list)
 
@@ -135,7 +135,7 @@ def test_a_message_that_cannot_be_encoded_is_found_before_it_is_sent() -> None:
 
 
 def parked_by(request: SendRequest, maker: Maker, backlog: int, most: int | None = None) -> list[list[str]]:
-    """What a backlog accepts, chunk by chunk, until it fails behind ``most`` chunks."""
+    """Park in a backlog that fails after ``most`` chunks; return what it accepted."""
     taken = []
     for chunk in request.chunks(maker, backlog):
         if most is not None and len(taken) == most:

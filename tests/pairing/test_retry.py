@@ -1,4 +1,4 @@
-"""After which pause is a failed send tried again, and when does it count as a failure? (R-7)"""
+"""Retries of a failed send: the pauses, and when it counts as a failure (R-7)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULT = RetryPolicy()
 
 
 def in_time(driver: Driver, primary: Callable[[], Result]) -> Callable[[Step], Result]:
-    """The primary answers like this, backlogs accept, and a pause lasts as long as it should."""
+    """Answer with this primary and accepting backlogs, and let pauses pass in virtual time."""
 
     def answer(step: Step) -> Result:
         if isinstance(step, Pause):

@@ -1,4 +1,4 @@
-"""Which backlog queue does a sender park in?"""
+"""The rotation of backlog queues: where a sender parks."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_backlog_that_fails_for_weeks_is_still_tried_every_five_minutes() -> N
 
 
 def parked(backlogs: Rotation, choices: Sequence[Choice], now: float) -> Counter[int | None]:
-    """Where one message of each sender goes, when all backlogs accept."""
+    """Send one message of each sender while all backlogs accept; return where they go."""
     rests: Counter[int | None] = Counter()
     for choice in choices:
         index = backlogs.pick(choice, now)
@@ -103,7 +103,7 @@ def parked(backlogs: Rotation, choices: Sequence[Choice], now: float) -> Counter
 
 
 def fail_all(backlogs: Rotation, choices: Sequence[Choice], now: float) -> None:
-    """One message of each sender meets a secondary that is away."""
+    """Send one message of each sender while the secondary is down."""
     for choice in choices:
         tried: frozenset[int] = frozenset()
         while (index := backlogs.pick(choice, now, tried)) is not None:

@@ -1,4 +1,4 @@
-"""What both runtimes decide alike: state and time are given, and nothing is sent."""
+"""Decisions that both runtimes share, with state and time as arguments; nothing is sent."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.pairing.quiet_runtime import NOW, REFUSED, Base, P, S
 
 pytestmark = [pytest.mark.spec("R-66"), pytest.mark.usefixtures("frozen")]
 
-# --- how it begins
+# --- construction
 
 
 def test_the_options_reach_the_pair_in_seconds() -> None:
@@ -142,7 +142,7 @@ def test_a_client_that_is_not_switched_off_announces_nothing_and_obeys(
     assert core._opened_spool("contoso", None, core.told.append) is None  # type: ignore[arg-type]
 
 
-# --- what an error means
+# --- errors
 
 
 def refuses(error: Exception) -> Failure:
@@ -307,7 +307,7 @@ def test_a_backlog_that_was_created_is_no_error_and_one_that_was_not_is_classifi
     assert result.classification.failure is Failure.BUSY
 
 
-# --- small ones
+# --- details
 
 
 def test_results_say_when_and_why() -> None:

@@ -1,4 +1,4 @@
-"""Which links the two runtimes would open, and to which side; none is opened here."""
+"""Which links the runtimes would open, and to which side, without opening any."""
 
 from __future__ import annotations
 

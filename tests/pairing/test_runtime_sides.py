@@ -1,4 +1,4 @@
-"""What both runtimes learn of the two sides, and of the room in the backlogs; nothing is sent."""
+"""What both runtimes learn about the sides and the free space in the backlogs; nothing is sent."""
 
 from __future__ import annotations
 

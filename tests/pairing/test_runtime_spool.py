@@ -1,4 +1,4 @@
-"""What both runtimes spool and replay; nothing is sent, and the spool is played."""
+"""What both runtimes spool and replay, with a played spool; nothing is sent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spec("R-66"), pytest.mark.usefixtures("frozen")]
 
 
 class Spooled:
-    """A spool of a client: which entities have messages ahead, and what was written."""
+    """A played spool: the entities with waiting messages, and what was written."""
 
     def __init__(self) -> None:
         self.ahead: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Are the private parts of the SDK that we use still there?"""
+"""The private parts of the SDK that the package uses still exist."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sbpair.pairing.sdk import (
 
 @pytest.fixture
 def listener() -> socket.socket:
-    """A peer that accepts connections and never says a word."""
+    """A peer that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server
 
@@ -108,7 +108,7 @@ def test_the_messages_of_the_sdks_own_batch_are_found() -> None:
 
 
 class Emptied:
-    """A sender of some later SDK that has lost all its private names."""
+    """A sender of a later SDK without any private names."""
 
 
 @pytest.mark.spec("S-20")
@@ -130,13 +130,13 @@ def test_a_name_that_is_gone_is_logged_once_and_the_rest_goes_on(
 
 
 def missed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """What is found missing from here on."""
+    """Record what is found missing from here on."""
     monkeypatch.setattr(copies, "_missed", set())
     return copies._missed
 
 
 class Tcp:
-    """What asyncio gives for a connection."""
+    """The connection that asyncio returns."""
 
     def __init__(self) -> None:
         self.high = 0
@@ -150,7 +150,7 @@ async def never(*_: object) -> None:
 
 
 def handler(**other: object) -> SimpleNamespace:
-    """A client of the SDK for asyncio, as far as sends that share its link need it."""
+    """The part of the SDK's asyncio client that concurrent sends on one link use."""
     names = ("_send_message_impl_async", "_on_send_complete_async", "_client_run_async", "do_work_async")
     return SimpleNamespace(**dict.fromkeys(names, never) | {"_link": None, "_connection": None} | other)
 

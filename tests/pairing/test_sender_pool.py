@@ -1,4 +1,4 @@
-"""Over which connection does a call go, and what becomes of it afterwards?"""
+"""The connection of a call, and what happens to it afterwards."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def stored_lane(pool: SenderPool) -> PooledSender:
 def test_an_opening_that_has_not_begun_when_its_watch_is_closed_opens_nothing(
     pool: SenderPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would end it: a peer that is silent would hold its thread for ever."""
+    """Nothing would end it: a silent peer would hold its thread for ever."""
     may_begin, run = threading.Event(), Job.run
     opened: list[PooledSender] = []
 

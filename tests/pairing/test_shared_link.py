@@ -1,4 +1,4 @@
-"""Concurrent sends on one link, and what the SDK leaves behind of it: over handlers that the test drives."""
+"""Concurrent sends on one link and what the SDK leaves behind, over handlers that the test drives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Tcp:
 
 
 class Handler:
-    """The SDK's client of one asyncio link: it notes what is written, and reads one answer for each ``answer``."""
+    """The SDK's client of one asyncio link: it records writes and reads one answer for each ``answer``."""
 
     def __init__(self) -> None:
         self.written: list[tuple[object, float]] = []
@@ -245,7 +245,7 @@ async def test_a_send_waits_until_the_link_is_ready(monkeypatch: pytest.MonkeyPa
 
 
 class Opening:
-    """A handler of the SDK while it opens: ``frames`` reads until it is ready."""
+    """An SDK handler that needs ``frames`` reads to open."""
 
     def __init__(self, transport: object, frames: int = 1, keep_alive: object = None) -> None:
         self._connection = SimpleNamespace(_transport=transport, _last_frame_received_time=None)
@@ -269,7 +269,7 @@ class Opening:
 
 
 class SdkSender:
-    """An SDK sender: it makes its handler when it opens."""
+    """An SDK sender, which creates its handler when it opens."""
 
     def __init__(self, handler: object) -> None:
         self._made = handler

@@ -1,4 +1,4 @@
-"""What the SDK is given for each of the two namespaces."""
+"""The arguments for the SDK for each of the two namespaces."""
 
 from __future__ import annotations
 

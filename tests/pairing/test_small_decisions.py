@@ -1,4 +1,4 @@
-"""Decisions of a few lines: late openings, pings, the options of a watch, how a backlog queue differs."""
+"""Small decisions: late openings, pings, the options of a watch, and differing backlog queues."""
 
 from __future__ import annotations
 

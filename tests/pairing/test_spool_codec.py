@@ -1,4 +1,4 @@
-"""How does a message lie on disk, so that the SDK encodes it again to the same bytes?"""
+"""The spool's format of a message, from which the SDK encodes the same bytes again."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from sbpair.pairing.spool.codec import from_bytes, to_bytes
 
 
 def encoded(message: AmqpAnnotatedMessage) -> bytes:
-    """The bytes the SDK sends."""
+    """Return the bytes that the SDK sends."""
     out = bytearray()
     return bytes(encode_payload(out, PyamqpTransport.to_outgoing_amqp_message(snapshot(message))))
 
 
 def typed(kind: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """A value that names its AMQP type, in the SDK's way."""
+    """Return a value with an explicit AMQP type, as the SDK represents it."""
     return values.map(lambda value: {"TYPE": kind, "VALUE": value})
 
 

@@ -1,4 +1,4 @@
-"""Whose is the file of a spool, and what is told when it cannot be used?"""
+"""The file of a spool: ownership, and errors when it cannot be used."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_name_of_the_owner_is_not_written_through_a_link(opened: Open, path:
 
 
 def open_files() -> list[str]:
-    """The paths of what this process has open."""
+    """Return the paths of the open files of this process."""
     found = []
     for descriptor in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the listing's own

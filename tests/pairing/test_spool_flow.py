@@ -1,4 +1,4 @@
-"""Where does the spool stand on a message's way, and what of a send goes into it?"""
+"""The spool in the flow of a send: when it is used, and what is written to it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def send(driver: Driver, answer: Answer, use: SpoolUse, first: Result | None = N
 
 
 def failing(driver: Driver) -> Answer:
-    """Neither namespace answers; the disk does."""
+    """Fail both namespaces, while the disk works."""
     return lambda step: driver.ok() if isinstance(step, SpoolMessages) else driver.fail()
 
 
@@ -132,7 +132,7 @@ def test_a_spooled_message_that_may_be_stored_too_is_ambiguous(at_once: Driver) 
 
 
 class Maker:
-    """A link that takes batches of this size."""
+    """A link that accepts batches of this size."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

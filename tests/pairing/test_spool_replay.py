@@ -1,4 +1,4 @@
-"""What does a client do with its spool? (the brokers' answers are given; tests/outage asks real ones)"""
+"""Replaying a spool with scripted answers of the brokers; tests/outage uses real ones."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def refused(
 
 
 def rejected(condition: str) -> Refused:
-    """As the primary entity refuses a message, with this AMQP condition."""
+    """Return the result of a primary that refuses a message with this condition."""
     return refused(error=ServiceBusError("refused", condition=condition))
 
 
 class Station:
-    """A spooling whose sends are answered by ``answer``, and noted."""
+    """A spooling whose sends are recorded and answered by ``answer``."""
 
     def __init__(self, path: Path) -> None:
         self.spool = Spool(path, primary="contoso")
@@ -60,7 +60,7 @@ class Station:
         )
 
     def replay(self) -> None:
-        """As a worker does when the time has come."""
+        """Replay as the worker does when a replay is due."""
         self.spooling.notify([MessageParked(1e9, "other", 0, 1)])
         assert self.spooling.due(2e9) == ["orders"]
         self.spooling.replay("orders")

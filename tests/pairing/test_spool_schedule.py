@@ -1,4 +1,4 @@
-"""When is a spool replayed, entity by entity?"""
+"""The schedule of replays of a spool, by entity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where do messages rest when neither namespace takes them?"""
+"""The spool's store on disk: order, bounds, threads and torn writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened(path: Path) -> Iterator[Open]:
-    """Open the spool at ``path``, or at another; all are closed at the end."""
+    """Return a function that opens a spool, by default at ``path``; all are closed at the end."""
     spools: list[Spool] = []
 
     def make(where: Path = path, primary: str | None = "contoso", **bounds: int) -> Spool:
@@ -395,7 +395,7 @@ def test_a_spool_of_another_namespace_is_refused(opened: Open) -> None:
 
 
 def as_it_is(path: Path) -> tuple[bytes, int]:
-    """What a file holds, and who may read it."""
+    """Return the content and the permissions of a file."""
     return path.read_bytes(), stat.S_IMODE(path.stat().st_mode)
 
 
@@ -488,7 +488,7 @@ def test_a_commit_returns_after_the_log_is_synced(opened: Open) -> None:
 def test_a_log_cut_at_any_byte_holds_whole_sends_only_and_every_one_that_was_synced(
     opened: Open, path: Path, tmp_path: Path
 ) -> None:
-    """What a power cut leaves: the database as it was, and a part of the write-ahead log."""
+    """A power failure leaves the database as it was, with a part of the write-ahead log."""
     spool = opened()
     log = path.with_name("spool-wal")
     synced = [log.stat().st_size]  # how long the log was when each send returned
@@ -517,7 +517,7 @@ def test_a_log_cut_at_any_byte_holds_whole_sends_only_and_every_one_that_was_syn
 
 @pytest.mark.spec("G-1", "F-90")
 def test_a_checkpoint_cut_at_any_page_loses_nothing(opened: Open, path: Path, tmp_path: Path) -> None:
-    """While the log is carried over into the database, the database is old and new in part."""
+    """During a checkpoint, the database is partly old and partly new."""
     spool = opened()
     for n in range(40):
         spool.append("orders", [Entry(str(n), os.urandom(700))], now=1)

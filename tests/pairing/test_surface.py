@@ -1,4 +1,4 @@
-"""Is a paired client what its users' fingers know? Compared with the SDK's classes, and skin with skin."""
+"""The API of a paired client compared with the SDK's classes, and of the blocking client with the asyncio one."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SKINS = {
     "asyncio": (sbpair.aio, azure.servicebus.aio),
 }
 
-# What the SDK's class has and ours has not, with the reason.
+# Members of the SDK's class that the paired client lacks, with the reason.
 NOT_OURS = {
     "PairedServiceBusClient": {
         "from_connection_string": "a pair has two: from_connection_strings; stand_in() has it for libraries",
     },
     "PairedServiceBusSender": {},
 }
-# What ours has beside.
+# Additional members of the paired client.
 ONLY_OURS = {
     "PairedServiceBusClient": {
         "fail_over",
@@ -49,7 +49,7 @@ ONLY_OURS = {
     },
     "PairedServiceBusSender": set(),
 }
-# Parameters that ours leaves out, with the reason.
+# Parameters that the paired client leaves out, with the reason.
 LEFT_OUT = {
     "kwargs": "ours are named: a misspelt one is an error, not a warning",
     "args": "ours are named",
@@ -154,7 +154,7 @@ IN_PASSING = {"keep_alive"}  # of a sender or receiver; kombu gives it
 
 
 def documented(sdk_method: object) -> set[str]:
-    """The keywords that the SDK's documentation of a method names: many of them go through its **kwargs."""
+    """Return the keywords that the SDK documents for a method, many of which pass through **kwargs."""
     return set(re.findall(r":keyword(?: [\w\[\], ~.]+?)? (\w+):", inspect.getdoc(sdk_method) or ""))
 
 
@@ -251,7 +251,7 @@ def ended(client: object) -> None:
 
 
 def raised_by(call: Callable[[], object]) -> type[BaseException] | None:
-    """What a call raises, awaited where it must be; None for nothing."""
+    """Return the error that a call raises, awaiting it if necessary, or None."""
 
     async def awaited(answer: object) -> None:
         await answer  # type: ignore[misc]

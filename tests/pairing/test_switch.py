@@ -1,4 +1,4 @@
-"""What the environment says about being switched off."""
+"""The environment variable that disables pairing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs beside the caller's thread, and how is its end awaited?"""
+"""Background threads, and how their end is awaited."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_room_that_does_not_come_in_time_is_a_time_out() -> None:
 
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """No thread can be started until the event is set."""
+    """Make starting a thread fail until the event is set."""
     there_are_some, start = threading.Event(), threading.Thread.start
 
     def refusing(thread: threading.Thread) -> None:

@@ -1,4 +1,4 @@
-"""Turns: the sends of a session follow each other in the order of the calls, in threads and in tasks."""
+"""Turns: the sends of a session run in the order of the calls, in threads and in tasks."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 LIMIT = 300  # seconds for one test, the start of a JVM that shares two cores with five other workers included
-INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}  # a few rows are sooner done than code for them
+INTERPRETED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}  # faster for a few rows than generating code
 OWN = {
     "spark.driver.memory": "1g",
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",  # a server for test_connect.py

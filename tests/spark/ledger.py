@@ -1,4 +1,4 @@
-"""Messages sent and counted, for the tests of what Spark reads, writes and moves."""
+"""Send, park and count messages for the tests of Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def send(broker: Broker, path: str, ids: Iterable[str], namespace: str = "contos
 
 
 def park(broker: Broker, path: str, ids: Iterable[str]) -> None:
-    """Messages for ``path`` that wait in the backlogs."""
+    """Park messages for ``path`` in the backlogs."""
     options = PairedNamespaceOptions(
         backlog_queue_count=BACKLOGS, failover_interval=timedelta(0), primary_namespace_name="contoso"
     )
@@ -50,12 +50,12 @@ def park(broker: Broker, path: str, ids: Iterable[str]) -> None:
 
 
 def ids_in(broker: Broker, path: str, namespace: str = "contoso") -> list[str]:
-    """The ids of all that waits in an entity, in its order; nothing is taken."""
+    """Peek the ids of all messages of an entity, in order."""
     return [str(each.message_id) for each in _peeked(broker, path, namespace)]
 
 
 def bodies_in(broker: Broker, path: str, namespace: str = "contoso") -> list[str]:
-    """The bodies of all that waits in an entity, in its order; nothing is taken."""
+    """Peek the bodies of all messages of an entity, in order."""
     return [str(each) for each in _peeked(broker, path, namespace)]
 
 
@@ -82,7 +82,7 @@ def parked(broker: Broker) -> int:
 
 @contextmanager
 def syphon(broker: Broker) -> Iterator[None]:
-    """A syphon that works beside whatever the block does."""
+    """Run a syphon for the duration of the block."""
     loop, shutdown = asyncio.new_event_loop(), asyncio.Event()
     chosen = SyphonOptions(backlog_queue_count=BACKLOGS, primary_namespace_name="contoso", window=20)
     one = Syphon.from_connection_strings(

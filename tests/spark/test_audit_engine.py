@@ -1,4 +1,4 @@
-"""Is the audit on Spark the audit on this machine, row by row?"""
+"""The audit on Spark equals the local audit, row by row."""
 
 from __future__ import annotations
 

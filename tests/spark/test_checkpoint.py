@@ -1,4 +1,4 @@
-"""What is committed, as a checkpoint says it; and the command that settles from it. No JVM in here."""
+"""Reading committed offsets from a checkpoint, and the command that settles from it, without a JVM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAR = 2**50  # ms
 
 
 def checkpoint(directory: Path, *offsets: object, done: int) -> Path:
-    """As Spark writes one; the batches up to ``done`` are in the commit log."""
+    """Write a checkpoint like Spark's, with the batches up to ``done`` in the commit log."""
     for name in ("offsets", "commits"):
         (directory / name).mkdir()
     for batch, offset in enumerate(offsets):

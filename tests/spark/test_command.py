@@ -1,4 +1,4 @@
-"""From an outage to its audit: two commands, as a person types them."""
+"""From an outage to its audit with two commands."""
 
 from __future__ import annotations
 

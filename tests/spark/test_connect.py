@@ -1,4 +1,4 @@
-"""Spark Connect: a client without a JVM, that knows its server by an address alone."""
+"""Spark Connect: a client without a JVM that knows only the address of its server."""
 
 from __future__ import annotations
 

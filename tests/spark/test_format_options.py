@@ -1,4 +1,4 @@
-"""The pair of a sink or a syphon: two connection strings, or two names and the ambient credential."""
+"""Naming the pair of a sink or a syphon: two connection strings, or two names and the ambient credential."""
 
 from __future__ import annotations
 

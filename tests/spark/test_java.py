@@ -1,4 +1,4 @@
-"""Is a Java found, or is it said what to install? No Spark in here: a java is a script with a version."""
+"""Finding a Java, or an error that says what to install; a script with a version stands for java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does the offset of a stream over journals say, and what does a look for new lines cost?"""
+"""The offsets of a stream over journals, and the cost of checking for new lines."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def stream(directory: Path) -> JournalStreamReader:
 
 
 def next_offset(reader: JournalStreamReader, start: Offset) -> Offset:
-    """What Spark does with an offset between two batches."""
+    """Store and reload an offset as Spark does between two batches."""
     return json.loads(json.dumps(reader.latestOffset(start, reader.getDefaultReadLimit())))
 
 

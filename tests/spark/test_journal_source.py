@@ -1,4 +1,4 @@
-"""Are the rows of ``sbpair-journal`` the journal's records, each once, while files grow and are closed?"""
+"""The rows of ``sbpair-journal`` are the journal's records, each once, while files grow and are closed."""
 
 from __future__ import annotations
 

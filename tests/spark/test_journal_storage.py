@@ -1,4 +1,4 @@
-"""Journals in object storage, through the API of S3 that moto serves."""
+"""Journals in object storage, over the S3 API served by moto."""
 
 from __future__ import annotations
 

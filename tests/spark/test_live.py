@@ -1,4 +1,4 @@
-"""Are the numbers right while journals grow? Two queries over the stream, each run until it has caught up."""
+"""Live figures while journals grow: two streaming queries, each run until it has caught up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUERIES = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a query has said, and how many groups it still remembers, when it has caught up."""
+    """The output of a query that has caught up, and the number of groups in its state."""
 
     rows: list
     kept: int
@@ -29,7 +29,7 @@ class Found:
 
 @pytest.fixture(scope="module")
 def events(spark, tmp_path_factory):
-    """Two minutes of messages, and an hour later a sign of life, which moves the time on."""
+    """Write two minutes of messages and, an hour later, a record that advances the watermark."""
     directory = tmp_path_factory.mktemp("live")
     story = Story(directory)
     sender, syphon, receiver = story.sender(), story.syphon(), story.receiver()
@@ -51,7 +51,7 @@ def events(spark, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(spark, events, tmp_path_factory) -> Callable[[object], Found]:
-    """What came of a query, run once for all who ask."""
+    """Run a query once for all tests and return its result."""
 
     @cache
     def run(name: object) -> Found:

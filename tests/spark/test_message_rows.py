@@ -1,4 +1,4 @@
-"""What a peeked message is as a row: typed values, lengths of time, and what is malformed."""
+"""A peeked message as a row: typed values, durations and malformed messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source against a broker, called as Spark calls it but without Spark: fast."""
+"""The message source against a broker, called as Spark calls it but without Spark."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def send(broker: Broker, path: str, *bodies: str, **more: object) -> None:
 
 
 def rows_of(reader: MessageReader | MessageStreamReader, partitions: list) -> list[dict[str, object]]:
-    """As executors do it: with copies of the reader, for one partition after another."""
+    """Read the rows like executors, with copies of the reader, one partition after another."""
     copies = [pickle.loads(pickle.dumps((reader, partition))) for partition in partitions]
     return message_rows.rows(batch for copy, partition in copies for batch in copy.read(partition))
 
@@ -90,7 +90,7 @@ class Engine:
         return True
 
     def work(self, times: int = 1, *, crash: str = "") -> list[str]:
-        """One batch; ``crash`` ends it early at a point."""
+        """Run one batch; ``crash`` ends it early at a point."""
         start, end = self.start, self.offsets[self.done]
         self.reader.commit(start)
         for _ in range(times):

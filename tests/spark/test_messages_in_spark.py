@@ -1,4 +1,4 @@
-"""Messages read, written and moved by Spark itself, against the broker: nothing is lost."""
+"""Messages read, written and moved by Spark itself, against the broker, without loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOCK = timedelta(seconds=60)
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    """One for each test: the first leaves its clock far ahead, and what is from the future is not read."""
+    """A broker for each test: the first advances its clock far, and messages from the future are not read."""
     with Broker({"contoso": 0, "contoso-dr": 0, "fabrikam": 0}, clock=ShiftedClock()) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""A checkpoint on a namespace that it is not of: nothing is read from it, and nothing completed."""
+"""A checkpoint used with a namespace other than its own: nothing is read or completed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream in an outage, and under a throttle: it waits, says so, and goes on. Without a JVM."""
+"""A stream during an outage or throttling waits, reports it and goes on, without a JVM."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def options(broker: Broker, **more: str) -> SourceOptions:
 
 
 def instead_of_sleep(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[float]:
-    """Nobody waits: the first wait does ``act`` instead. The waits that were asked for."""
+    """Replace waiting: the first wait calls ``act``. Return the requested waits."""
     asked: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -53,7 +53,7 @@ def instead_of_sleep(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object])
 
 
 def asked_again(engine: Engine) -> bool:
-    """Plan once the wait is over."""
+    """Plan again after the wait."""
     engine.reader._outage.retry_at = 0.0
     return engine.plan()
 

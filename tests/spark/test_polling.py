@@ -1,4 +1,4 @@
-"""How often a stream asks the broker, and what its progress says; without a JVM."""
+"""How often a stream polls the broker, and its progress reports, without a JVM."""
 
 from __future__ import annotations
 

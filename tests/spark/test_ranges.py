@@ -1,4 +1,4 @@
-"""Which messages belong to a batch? Without a JVM, and without a broker."""
+"""The messages that belong to a batch, without a JVM and without a broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEDULED = 2
 
 
 def peeks(search: Generator, messages: list[Seen]) -> tuple[object, int]:
-    """Drive a search over messages; what it found, and how often it looked."""
+    """Run a search over messages; return what it found and the number of peeks."""
     numbers, count = [each.number for each in messages], 0
     try:
         probe = next(search)
@@ -83,7 +83,7 @@ def test_what_came_after_a_known_end_is_found_with_few_peeks() -> None:
 
 
 def test_a_hint_that_is_not_there_any_more_is_not_believed() -> None:
-    """An entity that was created again has small numbers: those up to the hint are still to come."""
+    """A recreated entity has small sequence numbers, so those up to the hint are yet to come."""
     assert peeks(span("q", 0, NOW, 1000), old(1, 2))[0] == Span("q", 1, 2)
 
 

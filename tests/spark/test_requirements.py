@@ -1,4 +1,4 @@
-"""Is it said on one line what is missing, and is nothing asked for that is not used?"""
+"""Missing requirements are named on one line, and nothing unused is required."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows as the sink sends them: batches of many sessions, several at a time, types kept, bad rows set aside. No JVM."""
+"""How the sink sends rows: batches by session, concurrency, types and bad rows, without a JVM."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def rows_in(broker: Broker, path: str) -> list[dict[str, object]]:
 
 
 class Sends:
-    """Counts the sends, and waits for as many at once as ``together``."""
+    """Count the sends, and wait until ``together`` are concurrent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, together: int = 1) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Which messages does a settlement ask for, and which does it complete?"""
+"""The messages that a settlement requests and completes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def message(number: int, enqueued_at: int | None = 50, deliveries: int = 0) -> G
 
 
 def settle(claim: Claim, available: Iterable[int]) -> tuple[list[int], list[int]]:
-    """The numbers completed, and those given back, of a queue in which ``available`` can be received."""
+    """Settle on a queue with the ``available`` messages; return the completed and the released numbers."""
     left, completed, returned = sorted(available), [], []
     while credit := claim.credit:
         arrived, left = left[:credit], left[credit:]

@@ -1,4 +1,4 @@
-"""A batch that runs again in other partitions, on an entity that drops duplicates. Without a JVM."""
+"""A batch that runs again in other partitions, on an entity with duplicate detection, without a JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def broker() -> Iterator[Broker]:
 def run(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, partitions: int, only: int | None = None, **more: str
 ) -> None:
-    """Batch 7 of one query in so many partitions, or one of them."""
+    """Run batch 7 of a query in so many partitions, or one of them."""
     given = {
         "connectionString": string(broker, "contoso"),
         "secondaryConnectionString": string(broker, "contoso-dr"),

@@ -1,4 +1,4 @@
-"""Does a sink tell where its messages rest, in a journal that is whole? Without a JVM."""
+"""The journal of a sink is complete and says where its messages are stored, without a JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The syphon as a job: which tasks it has, when they end, and what a stream of it is. No JVM in here."""
+"""The syphon as a Spark job: its tasks, when they end, and its stream, without a JVM."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Counters:
 
 @dataclass
 class Script:
-    """A syphon that receives so many messages at each drain."""
+    """A syphon that receives a given number of messages in each drain."""
 
     comes: list[int]
     counters: Counters = field(default_factory=Counters)
@@ -171,7 +171,7 @@ def ordered_backlogs() -> list[str]:
 
 
 def park_in_order(broker: Broker, sessions: list[str], each: int) -> None:
-    """Messages of ordered sessions that wait in the ordered backlogs."""
+    """Park messages of ordered sessions in the ordered backlogs."""
     ends = string(broker, "contoso"), string(broker, "contoso-dr")
     keeping = PairedNamespaceOptions(
         backlog_queue_count=BACKLOGS, primary_namespace_name="contoso", ordering="session"

@@ -1,4 +1,4 @@
-"""For tests that break connections of the blocking SDK."""
+"""A fixture for tests that break connections of the blocking SDK."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def forgiving_of_sockets() -> Iterator[None]:
-    """The SDK drops a socket that was reset without closing it."""
+    """Ignore the sockets that the SDK leaves unclosed after a reset."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

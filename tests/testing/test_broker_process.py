@@ -1,4 +1,4 @@
-"""A broker as a process of a test suite: it answers once it is entered, and is gone afterwards, whatever happens."""
+"""A broker process for test suites: it answers once entered, and is gone afterwards in any case."""
 
 from __future__ import annotations
 

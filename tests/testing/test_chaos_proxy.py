@@ -1,4 +1,4 @@
-"""Does the proxy hand everything on as it came, and break exactly what it was told to?"""
+"""The proxy forwards everything unchanged and breaks exactly what it is told to."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def client(proxy, contoso):
 
 @pytest.fixture
 def echo():
-    """The address of a server that sends back what its one client says."""
+    """The address of a server that echoes its only client."""
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
 
         def answer():
@@ -86,7 +86,7 @@ def send(client, body="x", timeout=10.0):
 
 @asynccontextmanager
 async def raw_sender(proxy, contoso):
-    """A link of ours to "orders", through the proxy: a send of it waits for its answer as long as it takes."""
+    """A link to "orders" through the proxy, whose sends wait for their answers without a deadline."""
     connection = await connect(parse(proxy.connection_string(contoso.connection_string)))
     try:
         yield await connection.open_sender("orders")

@@ -1,4 +1,4 @@
-"""The ledger answers jepsen's question: lost, duplicated, unexpected, recovered."""
+"""The ledger classifies messages as Jepsen does: lost, duplicated, unexpected and recovered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the plugin serve other people's tests, quickly, and stay out of the way of the others?"""
+"""The pytest plugin serves tests quickly and does not affect those that do not use it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ WITH_PLUGIN = () if IS_INSTALLED else ALONE
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pytest within starts without the plugins of others."""
+    """Start inner pytest runs without third-party plugins."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 
 @pytest.fixture
 def run(pytester, alone):
-    """Runs a test file in a pytest of its own process, and wants so many to pass."""
+    """Run a test file in a separate pytest process and check how many tests pass."""
 
     def run(text: str, passed: int = 1):
         pytester.makepyfile(text)

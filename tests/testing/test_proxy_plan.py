@@ -1,4 +1,4 @@
-"""Plans of a proxy: each fault as it is meant, and a mistake by file, key and what was expected."""
+"""Plans of a proxy: every fault, and errors that name file, key and expected value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proxy between TLS and TLS ends at once and leaves no socket, wherever its connections stand."""
+"""A proxy between two TLS connections ends at once and leaves no socket, in any state of its connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of clients of both skins, recorded in memory."""
+"""Traces of both clients, recorded in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .recorded import Recorded
 
 @pytest.fixture
 def recorded() -> Iterator[Recorded]:
-    """Tracing, switched on for one test."""
+    """Tracing, enabled for one test."""
     recorded = Recorded()
     undo = use_opentelemetry()
     try:

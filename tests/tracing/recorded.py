@@ -1,4 +1,4 @@
-"""What OpenTelemetry's own exporters in memory have seen."""
+"""The spans and metrics of OpenTelemetry's in-memory exporters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _providers: list[object] = []
 
 
 class Recorded:
-    """The spans and metrics since the test began. The providers of a process can be set only once."""
+    """The spans and metrics since the test began; providers can be set only once per process."""
 
     def __init__(self) -> None:
         if not _providers:
@@ -31,14 +31,14 @@ class Recorded:
         _exporter.clear()
 
     def spans(self, *names: str) -> list[ReadableSpan]:
-        """The spans that have ended, of these names, or all."""
+        """Return the ended spans with these names, or all."""
         return [span for span in _exporter.get_finished_spans() if not names or span.name in names]
 
     def names(self) -> list[str]:
         return sorted(span.name for span in self.spans())
 
     def metric(self, name: str) -> Sequence[Any]:
-        """The data points of a metric."""
+        """Return the data points of a metric."""
         data = _reader.get_metrics_data()
         found = [
             metric
@@ -56,5 +56,5 @@ def is_linked(span: ReadableSpan, to: ReadableSpan) -> bool:
 
 
 def events(span: ReadableSpan) -> dict[str, dict[str, Any]]:
-    """The events of a span, by name."""
+    """Return the events of a span, by name."""
     return {event.name: dict(event.attributes or {}) for event in span.events}

@@ -1,4 +1,4 @@
-"""A message keeps its trace through an outage: sent, parked, forwarded and handled, in both skins."""
+"""A message keeps its trace through an outage: sent, parked, forwarded and handled, with both clients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONTEXT = (b"Diagnostic-Id", b"traceparent")
 
 
 def contexts(either: Either, queue: str = "orders") -> list[tuple[Any, ...]]:
-    """The creation contexts of the messages in a queue of the primary."""
+    """Return the creation contexts of the messages in a queue of the primary."""
     found = emptied(either.primary, queue)
     return [tuple((message.application_properties or {}).get(name) for name in CONTEXT) for message in found]
 

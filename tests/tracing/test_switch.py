@@ -1,4 +1,4 @@
-"""What is imported and made without tracing, and what a missing extra says."""
+"""Without tracing nothing of it is imported or created, and a missing extra is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a typed program pass mypy --strict with the SDK's client, and unchanged with ours?"""
+"""A typed program passes mypy --strict with the SDK's client and, unchanged, with the paired one."""
 
 from __future__ import annotations
 
