@@ -1,4 +1,4 @@
-"""The positions of messages, read from the place where the values of a layout are: the same as decoded ones?"""
+"""Positions of messages read from the cached layout of their annotations equal the decoded ones."""
 
 from __future__ import annotations
 
