@@ -117,7 +117,7 @@ def _on_spark(planned: ReadPlan, out: str, skew: timedelta) -> Summary:
 
 
 def _install(error: ImportError) -> str:
-    """What to install for a missing package; errors of Spark say so themselves."""
+    """Return what to install for a missing package; an error of Spark already says so."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"{error.name.partition('.')[0]} is not installed; {INSTALL}"
     return one_line(error)

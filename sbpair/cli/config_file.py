@@ -87,7 +87,7 @@ def settings(file: Path, root: click.Command, command: Names, context: click.Con
     """
     scopes = dict(_scopes(root, (), context))
     content = read(file)
-    namespaces_of(content)  # for the broker alone
+    namespaces_of(content)  # used only by the broker
     chosen: dict[str, object] = {}
     for given in sorted(_given(file, content, scopes), key=lambda each: len(each.table)):
         option = _option(file, given, scopes)
@@ -134,12 +134,14 @@ def _warn_of_keys(file: Path, mode: int) -> None:
     """Refuse a file with a key that other users can read; warn about any other file with a key."""
     better = "better keep the key elsewhere and write env:NAME or file:PATH"
     if mode & OTHERS:
-        raise ConfigurationError(f"{file} holds a key and others may read it ({mode:o}): chmod 600; {better}")
-    click.echo(f"sbpair: warning: {file} holds a key; {better}", err=True)
+        raise ConfigurationError(
+            f"{file} contains a key and is readable by others ({mode:o}): run chmod 600; {better}"
+        )
+    click.echo(f"sbpair: warning: {file} contains a key; {better}", err=True)
 
 
 def _scopes(command: click.Command, names: Names, context: click.Context) -> Iterator[tuple[Names, Options]]:
-    """The options of every command, by flag; a group has the options of all its commands."""
+    """Iterate over the commands with their options, by flag; a group has the options of all its commands."""
     found = {
         flag.lstrip("-").replace("-", "_"): each
         for each in command.params
@@ -196,7 +198,7 @@ def _flag(key: str) -> str:
 
 # A kind of option, and what TOML must have for it.
 KINDS: tuple[tuple[type[click.ParamType[object]], tuple[type, ...], str], ...] = (
-    (DurationType, (str, int, float), 'a span of time such as "90s"'),
+    (DurationType, (str, int, float), 'a duration such as "90s"'),
     (click.types.FloatParamType, (int, float), "a number"),
     (click.types.IntParamType, (int,), "a whole number"),
     (click.types.BoolParamType, (bool,), "true or false"),
@@ -225,7 +227,7 @@ def _checked(file: Path, given: FileValue, option: click.Option, context: click.
 
 
 def _resolved(file: Path, option: click.Option, value: object) -> object:
-    """``value``, with a path made relative to the directory of ``file``."""
+    """Return ``value``, with a path made relative to the directory of ``file``."""
     if not isinstance(value, str):
         return value
     if value.startswith("file:"):

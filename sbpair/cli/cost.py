@@ -100,5 +100,5 @@ def _show(operations: Operations, usage: Usage, price: float | None) -> None:
 
 
 def grouped(number: int) -> str:
-    """``28 800``."""
+    """Return ``number`` with its thousands separated by spaces, such as ``28 800``."""
     return f"{number:,}".replace(",", " ")

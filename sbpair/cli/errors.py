@@ -20,7 +20,7 @@ from sbpair.cli.output import redact
 MAX_TEXT = 400  # characters of an error line
 NAME_OPTION, NAME_FLAG = (
     "set primary_namespace_name in the options, here",
-    "say --primary-namespace-name, here",
+    "use --primary-namespace-name, here",
 )
 TRACEBACK = "SBPAIR_TRACEBACK"  # environment variable: 1 prints the traceback of a defect, redacted
 
@@ -89,7 +89,7 @@ KNOWN: dict[str, Known] = {
 
 @contextmanager
 def configuration() -> Iterator[None]:
-    """Turn a ValueError into a ConfigurationError: for blocks that only read settings."""
+    """Convert a ValueError to ConfigurationError; for blocks that only read settings."""
     try:
         yield
     except ValueError as error:
@@ -104,7 +104,7 @@ def one_line(error: BaseException) -> str:
 
 
 def with_step(error: BaseException, step: str) -> str:
-    """`one_line` of ``error`` and the next step; a long error is shortened, the step never."""
+    """Return `one_line` of ``error`` and the next step; a long error is shortened, the step never."""
     if not step:
         return one_line(error)
     room = MAX_TEXT - len(step) - 2

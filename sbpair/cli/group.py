@@ -31,7 +31,10 @@ COMMANDS = {
     "drill": ("sbpair.cli.drill", "Fail over one entity on purpose and watch canaries come home."),
     "peek": ("sbpair.cli.entity.peek", "Show messages without locking or changing them, oldest first."),
     "proxy": ("sbpair.cli.proxy", "Break the connections of any AMQP client, to the cloud or a broker."),
-    "purge": ("sbpair.cli.entity.purge", "Delete the messages of a queue or subscription. They are lost."),
+    "purge": (
+        "sbpair.cli.entity.purge",
+        "Permanently delete the messages of a queue or subscription.",
+    ),
     "receive": (
         "sbpair.cli.entity.receive",
         "Receive messages, print them, and remove them from the entity.",

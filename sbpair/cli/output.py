@@ -76,7 +76,7 @@ def event_notice(line: str, command: str) -> None:
 
 
 def plain(text: str) -> str:
-    """``text`` with control characters replaced: none moves the cursor or changes colours."""
+    """Return ``text`` with its control characters replaced, so that it cannot move the cursor or change colours."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
@@ -91,12 +91,12 @@ def show(table: Table) -> None:
 
 
 def age_seconds(since: int | None, now: int) -> float | None:
-    """Seconds from ``since`` to ``now``, both in milliseconds since the epoch; 0 if ``since`` is later."""
+    """Return the seconds from ``since`` to ``now``, both in milliseconds since the epoch; 0 if ``since`` is later."""
     return None if since is None else max(now - since, 0) / 1000
 
 
 def age_text(seconds: float | None) -> str:
-    """``3 h 12 min``: the two largest units; ``-`` for None."""
+    """Return a duration as text in its two largest units, such as ``3 h 12 min``; ``-`` for None."""
     if seconds is None:
         return "-"
     rest = int(seconds)
@@ -109,7 +109,7 @@ def age_text(seconds: float | None) -> str:
 
 
 def instant_text(milliseconds: int | None) -> str:
-    """``2026-11-21 07:00:00Z``; ``-`` for None."""
+    """Return a time in milliseconds since the epoch as text, such as ``2026-11-21 07:00:00Z``; ``-`` for None."""
     if milliseconds is None:
         return "-"
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

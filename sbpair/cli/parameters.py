@@ -1,4 +1,4 @@
-"""Parameter types of the command line: spans of time, rates, sizes, names, entity paths, existing paths.
+"""Parameter types of the command line: durations, rates, sizes, names, entity paths, existing paths.
 
 Each reads the text of one flag. A value of the wrong form is a usage error (exit code 2) that shows the
 expected form; a path that does not exist is a configuration error (exit code 3).
@@ -25,7 +25,7 @@ SIZE = re.compile(rf"{NUMBER} ?({'|'.join(filter(None, BYTES))})?", re.ASCII)
 
 
 class DurationType(click.ParamType[timedelta]):
-    """A span of time: `90s`, `500ms`, `2m`, `1h`, or a plain number of seconds."""
+    """A duration: `90s`, `500ms`, `2m`, `1h`, or a plain number of seconds."""
 
     name = "span"
 
@@ -37,12 +37,12 @@ class DurationType(click.ParamType[timedelta]):
         match = SPAN.fullmatch(value.strip())
         seconds = float(match[1]) * SPAN_UNITS[match[2] or "s"] if match else math.nan
         if not 0 <= seconds <= timedelta.max.total_seconds():
-            self.fail(f"{value!r} is not a span of time such as 90s, 500ms, 2m or 1h", param, ctx)
+            self.fail(f"{value!r} is not a duration such as 90s, 500ms, 2m or 1h", param, ctx)
         return timedelta(seconds=seconds)
 
 
 def span_text(span: timedelta) -> str:
-    """Return a span as `DurationType` reads it, in the largest unit that is whole."""
+    """Return a duration as `DurationType` reads it, in the largest unit that is whole."""
     milliseconds = span / timedelta(milliseconds=1)
     if not milliseconds.is_integer():
         return f"{milliseconds:.3f}ms"
@@ -53,7 +53,7 @@ def span_text(span: timedelta) -> str:
 
 
 class Rate(click.ParamType[float]):
-    """Messages a second: `200/s`, `5000/m`, or a plain number."""
+    """Messages per second: `200/s`, `5000/m`, or a plain number."""
 
     name = "rate"
 

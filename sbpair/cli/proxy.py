@@ -164,7 +164,7 @@ def _client_side(ca_file: str | None) -> ssl.SSLContext:
 def _server_side(
     until_the_end: ExitStack, names: tuple[str, ...], directory: Path | None
 ) -> tuple[ssl.SSLContext, str]:
-    """The TLS context for clients, and the file of the authority that they must trust."""
+    """Return the TLS context for clients, and the file of the authority that they must trust."""
     from sbpair.broker.certificates import provide
 
     made = until_the_end.enter_context(provide(names, int(time.time()), directory))

@@ -80,7 +80,7 @@ def redrive(path: Path, destination: str | None) -> None:
 @click.option("--refused", "refused_only", is_flag=True, help="Only messages that were refused.")
 @click.option("--yes", is_flag=True, help="Delete. Without this flag the command only prints the count.")
 def purge(path: Path, destination: str | None, refused_only: bool, yes: bool) -> int:
-    """Delete messages from the spool. They are lost.
+    """Delete messages from the spool. This cannot be undone.
 
     Without --yes it prints how many it would delete and exits with code 2.
 

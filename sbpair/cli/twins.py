@@ -1,7 +1,7 @@
 """Twins: the entities of the primary as they are on the secondary, where parked messages may land (C-3).
 
-An entity and its twin have the same path and kind. They may differ in what an operator chooses, and must agree in what
-decides whether a message of the one fits into the other: sessions, duplicate detection, and sizes.
+An entity and its twin have the same path and kind. They may differ in operational settings, but must agree in
+those that decide whether a message of one fits into the other: sessions, duplicate detection, and sizes.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _targets(described: object) -> set[str]:
 
 
 def _path_of(target: str | None) -> str | None:
-    """The path of an entity that the service names by its address."""
+    """Return the path of an entity that the service names by its address; None without one."""
     return None if not target else urlsplit(target).path.strip("/")
 
 

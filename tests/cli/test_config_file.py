@@ -121,8 +121,8 @@ WRONG = {
     b"primary = 5": "primary must be text, not int",
     b"primary = ['a']": "primary must be text, not list",
     b"[syphon]\ndrain = 'yes'": "[syphon] drain must be true or false, not str",
-    b"[syphon]\nretry_backoff_max = '1 fortnight'": "'1 fortnight' is not a span of time",
-    b"[syphon]\nretry_backoff_max = nan": "not a span of time",
+    b"[syphon]\nretry_backoff_max = '1 fortnight'": "'1 fortnight' is not a duration",
+    b"[syphon]\nretry_backoff_max = nan": "not a duration",
     b"[syphon]\nallowed_destinations = 'a'": "[syphon] allowed_destinations must be a list of text",
     b"[doctor]\nrole = 'boss'": "[doctor] role: 'boss' is not one of",
     b"backlogs = 1\nbacklogs = 2": "is not TOML: Cannot overwrite a value",
@@ -174,7 +174,7 @@ def test_a_key_in_a_file_that_others_may_read_is_refused(bicep):
     for mode in (0o644, 0o640):
         done = bicep(content, mode=mode)
         assert done.returncode == 3
-        assert "holds a key and others may read it" in done.stderr
+        assert "contains a key and is readable by others" in done.stderr
     private = bicep(content)
     assert (private.returncode, label(private)) == (0, "contoso")
     assert "warning" in private.stderr

@@ -141,7 +141,7 @@ def test_a_message_that_the_broker_refuses_is_named_by_its_line(command, contoso
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--ttl", "soon"), "time_to_live must be seconds or a span such as 90s"),
+        (("--ttl", "soon"), "time_to_live must be seconds or a duration such as 90s"),
         (("--schedule", "tomorrow"), "scheduled_enqueue_time_utc must be a time such as"),
         (("--property", "amount"), "'amount' is not NAME=VALUE"),
         (("--body", "x", "--json"), "--body and --json exclude each other"),

@@ -275,7 +275,7 @@ def test_a_pairing_that_keeps_order_as_it_should_has_no_findings():
             {"backlogs": (Backlog(ORDERED[0], differences=("enable_partitioning is True",)),)},
             "error",
             ORDERED[0],
-            "the fence open too early",
+            "the fence may open too early",
         ),
         (
             {"backlogs": (Backlog(NAMES[0], differences=("requires_duplicate_detection is True",)),)},

@@ -95,7 +95,7 @@ def test_a_span_out_of_range_is_a_usage_error(value):
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-1", "1 m", "", "m", "1d", "\uff11s", "9" * 30])
 def test_what_is_not_a_span_is_refused(text):
-    with pytest.raises(click.BadParameter, match="not a span of time"):
+    with pytest.raises(click.BadParameter, match="not a duration"):
         DurationType().convert(text, None, None)
 
 

@@ -15,8 +15,8 @@ from .dead_letters import purge, redrive
 def command() -> None:
     """List, create, redrive or purge the backlog queues.
 
-    They are on the secondary and named after the primary: --primary is read for its name only,
-    and --primary-namespace-name gives the name without it.
+    They are on the secondary and named after the primary. Except by `create --twins`, --primary is
+    used only for its name, and --primary-namespace-name replaces it.
     """
 
 

@@ -112,7 +112,7 @@ def _as_text(counts: RedriveCounts) -> str:
 @click.option("--dead-letter", is_flag=True, help="Delete dead-lettered messages (required).")
 @click.option("--yes", is_flag=True, help="Delete. Without this flag the command only prints the count.")
 def purge(target: BacklogTarget, index: int | None, dead_letter: bool, yes: bool) -> int:
-    """Delete the dead-lettered messages of the backlog queues. They are lost.
+    """Delete the dead-lettered messages of the backlog queues. This cannot be undone.
 
     Messages waiting in a backlog queue are never deleted: the syphon brings them home. Needs
     the Listen right on the secondary. Exit code 2 without --yes, 1 after a signal.
@@ -125,7 +125,7 @@ def purge(target: BacklogTarget, index: int | None, dead_letter: bool, yes: bool
     if not dead_letter:
         text = "only dead letters can be purged: add --dead-letter; the syphon brings waiting messages home"
         raise click.UsageError(text, click.get_current_context())
-    numbers: list[None] = []  # one entry a message, so that the count survives an interruption
+    numbers: list[None] = []  # one entry per message, so that the count survives an interruption
     if not yes:
         asyncio.run(_count(target, index, numbers))
         text = f"this would permanently delete {len(numbers)} messages; add --yes to do it"

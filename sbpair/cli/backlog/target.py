@@ -77,26 +77,26 @@ class BacklogTarget:
     primary: NamespaceArgument | None = None
 
     def name(self, index: int) -> str:
-        """The name of backlog queue ``index``, which may be beyond the count (P-13)."""
+        """Return the name of backlog queue ``index``, which may be beyond the count (P-13)."""
         name_of = ordered_backlog_name if self.is_ordered else backlog_queue_name
         return name_of(self.label, index)
 
     def names(self, index: int | None) -> list[str]:
-        """The name at ``index``, or the names of all queues for None."""
+        """Return the name at ``index``, or the names of all queues for None."""
         return [self.name(each) for each in ([index] if index is not None else range(self.count))]
 
     def namespace(self) -> NamespaceAccess:
-        """The secondary, for the AMQP client. Raises ConfigurationError when it cannot be used."""
+        """Return the secondary for the AMQP client. Raises ConfigurationError when it cannot be used."""
         with configuration():
             return self._secondary().namespace()
 
     def administration(self) -> ServiceBusAdministrationClient:
-        """An administration client of the secondary; the key needs the Manage right."""
+        """Return an administration client of the secondary; the key needs the Manage right."""
         with configuration():
             return self._secondary().administration("secondary", self.ca_file)
 
     def administration_of_primary(self) -> ServiceBusAdministrationClient:
-        """An administration client of the primary; the key needs the Manage right."""
+        """Return an administration client of the primary; the key needs the Manage right."""
         if self.primary is None:
             raise click.UsageError("--primary (or SBPAIR_PRIMARY) is missing", click.get_current_context())
         with configuration():
@@ -149,7 +149,7 @@ def _label(primary: NamespaceArgument | None, name: str | None) -> str:
 
 @asynccontextmanager
 async def connected(target: BacklogTarget) -> AsyncIterator[NamespaceConnection]:
-    """An AMQP connection to the secondary. Raises CommandError for every AMQP error."""
+    """Open an AMQP connection to the secondary, closed at the end. Raises CommandError for every AMQP error."""
     from sbpair.client.dial import connect
 
     with over_amqp():

@@ -102,7 +102,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     "credits_per_second",
     type=click.IntRange(1),
     metavar="N",
-    help="Throttle each namespace to this many credits a second; the service gives 1000.",
+    help="Throttle each namespace to this many credits a second; the service grants 1000.",
 )
 @click.option(
     "--data",
@@ -190,7 +190,7 @@ def command(
 
     Prints the connection strings once it accepts connections, and the address
     of a web page that shows its contents. Keys are generated at every start,
-    with --data only at the first, and are valid for this broker alone.
+    with --data only at the first, and are valid only for this broker.
     SIGTERM or Ctrl-C stops it with exit code 0.
 
     \b

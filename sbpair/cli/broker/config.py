@@ -60,7 +60,9 @@ def is_json(file: Path) -> bool:
     Raises ConfigurationError for Bicep, and for a file that cannot be read.
     """
     if file.suffix.lower() == ".bicep":
-        text = f"--config: {file} is Bicep: compile it with `az bicep build --file {file}`, and give the template"
+        text = (
+            f"--config: {file} is Bicep: compile it with `az bicep build --file {file}`, and use the result"
+        )
         raise ConfigurationError(text)
     return file.suffix.lower() == ".json" or read_config_text(file).lstrip().startswith("{")
 
@@ -91,7 +93,7 @@ def planned_namespaces(parameters: Mapping[str, str]) -> list[NamespacePlan]:
 
 
 def _beside(file: Path, resolve: Callable[[str, str], str]) -> Callable[[str, str], str]:
-    """``resolve``, with the paths of `file:` relative to ``file``."""
+    """Return ``resolve``, with the paths of `file:` relative to ``file``."""
 
     def resolved(value: str, name: str) -> str:
         kind, _, where = value.partition(":")

@@ -38,7 +38,7 @@ class LongLivedObjects:
         self._returned_at = now()
 
     def __call__(self, phase: Literal["start", "stop"], info: dict[str, int]) -> None:
-        """The signature of ``gc.callbacks``: called before and after each collection."""
+        """Handle the start or end of a collection, as a member of ``gc.callbacks``."""
         if info["generation"] < 2:
             return
         now = self._now()
@@ -67,7 +67,7 @@ class CollectionPace:
         return spent - self._collected_at >= self._pause
 
     def collected(self, spent: float, took: float) -> None:
-        """A collection has taken ``took`` seconds."""
+        """Record a collection that ended at ``spent`` and took ``took``, both in seconds."""
         self._collected_at = spent
         self._pause = max(WORKED, took * SHARE)
 

@@ -114,7 +114,7 @@ class Application:
         )
         processor = client.get_queue_processor(QUEUE, self._handle, options=options)
         processor.reports_messages = True
-        processor.on_event(self._processor_said)
+        processor.on_event(self._on_processor_event)
         with processor:
             yield
 
@@ -122,7 +122,7 @@ class Application:
         self._ledger.received(str(message.message_id))
         self._board.update(_consumed(NAMES[message.side], self._board.elapsed()))
 
-    def _processor_said(self, event: object) -> None:
+    def _on_processor_event(self, event: object) -> None:
         if isinstance(event, MessagesReceived):
             self._on_received(event)
 
@@ -166,7 +166,7 @@ class Application:
 
 
 def lanes(calls: tuple[SendCall, ...]) -> deque[deque[SendCall]]:
-    """The calls of each sender thread, in order: those of a session are in one lane, others in one that all share."""
+    """Return the calls of each sender thread, in order: a session has one lane, and calls without one share a lane."""
     shared = deque(call for call in calls if call.session is None)
     if shared:
         return deque([shared] * SENDERS)

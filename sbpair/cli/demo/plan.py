@@ -54,7 +54,7 @@ class DemoPlan:
 
     @property
     def failover_interval(self) -> timedelta:
-        """Short enough that the failover happens well inside the outage (P-3)."""
+        """The failover interval of the client: short, so that the failover happens well inside the outage (P-3)."""
         return timedelta(seconds=min(1.0, self.outage / 4))
 
     def messages_of(self, act: Act) -> int:
@@ -106,5 +106,5 @@ def _spread(act: Act, share: int, span: float, first: int, rng: random.Random) -
 
 
 def sizes(plan: DemoPlan) -> Counter[str]:
-    """The number of calls that send one message, and of those that send a list."""
+    """Return the number of calls that send one message, and of those that send a list."""
     return Counter("single" if len(call.message_ids) == 1 else "list" for call in plan.calls)

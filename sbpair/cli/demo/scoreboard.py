@@ -58,9 +58,9 @@ class Score:
     received: int = 0
     received_from: Counter[str] = field(default_factory=Counter)  # namespace -> messages, with --consumers
     received_last: float | None = None  # seconds
-    longest_pause: float | None = (
-        None  # seconds between two messages of the consumers, while any were missing
-    )
+    longest_pause: float | None = None
+    """Seconds between two messages of the consumers, while any were missing."""
+
     timeline: tuple[TimelineEntry, ...] = ()
 
     @property
@@ -111,7 +111,7 @@ class Scoreboard:
             return self._changed.wait_for(lambda: holds(self._score), timeout)
 
     def read(self) -> Score:
-        """A copy of the current score."""
+        """Return a copy of the current score."""
         with self._changed:
             now = self._score
             return Score(
@@ -138,7 +138,7 @@ def live(read: Callable[[], Score]) -> Iterator[None]:
 
 
 def picture(score: Score) -> RenderableType:
-    """The live display of ``score``."""
+    """Return the live display of ``score``."""
     from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text
@@ -214,7 +214,7 @@ def say(entry: TimelineEntry) -> None:
 
 
 def verdict(outcome: DemoResult) -> str:
-    """The result of the demo, as text."""
+    """Return the result of the demo as text."""
     report, billed, spans = outcome.report, outcome.billed, outcome.durations
     score = outcome.score
     lines = [
@@ -243,7 +243,7 @@ def verdict(outcome: DemoResult) -> str:
 
 
 def order_kept(report: LedgerReport) -> str:
-    """Whether the sessions arrived in order, as text; with the first message that did not."""
+    """Return text on whether the sessions arrived in order, with the first message that did not."""
     if not report.inversions:
         return f"sessions: {report.sessions}, each in the order sent"
     first = report.inversions[0]

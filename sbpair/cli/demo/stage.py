@@ -91,7 +91,7 @@ class Stage:
             self.primary.connection_string, self.secondary.connection_string, options=options
         )
         syphon.on_event(write)
-        syphon.on_event(self._syphon_said)
+        syphon.on_event(self._on_syphon_event)
         loop, shutdown = asyncio.new_event_loop(), asyncio.Event()
 
         async def run() -> None:
@@ -107,12 +107,12 @@ class Stage:
             yield
         loop.close()
 
-    def _syphon_said(self, event: SyphonEvent) -> None:
+    def _on_syphon_event(self, event: SyphonEvent) -> None:
         match event:
             case LandingBegan(path=path):
-                self._board.note(f"the syphon lands what is parked for {path} on {SECONDARY_NAME}")
+                self._board.note(f"the syphon lands messages parked for {path} on {SECONDARY_NAME}")
             case LandingEnded(path=path):
-                self._board.note(f"the syphon brings what is parked for {path} home again")
+                self._board.note(f"the syphon brings messages parked for {path} home again")
 
     async def _watch(self, syphon: Syphon) -> None:
         while True:
@@ -132,7 +132,7 @@ class Stage:
             yield
 
     def depths(self) -> dict[str, int]:
-        """The current number of messages in each backlog, by the backlog's number, as in receipts."""
+        """Return the current number of messages in each backlog, by the backlog's number, as in receipts."""
         control = self.secondary
         backlogs = [name for name in control.queue_names() if name != QUEUE]
         return {str(_number(name)): control.counts(name).total for name in backlogs}
@@ -156,7 +156,7 @@ class Stage:
 
 
 def billed(primary: NamespaceControl, secondary: NamespaceControl, *, lands: bool) -> dict[str, int]:
-    """The billed operations of both namespaces by kind: two per direct message, four per parked one (P-43)."""
+    """Return the billed operations of both namespaces by kind: two per direct message, four per parked one (P-43)."""
     here, there = primary.operations, secondary.operations
     return {
         "send_to_primary": here.sends,
@@ -168,7 +168,7 @@ def billed(primary: NamespaceControl, secondary: NamespaceControl, *, lands: boo
 
 
 def _number(backlog: str) -> int:
-    """The number of a backlog queue in receipts: ordered ones follow the others."""
+    """Return the number of a backlog queue in receipts: ordered ones follow the others."""
     return index_of(backlog) + (BACKLOGS if is_ordered_backlog(backlog) else 0)
 
 

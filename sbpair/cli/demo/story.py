@@ -90,7 +90,7 @@ class Story:
                 f"{PRIMARY_NAME} and {SECONDARY_NAME} are up; queue {QUEUE!r} is on {PRIMARY_NAME}"
             )
             client = pieces.enter_context(stage.client())
-            pieces.callback(client.on_event(self._pairing_said))
+            pieces.callback(client.on_event(self._on_pairing_event))
             pieces.callback(client.on_event(sent))
             pieces.enter_context(stage.monitor_backlogs())
             pieces.enter_context(stage.syphon(moved, report_forwards=journals.is_wanted))
@@ -115,7 +115,7 @@ class Story:
             self._power(is_up=False, text=f"{PRIMARY_NAME} goes down, in the middle of sends")
             application.begin(Act.DURING)
             self._board.wait_for(lambda _: stage.failure is not None, self._plan.outage)
-            # on a busy machine the outage lasts longer: without a failover there is nothing to tell
+            # on a busy machine the outage lasts longer: the story needs the failover
             self._await(stage, "the entity to fail over", lambda s: s.state == EntityState.FAILED_OVER.name)
             if self._has_consumers:
                 self._see_consumers(stage)
@@ -155,20 +155,20 @@ class Story:
     # Waiting.
 
     def _await(self, stage: Stage, what: str, holds: Callable[[Score], bool]) -> None:
-        came = self._board.wait_for(lambda score: stage.failure is not None or holds(score), PATIENCE)
-        self._check(stage, what, came)
+        has_come = self._board.wait_for(lambda score: stage.failure is not None or holds(score), PATIENCE)
+        self._check(stage, what, has_come)
 
     def _poll(self, stage: Stage, what: str, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
-        while not (came := holds()) and stage.failure is None and time.monotonic() < deadline:
+        while not (has_come := holds()) and stage.failure is None and time.monotonic() < deadline:
             time.sleep(GLANCE)
-        self._check(stage, what, came)
+        self._check(stage, what, has_come)
 
-    def _check(self, stage: Stage, what: str, came: bool) -> None:
+    def _check(self, stage: Stage, what: str, has_come: bool) -> None:
         if stage.failure is not None:
             text = f"the demo failed, {type(stage.failure).__name__}: {one_line(stage.failure)}"
             raise CommandError(text, ExitCode.FAILED) from stage.failure
-        if not came:
+        if not has_come:
             text = f"timed out after {PATIENCE:g} s, waiting for {what}; {self._ledger.check()}"
             raise CommandError(text, ExitCode.FAILED)
 
@@ -182,7 +182,7 @@ class Story:
         self._board.update(lambda score: setattr(score, "primary_is_up", is_up))
         self._mark("up" if is_up else "down", text)
 
-    def _pairing_said(self, event: PairingEvent) -> None:
+    def _on_pairing_event(self, event: PairingEvent) -> None:
         match event:
             case EntitySuspected():
                 self._became(EntityState.SUSPECT, "is SUSPECT: sends raise, the application repeats them")

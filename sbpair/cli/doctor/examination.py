@@ -201,7 +201,7 @@ class Examination:
         )
 
     async def _largest(self, connection: NamespaceConnection, side: str, path: str) -> int | None:
-        """The maximum size in bytes of a message sent to ``path``, 0 without a limit; None when refused."""
+        """Return the maximum size in bytes of a message sent to ``path``: 0 without a limit; None when refused."""
         try:
             sender = await connection.open_sender(path)
         except (LinkRefused, TokenRefused) as error:
@@ -276,7 +276,7 @@ def _queue_of(client: ServiceBusAdministrationClient, path: str) -> QueuePropert
     try:
         return client.get_queue(path)
     except ResourceNotFoundError:
-        return None  # a topic, perhaps
+        return None  # possibly a topic
 
 
 def _described_backlog(

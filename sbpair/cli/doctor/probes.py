@@ -80,7 +80,7 @@ def _ping() -> Message:
 
 
 async def _body(answer: httpx.Response) -> bytes:
-    """The body of ``answer``. Raises ValueError when it exceeds MAX_RESPONSE_BYTES."""
+    """Return the body of ``answer``. Raises ValueError when it exceeds MAX_RESPONSE_BYTES."""
     body = b""
     async for part in answer.aiter_bytes():
         body += part

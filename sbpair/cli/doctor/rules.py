@@ -22,7 +22,7 @@ UNUSABLE = {
     "requires_session": "parking does not work with it",
     "forward_to": "parking does not work with it",
     "requires_duplicate_detection": "a parked message is lost if one of another entity has its id",
-    "enable_partitioning": "a peek may be answered by one partition, and the fence open too early",
+    "enable_partitioning": "a peek may be answered by one partition, and the fence may open too early",
 }
 """Settings that a backlog queue must not have, and why."""
 
@@ -32,7 +32,7 @@ MIN_LOCK_SECONDS = 30.0  # seconds: half the lock duration that sbpair creates
 def _names(facts: PairFacts) -> Iterator[Finding]:
     if facts.is_one_namespace:
         what = "primary and secondary are the same namespace"
-        yield Finding(ERROR, "pair", what, "an outage takes both", "pair it with another one")
+        yield Finding(ERROR, "pair", what, "an outage takes down both", "pair it with another one")
     elif facts.label == facts.secondary_label and not facts.has_given_name:
         yield Finding(
             ERROR,
@@ -58,7 +58,7 @@ def _reachability(facts: PairFacts) -> Iterator[Finding]:
 
 
 def _rights(facts: PairFacts) -> Iterator[Finding]:
-    """One finding for all entities of a side that are refused for the same reason."""
+    """Yield one finding for all entities of a side that are refused for the same reason."""
     missing = {name for each in facts.inventories for name in each.missing}
     alike: dict[tuple[str, str, str, str], list[Refusal]] = {}
     for each in facts.refusals:
@@ -402,6 +402,6 @@ RULES: tuple[Rule, ...] = (
 
 
 def diagnose(facts: PairFacts) -> list[Finding]:
-    """All findings, the most severe first."""
+    """Return all findings, the most severe first."""
     found = [finding for rule in RULES for finding in rule(facts)]
     return sorted(found, key=lambda finding: list(Severity).index(finding.severity))

@@ -37,7 +37,7 @@ class CanarySearch:
         await asyncio.gather(*(each.close() for each in self._connections.values()))
 
     async def at_home(self, wanted: Collection[str]) -> dict[str, int]:
-        """Which of ``wanted`` are on the primary: sequence numbers by message id."""
+        """Return those of ``wanted`` that are on the primary: sequence numbers by message id."""
         found: dict[str, int] = {}
         last = self.start - 1
         async for message in self._find(self.primary, self.path, self.start, None):
@@ -49,11 +49,11 @@ class CanarySearch:
         return found
 
     async def in_backlog(self, backlog: str, wanted: Collection[str]) -> set[str]:
-        """Which of ``wanted`` are still in this backlog queue, locked or not."""
+        """Return those of ``wanted`` that are still in this backlog queue, locked or not."""
         return {str(each.message_id) for each in await self._parked(backlog, wanted)}
 
     async def dead_lettered(self, backlog: str, wanted: Collection[str]) -> dict[str, str]:
-        """Which of ``wanted`` were dead-lettered on this backlog queue: reasons by message id."""
+        """Return those of ``wanted`` that were dead-lettered on this backlog queue: reasons by message id."""
         return {
             str(each.message_id): f"{each.reason}: {each.description}"
             for each in await self._parked(backlog + DEAD_LETTERS, wanted)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sbpair.client.link import Receiver
 
 WINDOW = 100  # messages received and not yet completed
-RENEWED_EVERY = 5.0  # seconds: less than half of the shortest lock of a session
+RENEWAL_INTERVAL = 5.0  # seconds: less than half of the shortest lock of a session
 Handle = Callable[[bytes], None]
 
 
@@ -29,7 +29,7 @@ class Consumed:
 
     completed: int = 0
     lost: int = 0
-    """Handled, but the lock had ended: they are delivered again."""
+    """Messages handled after their lock had ended: they are delivered again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ async def _receiving(
     sessions: SessionChoice | None,
     wait: float | None,
 ) -> AsyncIterator[Receiver]:
-    """A receiver, closed at the end; the messages that it still holds are released."""
+    """Open a receiver, closed at the end; messages not handled by then are released."""
     from sbpair.amqp.performatives import Released
 
     receiver: Receiver
@@ -120,7 +120,7 @@ async def _receiving(
 
 
 async def _arrived(arrivals: _Arrivals, receiver: Receiver, stop: asyncio.Event, wait: float | None) -> bool:
-    """Wait for messages; false after ``wait`` seconds or a signal. Raises ConnectionLost when the link ends."""
+    """Wait for messages. Returns False after ``wait`` seconds or a signal. Raises ConnectionLost when the link ends."""
     from sbpair.client.errors import ConnectionLost
 
     if wait == 0:
@@ -167,7 +167,7 @@ async def _handle(
 
 
 async def _renew(connection: NamespaceConnection, path: str, receiver: Receiver) -> None:
-    """Keep a session locked; when that fails, the broker ends the link, which the receiver sees."""
+    """Renew the lock of a session until cancelled; a lost lock ends the link, which the receiver reports."""
     from sbpair.client.errors import ClientError
     from sbpair.client.request import RequestNode
     from sbpair.client.session import SessionReceiver
@@ -177,7 +177,7 @@ async def _renew(connection: NamespaceConnection, path: str, receiver: Receiver)
     node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
     try:
         while True:
-            await asyncio.sleep(RENEWED_EVERY)
+            await asyncio.sleep(RENEWAL_INTERVAL)
             with suppress(ClientError):
                 await receiver.renew(node)
     finally:

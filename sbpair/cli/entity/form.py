@@ -139,7 +139,7 @@ def _body(body: Body | None) -> dict[str, object]:
 
 
 def _plain(value: object, name: str) -> object:
-    """The value of a named field: times as text, because the name says that it is a time."""
+    """Return the value of a named field: a time as text, because the name already says that it is a time."""
     if isinstance(value, Timestamp) and name.endswith("_utc"):
         return _time_text(value)
     return value if name in ("body", "application_properties") else _typed(value)
@@ -205,14 +205,14 @@ def to_send(given: Mapping[str, object], now: datetime, new_id: str) -> bytes:
     message = Message(
         header=None if ttl is None else Header(ttl=_ttl(ttl)),
         message_annotations=annotations,
-        properties=Properties(**texts),  # type: ignore[arg-type]  # all of them texts
+        properties=Properties(**texts),  # type: ignore[arg-type]  # all of them strings
         application_properties={str(name): _value(each, name) for name, each in own.items()},
         body=DataBody((body,)),
     )
     try:
         return message.encode()
     except (EncodeError, UnicodeEncodeError) as error:
-        raise ValueError(f"it has a value that no message can carry: {error}") from error
+        raise ValueError(f"a value cannot be encoded: {error}") from error
 
 
 def _check_names(given: Mapping[str, object]) -> None:
@@ -224,7 +224,7 @@ def _check_names(given: Mapping[str, object]) -> None:
 
 
 def _body_to_send(given: Mapping[str, object]) -> tuple[bytes, bool]:
-    """The bytes of the body, and whether they are a JSON value rather than text."""
+    """Return the bytes of the body, and whether they are a JSON value rather than text."""
     if "body_base64" in given:
         return _bytes(given["body_base64"], "body_base64"), False
     body = given.get("body", "")
@@ -247,12 +247,14 @@ def _text(given: Mapping[str, object], name: str) -> str | None:
 def _ttl(value: object) -> int:
     milliseconds = _span(value)
     if milliseconds is None or not 1 <= milliseconds <= MAX_TTL:
-        raise ValueError(f"time_to_live must be seconds or a span such as 90s, up to 49d, not {value!r:.60}")
+        raise ValueError(
+            f"time_to_live must be seconds or a duration such as 90s, up to 49d, not {value!r:.60}"
+        )
     return milliseconds
 
 
 def _instant(value: object, now: datetime) -> int:
-    """Milliseconds since the epoch of an ISO 8601 time, or of a span from now."""
+    """Return an ISO 8601 time, or a duration from ``now``, in milliseconds since the epoch. Raises ValueError."""
     span = _span(value)
     if span is not None:
         return int((now - EPOCH) / timedelta(milliseconds=1)) + span
@@ -261,14 +263,14 @@ def _instant(value: object, now: datetime) -> int:
     except ValueError:
         found = None
     if found is None:
-        text = "a time such as 2026-11-23T07:00:00Z or a span such as 10m"
+        text = "a time such as 2026-11-23T07:00:00Z or a duration from now such as 10m"
         raise ValueError(f"scheduled_enqueue_time_utc must be {text}, not {value!r:.60}")
     aware = found if found.tzinfo else found.replace(tzinfo=UTC)
     return int((aware - EPOCH) / timedelta(milliseconds=1))
 
 
 def _span(value: object) -> int | None:
-    """Milliseconds of a number of seconds or of `90s`; None when it is neither."""
+    """Return a number of seconds, or text such as `90s`, in milliseconds; None when it is neither or out of range."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return round(value * 1000) if 0 <= value <= MAX_TTL else None
     match = SPAN.fullmatch(value) if isinstance(value, str) else None
@@ -283,7 +285,7 @@ READ: dict[str, Callable[[str], object]] = {
 
 
 def _value(value: object, name: object) -> object:
-    """A value of an application property. Raises ValueError."""
+    """Return the value of an application property. Raises ValueError."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping) and len(value) == 1:
@@ -293,7 +295,7 @@ def _value(value: object, name: object) -> object:
                 return READ[kind](text)
             except ValueError as error:
                 raise ValueError(
-                    f"application property {name!r:.60}: {kind} is not readable: {error}"
+                    f"application property {name!r:.60}: {kind} cannot be read: {error}"
                 ) from error
     kinds = ", ".join(READ)
     raise ValueError(
@@ -311,7 +313,7 @@ def _bytes(value: object, name: str) -> bytes:
 def property_of(text: str) -> tuple[str, object]:
     """Read `name=value`: the value as JSON if it is a number, true, false or a quoted text, else as text.
 
-    Raises ValueError.
+    Raises ValueError when ``text`` has no name or no equals sign.
     """
     name, equals, value = text.partition("=")
     if not name or not equals:

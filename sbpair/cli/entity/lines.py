@@ -1,4 +1,4 @@
-"""The lines of standard input, for an event loop that does other work meanwhile."""
+"""The lines of standard input, read without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAITING = 64  # chunks read ahead
 
 
 async def lines_of(descriptor: int) -> AsyncIterator[bytes]:
-    """The lines of a file descriptor without their ends, as they arrive; the last one needs no end.
+    """Iterate over the lines of a file descriptor as they arrive, without their ends; the last one needs no end.
 
     A thread reads, because an event loop cannot wait for a file. It may still wait in its read when the program ends.
     Raises ValueError for a line of more than MAX_LINE bytes, OSError when reading fails.

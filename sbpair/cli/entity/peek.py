@@ -17,7 +17,7 @@ from sbpair.cli.signals import stop_on_signal
 if TYPE_CHECKING:
     from sbpair.client.connection import NamespaceConnection
 
-LOOKED_EVERY = 0.5  # seconds, with --follow
+POLL_INTERVAL = 0.5  # seconds, with --follow
 
 
 @click.command("peek")
@@ -78,7 +78,7 @@ async def _peek(
             if not follow or left == 0:
                 return
             try:
-                async with asyncio.timeout(LOOKED_EVERY):
+                async with asyncio.timeout(POLL_INTERVAL):
                     await stop.wait()
             except TimeoutError:
                 pass
@@ -87,7 +87,7 @@ async def _peek(
 def peeked(
     connection: NamespaceConnection, path: str, start: int, most: int | None, session_id: str | None = None
 ) -> AsyncIterator[tuple[int | None, bytes]]:
-    """Sequence number and bytes of up to ``most`` messages from ``start`` on.
+    """Iterate over the sequence number and bytes of up to ``most`` messages from ``start`` on.
 
     Raises TokenRefused, LinkRefused, ConnectionLost.
     """

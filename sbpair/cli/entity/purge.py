@@ -26,7 +26,7 @@ NEEDS_SESSIONS = "amqp:not-allowed"
 @dead_letter_option
 @click.option("--yes", is_flag=True, help="Delete. Without this flag the command only prints the count.")
 def command(target: EntityTarget, dead_letter: bool, yes: bool) -> int:
-    """Delete the messages of a queue or subscription. They are lost.
+    """Permanently delete the messages of a queue or subscription.
 
     Deletes every message that can be received, in all sessions. Scheduled, deferred and locked
     messages stay, and are counted. Needs the Listen right. Exit code 2 without --yes, 1 after a

@@ -70,7 +70,7 @@ class PropertyType(click.ParamType[tuple[str, object]]):
     "--schedule",
     "scheduled_enqueue_time_utc",
     metavar="WHEN",
-    help="Deliver it later: a span such as 10m, or a time such as 2026-11-23T07:00:00Z.",
+    help="Deliver it later: a duration such as 10m, or a time such as 2026-11-23T07:00:00Z.",
 )
 def command(
     target: EntityTarget,
@@ -130,9 +130,9 @@ class SendProgress:
     accepted: int = 0
     in_flight: int = 0
     refusal: str | None = None
-    """The first refusal; the messages after it are not sent."""
+    """The first refusal, as text; the messages after it are not sent."""
     malformed: str | None = None
-    """The first line that is not a message; those before it are sent."""
+    """The error of the first line that is not a message; the lines before it are sent."""
     is_stopped: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -152,7 +152,7 @@ class SendProgress:
 
 @dataclass(slots=True)
 class _InFlight:
-    """One message on its way."""
+    """One message sent whose outcome is not known yet."""
 
     payload: bytes
     what: str
@@ -161,7 +161,7 @@ class _InFlight:
     state: TransactionalState | None = None
 
     def may_go(self, now: float) -> bool:
-        """Not after a refusal: what follows it in the input stays unsent."""
+        """Return False after a refusal, so that the rest of the input is not sent."""
         if self.progress.refusal is not None:
             self.progress.in_flight -= 1
             self.progress.changed.set()
@@ -174,7 +174,7 @@ class _InFlight:
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """Where the messages come from."""
+    """The source of the messages: the text of --body, or standard input."""
 
     body: str | None
     as_json: bool

@@ -50,7 +50,7 @@ class EntityTarget:
     ca_file: str | None = None
 
     def dead_letters(self) -> EntityTarget:
-        """The dead-letter queue of the entity."""
+        """Return the dead-letter queue of the entity."""
         return replace(self, path=f"{self.path}{DEAD_LETTERS}")
 
 
@@ -120,7 +120,7 @@ dead_letter_option = click.option(
 
 @asynccontextmanager
 async def connected(target: EntityTarget) -> AsyncIterator[NamespaceConnection]:
-    """An AMQP connection to the namespace. Raises CommandError for every AMQP error."""
+    """Open an AMQP connection to the namespace, closed at the end. Raises CommandError for every AMQP error."""
     from sbpair.client.dial import connect
 
     with configuration():

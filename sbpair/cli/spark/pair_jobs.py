@@ -39,7 +39,7 @@ DIRECTORY = ExistingPath(file_okay=False)
 def spark_options(
     primary: NamespaceArgument, secondary: NamespaceArgument, **more: str | None
 ) -> dict[str, str]:
-    """The Spark options of a pair.
+    """Return the Spark options of a pair.
 
     Call it before Spark starts: connection strings are set as environment variables, which workers inherit.
     """
@@ -54,7 +54,7 @@ def spark_options(
 
 
 def spark_options_of_one(source: NamespaceArgument, **more: str | None) -> dict[str, str]:
-    """The Spark options of one namespace, for a process that starts no workers."""
+    """Return the Spark options of one namespace, for a process that starts no workers."""
     options = {name: value for name, value in more.items() if value is not None}
     string, host = OPTIONS[0]
     given = {host: source.netloc} if source.connection_string is None else {string: source.connection_string}
@@ -62,7 +62,7 @@ def spark_options_of_one(source: NamespaceArgument, **more: str | None) -> dict[
 
 
 def job_error(error: Exception) -> CommandError:
-    """The error for a failed job: sbpair's own message, extracted from Spark's."""
+    """Return the error for a failed job: sbpair's own message, extracted from Spark's."""
     own = [line.partition("sbpair")[2] for line in str(error).splitlines() if "Error: sbpair" in line]
     return CommandError(one_line(RuntimeError(f"sbpair{own[0]}") if own else error), ExitCode.FAILED)
 

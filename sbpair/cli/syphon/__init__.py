@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 MEASURED = timedelta(seconds=60)  # between two measurements of the backlogs, where /metrics shows them
 NAMES = {"backlog_queue_count": "backlogs", "connection_verify": "ca_file", "over_websocket": "websocket"}
-LEFT_OUT = frozenset(
-    {"report_forwards", "http_proxy", "only_backlogs"}
-)  # a proxy URL may contain a password: use HTTPS_PROXY
+# a proxy URL may contain a password: use HTTPS_PROXY
+LEFT_OUT = frozenset({"report_forwards", "http_proxy", "only_backlogs"})
 
 
 @click.command("syphon")
@@ -48,7 +47,7 @@ LEFT_OUT = frozenset(
     "--otel",
     is_flag=True,
     help="Export traces and metrics by OTLP over HTTP; OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of "
-    "OpenTelemetry say where. Needs the extra otel.",
+    "OpenTelemetry configure the destination. Needs the extra otel.",
 )
 @click.option("--json-log", is_flag=True, help="Write events to stderr as JSON lines, for log collectors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the final counters as one line of JSON.")

@@ -55,9 +55,8 @@ class SyphonRun:
 
     def __init__(self, syphon: Syphon, *, patience: float | None) -> None:
         self._syphon = syphon
-        self._patience = (
-            patience  # None: run until a signal; else drain, with this many seconds for a side to answer
-        )
+        self._patience = patience
+        """Seconds that a side may be unreachable during a drain; None runs until a signal."""
         self._shutdown = asyncio.Event()
         self._over: asyncio.Future[None] | None = None
         self._giving_up: asyncio.TimerHandle | None = None
@@ -185,7 +184,7 @@ class SyphonRun:
                     f"{backlog}: its oldest message has waited {age:.0f} s, longer than {threshold:g} s"
                 )
             case BacklogCaughtUp(backlog=backlog):
-                say_event(f"{backlog}: no message is overdue any more")
+                say_event(f"{backlog}: no longer overdue")
             case MessageSetAside(backlog=backlog, path=path, reason=reason):
                 say_event(f"{backlog}: a message for {path or 'no usable path'} was dead-lettered: {reason}")
 
@@ -250,7 +249,7 @@ def untransferred_line(backlog: str, count: int) -> str:
 
 
 def refused(reason: str, code: ExitCode | None = None) -> CommandError:
-    """The error for a refusal: ``code``, or else 4 for a credential and 3 for a certificate or an address."""
+    """Return the error for a refusal, with ``code``; by default 4 for a credential, 3 for a certificate or address."""
     is_key = UNAUTHORIZED in reason
     kind = code or (ExitCode.AUTHORIZATION if is_key else ExitCode.CONFIGURATION)
     step = (

@@ -1,4 +1,4 @@
-"""Traces and metrics of the command by OTLP, as the standard variables of OpenTelemetry say."""
+"""Exports the command's traces and metrics by OTLP, configured by OpenTelemetry's environment variables."""
 
 from __future__ import annotations
 
