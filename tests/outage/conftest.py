@@ -29,6 +29,7 @@ from sbpair.pairing.aio_sender_pool import AsyncSenderPool
 from sbpair.pairing.retry import NO_RETRIES, RetryPolicy
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.outage.emptying import emptied
+from tests.outage.tap import Tap
 from tests.syphon.pair import Pair, pair_of
 from tests.waiting import PATIENCE, until
 
@@ -403,6 +404,14 @@ async def either(request: pytest.FixtureRequest, aio_pairing: AsyncPairing) -> A
         skin.close()
         if not skin.is_asyncio:
             collect_forgotten("unclosed")
+
+
+@pytest.fixture
+def tap(either: Either) -> Iterator[Tap]:
+    """A tap in front of the primary, through which the clients of ``either`` connect."""
+    with Tap(either.primary) as tap:
+        either.ways = tap.connection_string, either.ways[1]
+        yield tap
 
 
 @pytest.fixture

@@ -24,14 +24,6 @@ from tests.stopwatch import Stopwatch
 OVERRUN = 1.5  # seconds after its deadline that a blocking send may take
 
 
-@pytest.fixture
-def tap(either: Either) -> Iterator[Tap]:
-    """A tap in front of the primary."""
-    with Tap(either.primary) as tap:
-        either.ways = tap.connection_string, either.ways[1]
-        yield tap
-
-
 @pytest.mark.spec("F-28", "G-4", "G-7", "G-18")
 async def test_what_arrives_while_the_answers_vanish_is_stored_once_and_acknowledged_by_a_backlog_only(
     either: Either, parks_early: None, tap: Tap

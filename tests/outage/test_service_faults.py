@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -30,14 +29,6 @@ from tests.stopwatch import Stopwatch
 
 BACKLOGS = "contoso/x-servicebus-transfer/"
 OVERRUN = 1.5  # seconds after its deadline that a blocking send may take
-
-
-@pytest.fixture
-def tap(either: Either) -> Iterator[Tap]:
-    """A tap in front of the primary."""
-    with Tap(either.primary) as tap:
-        either.ways = tap.connection_string, either.ways[1]
-        yield tap
 
 
 @pytest.mark.spec("F-37", "P-2", "P-3")

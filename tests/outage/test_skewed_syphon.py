@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -16,16 +15,11 @@ from sbpair.broker import Broker, ShiftedClock
 from sbpair.broker.faults import RejectWith
 from sbpair.syphon.events import ClockDiffers
 from tests.children import suspend
-from tests.syphon.pair import BACKLOGS, Pair, message_id, pair_of, parked, start_syphon, take
+from tests.syphon.pair import BACKLOGS, arrived, pair_of, parked, start_syphon
 from tests.waiting import PATIENCE, until
 
 MESSAGES = 300
 LOCK = 5_000  # ms, the shortest allowed; one test waits for its end
-
-
-async def found(pair: Pair) -> Counter[str]:
-    count = pair.primary.counts("orders").active
-    return Counter(message_id(message) for message in await take(pair.primary, "orders", count))
 
 
 @pytest.mark.spec("F-66", "G-4")
@@ -49,7 +43,7 @@ async def test_a_syphon_with_a_wrong_clock_forwards_each_message_once_and_says_s
         shutdown.set()
         await running
 
-        assert await found(pair) == {f"m{number}": 1 for number in range(MESSAGES)}
+        assert await arrived(pair) == {f"m{number}": 1 for number in range(MESSAGES)}
         assert (syphon.counters.lock_lost, syphon.counters.released, pair.set_aside()) == (0, 0, 0)
         assert renewals == []  # no renewal where the clock is known
         for event in pair.said(ClockDiffers):
@@ -98,7 +92,7 @@ async def test_a_clock_that_is_set_ahead_while_the_syphon_runs_costs_a_renewal_a
         assert sum(renewals) == asked  # the clock is known now
         shutdown.set()
         await running
-        assert await found(pair) == {f"m{number}": 1 for number in range(21)}
+        assert await arrived(pair) == {f"m{number}": 1 for number in range(21)}
 
 
 @pytest.mark.spec("F-66", "G-4")
@@ -136,7 +130,7 @@ async def test_a_woken_syphon_forwards_nothing_that_its_successor_has_forwarded(
             if sleeper.returncode is None:
                 sleeper.kill()
                 await sleeper.wait()
-        assert await found(pair) == {f"m{number}": 1 for number in (*range(20), 1000, 2000)}
+        assert await arrived(pair) == {f"m{number}": 1 for number in (*range(20), 1000, 2000)}
 
 
 @pytest.mark.spec("F-66", "F-44")
@@ -158,4 +152,4 @@ async def test_what_waits_for_a_busy_primary_goes_out_only_while_its_lock_holds(
         shutdown.set()
         await running
         assert syphon.counters.lock_lost == 0
-        assert await found(pair) == {f"m{number}": 1 for number in range(5)}
+        assert await arrived(pair) == {f"m{number}": 1 for number in range(5)}

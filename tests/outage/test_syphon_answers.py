@@ -8,7 +8,6 @@ import socket
 import ssl
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +21,7 @@ from sbpair.broker.certificates import provide
 from sbpair.client.dial import connect
 from sbpair.syphon import SyphonFaulted
 from sbpair.testing import ChaosProxy
-from tests.syphon.pair import BACKLOGS, Pair, message_id, pair_of, parked, take
+from tests.syphon.pair import BACKLOGS, Pair, arrived, pair_of, parked
 from tests.waiting import PATIENCE, until
 
 YEAR = 365 * 86_400
@@ -33,11 +32,6 @@ TLS_HANDSHAKE = 0x16  # the first byte of a TLS handshake, as opposed to AMQP in
 def pair() -> Iterator[Pair]:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         yield pair_of(broker)
-
-
-async def found(pair: Pair) -> Counter[str]:
-    count = pair.primary.counts("orders").active
-    return Counter(message_id(message) for message in await take(pair.primary, "orders", count))
 
 
 @pytest.mark.spec("F-64")
@@ -61,7 +55,7 @@ async def test_completions_whose_answers_are_lost_block_nothing_and_repeat_nothi
         await until(lambda: pair.primary.counts("orders").active == 12)
         shutdown.set()
         await running
-    assert await found(pair) == {f"m{number}": 1 for number in range(12)}
+    assert await arrived(pair) == {f"m{number}": 1 for number in range(12)}
     assert pair.set_aside() == 0
 
 
@@ -81,7 +75,7 @@ async def test_stopped_at_twenty_random_moments_it_loses_and_repeats_nothing(pai
         assert pair.primary.counts("orders").active + pair.waiting() == 2000
     async with asyncio.timeout(PATIENCE):
         await pair.syphon().drain()
-    assert await found(pair) == {f"m{number}": 1 for number in range(2000)}
+    assert await arrived(pair) == {f"m{number}": 1 for number in range(2000)}
     assert pair.set_aside() == 0
 
 

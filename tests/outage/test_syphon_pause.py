@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -14,7 +13,7 @@ import pytest
 
 from sbpair.broker import Broker, ShiftedClock
 from tests.children import suspend
-from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, start_syphon, take
+from tests.syphon.pair import BACKLOGS, Pair, arrived, parked, start_syphon
 from tests.waiting import PATIENCE, until
 
 MESSAGES = 10  # fewer than the initial window, so it holds all of them at once
@@ -33,11 +32,6 @@ def pair(broker: Broker) -> Pair:
     for index in range(BACKLOGS):
         pair.secondary.create_queue(pair.backlog(index), max_delivery_count=2**31 - 1)
     return pair
-
-
-async def arrived(pair: Pair) -> Counter[str]:
-    count = pair.primary.counts("orders").active
-    return Counter(message_id(message) for message in await take(pair.primary, "orders", count))
 
 
 async def page_of(process: asyncio.subprocess.Process) -> str:

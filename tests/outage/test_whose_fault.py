@@ -40,13 +40,6 @@ def first_answer_garbled(path: str) -> Callable[[Passing], bool | bytes]:
 
 
 @pytest.fixture
-def primary_tap(either: Either) -> Iterator[Tap]:
-    with Tap(either.primary) as tap:
-        either.ways = tap.connection_string, either.ways[1]
-        yield tap
-
-
-@pytest.fixture
 def secondary_tap(either: Either) -> Iterator[Tap]:
     with Tap(either.secondary) as tap:
         either.ways = either.ways[0], tap.connection_string
@@ -55,10 +48,10 @@ def secondary_tap(either: Either) -> Iterator[Tap]:
 
 @pytest.mark.spec("R-4", "G-7")
 async def test_after_a_garbled_answer_a_send_that_is_raised_is_ambiguous_and_counts(
-    either: Either, primary_tap: Tap
+    either: Either, tap: Tap
 ) -> None:
     client = either.client(interval=60)
-    primary_tap.rule = first_answer_garbled("orders")
+    tap.rule = first_answer_garbled("orders")
     with pytest.raises(ServiceBusError):
         await either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"))
     raised = await either.heard(SendRaised)
@@ -70,10 +63,10 @@ async def test_after_a_garbled_answer_a_send_that_is_raised_is_ambiguous_and_cou
 
 @pytest.mark.spec("R-4", "P-4")
 async def test_after_a_garbled_answer_a_send_is_redirected_and_says_that_it_is_ambiguous(
-    either: Either, primary_tap: Tap
+    either: Either, tap: Tap
 ) -> None:
     client = either.client(interval=0, ping=60)
-    primary_tap.rule = first_answer_garbled("orders")
+    tap.rule = first_answer_garbled("orders")
     receipt = await either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"))
     assert (receipt.stored_in, receipt.ambiguous) == (StoredIn.BACKLOG, True)
 

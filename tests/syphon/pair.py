@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -124,6 +125,12 @@ class Pair:
 
     def said(self, kind: type) -> list:
         return [event for event in self.events if isinstance(event, kind)]
+
+
+async def arrived(pair: Pair) -> Counter[str]:
+    """Receive everything in the primary's ``orders``; count the messages by id."""
+    count = pair.primary.counts("orders").active
+    return Counter(message_id(message) for message in await take(pair.primary, "orders", count))
 
 
 def pair_of(broker: Broker) -> Pair:
