@@ -301,13 +301,14 @@ class AsyncSenderPool:
         pooled = self.try_acquire()
         if pooled is not None:
             return pooled
+        known = tuple(self._senders)
         while pooled is None:
             if self._is_ended:
                 raise ServiceBusError(CLOSED)
             self._open_another()
             await self._wait(until)
             pooled = self.try_acquire()
-        pooled.was_reused = False  # it was opened during the wait
+        pooled.was_reused = pooled in known  # otherwise it was opened during the wait
         return pooled
 
     def release(self, pooled: AsyncPooledSender) -> None:

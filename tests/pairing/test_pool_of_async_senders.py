@@ -191,6 +191,7 @@ async def test_there_are_no_more_senders_than_allowed_and_a_call_waits_for_one_o
     assert not waiting.done()
     it.pool.release(used[3])
     assert await asyncio.wait_for(waiting, PATIENCE) is used[3]
+    assert used[3].was_reused
     with pytest.raises(StillWaiting, match="All links to the entity are in use"):
         await it.pool.acquire(time.monotonic() - 1.0)
 
