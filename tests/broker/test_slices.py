@@ -218,6 +218,20 @@ def test_each_removal_examines_few_of_the_removed_numbers(order: str) -> None:
     assert [number for number in items.numbers_from(0) if number in items._items] == sorted(removed[-10:])
 
 
+def test_runs_of_any_length_do_not_let_the_removed_numbers_accumulate() -> None:
+    run = 4 * EXAMINED_AT_ONCE
+    items = NumberedItems[str]()
+    waiting = items.add_all(["x"] * run)
+    items._items = counting = CountingDict(items._items)
+    for _ in range(100):
+        arriving, before = items.add_all(["x"] * run), counting.asked
+        items.remove_all(waiting)
+        assert counting.asked - before <= 2 * run
+        assert len(items._numbers) < 8 * run
+        waiting = arriving
+    assert [number for number in items.numbers_from(0) if number in items._items] == waiting
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["add", "add reserved", "reserve", "restore", "remove", "remove some", "read"]),
