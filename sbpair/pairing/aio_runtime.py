@@ -167,7 +167,9 @@ class AsyncRuntime(BaseRuntime):
             self._discard_cut(pool, pooled)
             raise
         if failed is not None:  # outside the except block, where sys.exception() is the caller's
-            return self._failed(pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message))
+            return self._failed(
+                pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message), started
+            )
         pool.release(pooled)
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
@@ -366,7 +368,7 @@ class AsyncRuntime(BaseRuntime):
         return Result(time.monotonic(), written)
 
     async def _attempt(self, step: Attempt, path: str, request: SendRequest) -> Result:
-        phase, pooled, handled = Phase.OPENING, None, sys.exception()
+        phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
         try:
             pool = self.primary_pool(path) if step.backlog is None else self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
@@ -382,7 +384,7 @@ class AsyncRuntime(BaseRuntime):
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
             await pooled.run(_send(pooled, step, request), step.until)
         except Exception as error:
-            return self._failed(pool, pooled, error, phase, handled, request)
+            return self._failed(pool, pooled, error, phase, handled, request, began)
         except BaseException:
             if pooled is not None:
                 self._discard_cut(pool, pooled)
@@ -392,7 +394,7 @@ class AsyncRuntime(BaseRuntime):
 
     async def _peeked(self, step: Peek, request: SendRequest) -> Result:
         """The answer of an ordered backlog queue: over the link on which its messages are parked."""
-        phase, pooled, handled = Phase.OPENING, None, sys.exception()
+        phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
         try:
             pool = self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
@@ -403,7 +405,7 @@ class AsyncRuntime(BaseRuntime):
             asked = sdk.is_empty_async(pooled.sender, step.parked_id, time_left(step.until))
             is_empty = await pooled.run(asked, step.until)
         except Exception as error:
-            return self._failed(pool, pooled, error, phase, handled, request)
+            return self._failed(pool, pooled, error, phase, handled, request, began)
         except BaseException:
             if pooled is not None:
                 pool.discard(pooled)

@@ -3,8 +3,9 @@
 Calls share senders, as they do with the SDK (R-5). The pool opens another sender when one is crowded; no call waits
 for that while any sender is open. Opening runs in its own task and outlives the call that started it (R-8).
 
-Each call is its own task. If it overruns its deadline or its caller is cancelled, the pool does not wait for the SDK
-to clean up: the task is cancelled, the sender takes no more calls, and its connection is dropped after its last call.
+A send over a shared link runs in its caller's task; any other call has a task of its own. If that call overruns its
+deadline or its caller is cancelled, the pool does not wait for the SDK to clean up: the task is cancelled, the sender
+takes no more calls, and its connection is dropped after its last call.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
@@ -78,13 +79,13 @@ class Tasks:
 class AsyncPooledSender:
     """One SDK sender, and the calls in progress on it."""
 
-    __slots__ = ("_calls", "calls", "has_overrun", "is_retired", "sender", "used_at", "was_reused", "wire")
+    __slots__ = ("_calls", "calls", "has_overrun", "is_retired", "opened_at", "sender", "used_at", "wire")
 
     def __init__(self, sender: ServiceBusSender, *, is_plain: bool = False) -> None:
         self.sender = sender
         self.wire = AsyncWire(sender, is_plain=is_plain)
-        self.was_reused = False
-        """Whether the link was open before the last call, so that a failure may mean that it died while idle."""
+        self.opened_at = math.inf
+        """When its link was open; a failure of a call that began later may mean that the link died while idle."""
         self.has_overrun = False
         """Whether the pool dropped its connection during a call."""
         self.is_retired = False
@@ -102,12 +103,6 @@ class AsyncPooledSender:
     def has_room(self) -> bool:
         """Whether it can take one more call."""
         return self.calls == 0 or self.wire.can_share
-
-    def begun(self) -> Self:
-        """Count one more call, which uses a link that is already open."""
-        self.calls += 1
-        self.was_reused = True
-        return self
 
     async def run(self, call: Coroutine[Any, Any, T], until: float) -> T:
         """Run an SDK call that must end by ``until``.
@@ -184,7 +179,7 @@ class AsyncPooledSender:
         """End a call that is late or whose caller was cancelled."""
         self.is_retired = True
         task.add_done_callback(self._ended)
-        if len(self._calls) == 1:
+        if self.calls <= 1:
             self.abort()
         else:  # the connection serves other calls
             task.cancel()
@@ -282,12 +277,15 @@ class AsyncSenderPool:
         least: AsyncPooledSender | None = None
         for pooled in self._senders:
             if pooled.calls < CROWD and pooled.has_room:
-                return pooled.begun()
+                pooled.calls += 1
+                return pooled
             if pooled.has_room and (least is None or pooled.calls < least.calls):
                 least = pooled
         if self._senders:
             self._open_another()
-        return None if least is None else least.begun()
+        if least is not None:
+            least.calls += 1
+        return least
 
     async def acquire(self, until: float, *, is_fresh: bool = False) -> AsyncPooledSender:
         """A sender for one call that must end by ``until``.
@@ -298,17 +296,11 @@ class AsyncSenderPool:
         """
         if is_fresh:
             self._retire(self._doubted_at)
-        pooled = self.try_acquire()
-        if pooled is not None:
-            return pooled
-        known = tuple(self._senders)
-        while pooled is None:
+        while (pooled := self.try_acquire()) is None:
             if self._is_ended:
                 raise ServiceBusError(CLOSED)
             self._open_another()
             await self._wait(until)
-            pooled = self.try_acquire()
-        pooled.was_reused = pooled in known  # otherwise it was opened during the wait
         return pooled
 
     def release(self, pooled: AsyncPooledSender) -> None:
@@ -437,7 +429,7 @@ class AsyncSenderPool:
         self._outdated.discard(opening)
         if self._opening is opening:
             self._opening = None
-        pooled.used_at = time.monotonic()
+        pooled.used_at = pooled.opened_at = time.monotonic()
         if self._is_ended or (self._is_closed and not self._waiters):
             self._tasks.let_end("sbpair-close", pooled.close())
             return

@@ -14,7 +14,7 @@ class Pooled(Protocol):
     """One SDK sender, blocking or asyncio."""
 
     has_overrun: bool
-    was_reused: bool
+    opened_at: float
 
     @property
     def is_open(self) -> bool: ...

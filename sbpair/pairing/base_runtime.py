@@ -267,6 +267,7 @@ class BaseRuntime:
         phase: Phase,
         handled: BaseException | None,
         request: SendRequest,
+        began: float,
     ) -> Result:
         """The result of an attempt that raised; the pooled sender is kept if it may still be good."""
         if pooled is None:
@@ -282,7 +283,7 @@ class BaseRuntime:
             if classification.is_ambiguous and self.keeps_order:
                 pooled.cut()
             pool.discard(pooled)
-        return Result(time.monotonic(), error, classification, pooled.was_reused)
+        return Result(time.monotonic(), error, classification, pooled.opened_at < began)
 
     def _discard_cut(self, pool: Pool[PooledT], pooled: PooledT) -> None:
         """Discard the sender of a call that was cancelled or interrupted: its outcome is unknown (O-8)."""

@@ -133,7 +133,9 @@ class Runtime(BaseRuntime):
             self._discard_cut(pool, pooled)
             raise
         if failed is not None:  # outside the except block, where sys.exception() is the caller's
-            return self._failed(pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message))
+            return self._failed(
+                pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message), started
+            )
         pool.release(pooled)
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
@@ -336,7 +338,7 @@ class Runtime(BaseRuntime):
                 return self._peeked(step, request)
 
     def _attempt(self, step: Attempt, path: str, request: SendRequest) -> Result:
-        phase, pooled, handled = Phase.OPENING, None, sys.exception()
+        phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
         try:
             pool = self.primary_pool(path) if step.backlog is None else self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
@@ -352,7 +354,7 @@ class Runtime(BaseRuntime):
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
             _send(pooled, step, request)
         except Exception as error:
-            return self._failed(pool, pooled, error, phase, handled, request)
+            return self._failed(pool, pooled, error, phase, handled, request, began)
         except BaseException:
             if pooled is not None:
                 self._discard_cut(pool, pooled)
@@ -362,7 +364,7 @@ class Runtime(BaseRuntime):
 
     def _peeked(self, step: Peek, request: SendRequest) -> Result:
         """The answer of an ordered backlog queue: over the link on which its messages are parked."""
-        phase, pooled, handled = Phase.OPENING, None, sys.exception()
+        phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
         try:
             pool = self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
@@ -372,7 +374,7 @@ class Runtime(BaseRuntime):
             phase = Phase.SENDING
             is_empty = sdk.is_empty(pooled.sender, step.parked_id, time_left(step.until))
         except Exception as error:
-            return self._failed(pool, pooled, error, phase, handled, request)
+            return self._failed(pool, pooled, error, phase, handled, request, began)
         except BaseException:
             if pooled is not None:
                 pool.discard(pooled)

@@ -33,14 +33,14 @@ KEEP_ALIVE_SLEEP = 2.0  # seconds; twice the interval of the SDK's keep-alive th
 class PooledSender:
     """One SDK sender and the socket under it."""
 
-    __slots__ = ("has_overrun", "sender", "until", "used_at", "was_reused", "wire")
+    __slots__ = ("has_overrun", "opened_at", "sender", "until", "used_at", "wire")
 
     def __init__(self, sender: ServiceBusSender) -> None:
         self.sender = sender
         self.wire = Wire(sender)
         self.until = math.inf
-        self.was_reused = False
-        """Whether the link was open before the current call, so that a failure may mean that it died while idle."""
+        self.opened_at = math.inf
+        """When its link was open; a failure of a call that began later may mean that the link died while idle."""
         self.used_at = time.monotonic()
         self.has_overrun = False
 
@@ -138,7 +138,6 @@ class SenderPool:
             if pooled.has_overrun:  # its socket was shut while it was being released
                 self.discard(pooled)
                 continue
-            pooled.was_reused = True
             return pooled
         return None
 
@@ -248,7 +247,6 @@ class SenderPool:
                 while True:
                     pooled = self.try_acquire()
                     if pooled is not None:
-                        pooled.was_reused = mine is None or pooled is not mine.pooled
                         return pooled
                     if self._recalls != recalls:
                         raise StillWaiting(message="The entity failed over meanwhile.")
@@ -323,7 +321,7 @@ class SenderPool:
         elif pooled.has_overrun:  # the SDK's error only reflects that the watch shut the socket
             error = OperationTimeoutError(message="The link was not opened in time.", error=error)
         if error is None:
-            pooled.used_at = time.monotonic()
+            pooled.used_at = pooled.opened_at = time.monotonic()
             self._idle.append(pooled)
         with self._changed:
             opening.error, opening.is_over = error, True

@@ -40,6 +40,7 @@ async def test_a_call_has_its_result_or_its_error() -> None:
 
 async def test_a_late_call_ends_alone_where_others_share_its_link() -> None:
     pooled, gate = AsyncPooledSender(Sender()), asyncio.Event()  # type: ignore[arg-type]
+    pooled.calls = 2
     other = asyncio.ensure_future(pooled.run(answer("accepted", gate), time.monotonic() + PATIENCE))
     await turns()
     with pytest.raises(OperationTimeoutError):
@@ -48,6 +49,7 @@ async def test_a_late_call_ends_alone_where_others_share_its_link() -> None:
     assert not pooled.has_overrun  # the connection serves the other
     gate.set()
     assert await other == "accepted"
+    pooled.calls = 1
     with pytest.raises(OperationTimeoutError):
         await pooled.run(answer("late", asyncio.Event()), time.monotonic() - 1.0)
     assert pooled.has_overrun  # it was alone
@@ -103,6 +105,24 @@ async def test_a_late_send_over_a_shared_link_ends_alone() -> None:
     assert not pooled.has_overrun
     gate.set()
     assert await other == "accepted"
+
+
+@pytest.mark.spec("G-18", "P-2")
+@pytest.mark.parametrize("how", ["late", "cancelled"])
+async def test_a_call_that_ends_early_leaves_the_link_to_the_sends_that_share_it(how: str) -> None:
+    pooled, gate = sharing(), asyncio.Event()
+    pooled.calls = 2
+    send = asyncio.ensure_future(pooled.send(answer("accepted", gate), time.monotonic() + PATIENCE))
+    until = time.monotonic() + (PATIENCE if how == "cancelled" else -1.0)
+    batch = asyncio.ensure_future(pooled.run(answer("never", asyncio.Event()), until))
+    await turns()
+    if how == "cancelled":
+        batch.cancel()
+    with pytest.raises(asyncio.CancelledError if how == "cancelled" else OperationTimeoutError):
+        await batch
+    assert not pooled.has_overrun
+    gate.set()
+    assert await send == "accepted"
 
 
 @pytest.mark.spec("G-18", "P-2")

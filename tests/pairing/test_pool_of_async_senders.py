@@ -127,14 +127,14 @@ async def turns() -> None:
 
 async def test_a_sender_is_opened_beside_and_used_again(make: MakePool) -> None:
     it = make()
+    began = time.monotonic()
     (pooled,) = await it.acquired(1)
     assert pooled.sender is it.made[0]
-    assert (pooled.calls, pooled.was_reused, pooled.is_open) == (1, False, True)
+    assert (pooled.calls, pooled.opened_at > began, pooled.is_open) == (1, True, True)
     assert (it.pool.links, it.pool.calls, it.opened) == (1, 1, [1])
     it.pool.release(pooled)
     assert (pooled.calls, it.pool.calls) == (0, 0)
     assert await it.acquired(1) == [pooled]
-    assert pooled.was_reused
     assert len(it.made) == 1
 
 
@@ -145,9 +145,10 @@ async def test_a_link_opened_before_its_call_may_have_died_while_idle_even_if_no
     it = make()
     it.pool.warm()
     await it.tasks.join(PATIENCE)
+    began = time.monotonic()
     (pooled,) = await it.acquired(1)
     assert pooled.sender is it.made[0]
-    assert pooled.was_reused
+    assert pooled.opened_at < began
 
 
 async def test_calls_share_a_sender_up_to_a_crowd_and_then_another_is_opened(make: MakePool) -> None:
@@ -191,7 +192,6 @@ async def test_there_are_no_more_senders_than_allowed_and_a_call_waits_for_one_o
     assert not waiting.done()
     it.pool.release(used[3])
     assert await asyncio.wait_for(waiting, PATIENCE) is used[3]
-    assert used[3].was_reused
     with pytest.raises(StillWaiting, match="All links to the entity are in use"):
         await it.pool.acquire(time.monotonic() - 1.0)
 

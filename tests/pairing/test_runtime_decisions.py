@@ -169,7 +169,7 @@ def test_the_classifier_of_the_options_has_the_last_word_where_it_has_one(
 
 
 class Link:
-    was_reused = True
+    opened_at = NOW - 1.0
 
     def __init__(self, *, has_overrun: bool = False) -> None:
         self.is_open, self.has_overrun = True, has_overrun
@@ -183,7 +183,7 @@ class Store:
 def test_what_the_watch_ended_is_told_as_late_with_its_cause() -> None:
     ended = ServiceBusConnectionError(message="shut")
     result = Base()._failed(
-        Store(), Link(has_overrun=True), ended, Phase.SENDING, None, freeze(ServiceBusMessage("x"))
+        Store(), Link(has_overrun=True), ended, Phase.SENDING, None, freeze(ServiceBusMessage("x")), NOW
     )
     assert isinstance(result.error, OperationTimeoutError)
     assert result.error.message == "The send did not end by its deadline."
@@ -191,10 +191,18 @@ def test_what_the_watch_ended_is_told_as_late_with_its_cause() -> None:
     assert (result.now, result.was_reused) == (NOW, True)
 
 
+@pytest.mark.spec("R-8")
+@pytest.mark.parametrize(("began", "was_reused"), [(NOW - 2.0, False), (NOW, True)])
+def test_a_link_counts_as_reused_when_it_was_open_before_the_attempt(began: float, was_reused: bool) -> None:
+    message = freeze(ServiceBusMessage("x"))
+    result = Base()._failed(Store(), Link(), ServiceBusConnectionError(), Phase.SENDING, None, message, began)
+    assert result.was_reused is was_reused
+
+
 @pytest.mark.parametrize("pooled", [None, Link()])
 def test_what_came_of_an_attempt_says_when_and_over_which_link(pooled: Link | None) -> None:
     error = ServiceBusServerBusyError()
-    result = Base()._failed(Store(), pooled, error, Phase.OPENING, None, freeze(ServiceBusMessage("x")))
+    result = Base()._failed(Store(), pooled, error, Phase.OPENING, None, freeze(ServiceBusMessage("x")), NOW)
     assert (result.now, result.error, result.was_reused) == (NOW, error, pooled is not None)
     assert result.classification is not None
     assert result.classification.failure is Failure.BUSY
@@ -220,7 +228,7 @@ def test_what_the_application_was_handling_is_no_cause_of_the_failure() -> None:
     error.__context__ = handled
     sent = freeze(ServiceBusMessage("x"))
     for pooled in (None, Link()):
-        with_it = Base()._failed(Store(), pooled, error, Phase.SENDING, handled, sent).classification
+        with_it = Base()._failed(Store(), pooled, error, Phase.SENDING, handled, sent, NOW).classification
         assert with_it == base_runtime.classify(error, Phase.SENDING, handled)
         assert with_it == Base().classify(error, Phase.SENDING, handled)
     seen: list[Exception] = []
