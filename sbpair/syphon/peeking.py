@@ -237,9 +237,10 @@ async def oldest(connection: NamespaceConnection, backlog: str) -> int | None:
 
     Raises TokenRefused, LinkRefused, ConnectionLost.
     """
-    async for message in peek_parked(connection, backlog, most=1):
-        return message.parked_at or 0
-    return None
+    peeked = [
+        message async for message in peek_parked(connection, backlog, most=1)
+    ]  # exhausted, so that it closes
+    return (peeked[0].parked_at or 0) if peeked else None
 
 
 async def depth_of(connection: NamespaceConnection, backlog: str) -> BacklogDepth:
