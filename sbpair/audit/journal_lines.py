@@ -132,9 +132,11 @@ def _fields(block: bytes) -> set[str]:
     found: set[str] = set()
     for line in (block[:SAMPLE] + b"\n" + block[-SAMPLE:]).split(b"\n"):
         try:
-            found.update(json.loads(line))
-        except (TypeError, ValueError):
+            record = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(record, dict):
+            found.update(record)
     return found
 
 
@@ -181,7 +183,7 @@ def _one_by_one(block: bytes, own: pa.Schema) -> pa.Table:
     for line in block.removesuffix(b"\n").split(b"\n"):  # splitlines() would also split at carriage returns
         try:
             is_record = _parsed(line, own).num_rows == 1 and isinstance(json.loads(line), dict)
-        except (pa.ArrowInvalid, ValueError):
+        except (pa.ArrowInvalid, ValueError, RecursionError):
             is_record = False
         good.append(line if is_record else INVALID_RECORD)
     return _parsed(b"\n".join(good) + b"\n", own)

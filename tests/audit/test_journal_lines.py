@@ -20,7 +20,13 @@ from sbpair.audit.journal_lines import MAX_MISSES, batches
 GOOD = b'{"event": "send_raised"}\n'
 
 
-@pytest.mark.parametrize("bad", [b"rubbish\n", b"rub\rbish\n", b"\n", b'{"event": "a"}\r{"event": "b"}\n'])
+DEEP = b'{"a":' + b"[" * 3000 + b"]" * 3000 + b"}\n"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [b"rubbish\n", b"rub\rbish\n", b"\n", b'{"event": "a"}\r{"event": "b"}\n', b"[" * 100_000 + b"\n"],
+)
 def test_each_line_that_is_no_record_is_one_row_that_says_where_it_stands(tmp_path: Path, bad: bytes) -> None:
     data = GOOD + bad + GOOD
     (tmp_path / "a.jsonl").write_bytes(data)
@@ -28,6 +34,16 @@ def test_each_line_that_is_no_record_is_one_row_that_says_where_it_stands(tmp_pa
     found = batches(FileRange(str(tmp_path), "a.jsonl", 0, len(data)), schema)
     rows = [(row["event"], row["journal_offset"]) for batch in found for row in batch.to_pylist()]
     assert rows == [("send_raised", 0), (UNREADABLE, len(GOOD)), ("send_raised", len(GOOD + bad))]
+
+
+@pytest.mark.parametrize("bad", [DEEP, DEEP + b"rubbish\n"])
+def test_a_deeply_nested_line_costs_no_other_its_row(tmp_path: Path, bad: bytes) -> None:
+    data = GOOD + bad + GOOD
+    (tmp_path / "a.jsonl").write_bytes(data)
+    found = batches(FileRange(str(tmp_path), "a.jsonl", 0, len(data)), arrow_schema(("event",)))
+    events = [event for batch in found for event in batch["event"].to_pylist()]
+    assert len(events) == data.count(b"\n")
+    assert events[0] == events[-1] == "send_raised"
 
 
 FIELDS = {
@@ -63,6 +79,10 @@ def test_records_are_the_same_whichever_columns_were_looked_for(
             return [row for batch in found for row in batch.to_pylist()]
 
     assert rows(MAX_MISSES) == rows(0)
+
+
+def test_the_columns_of_a_block_are_those_of_its_records_whatever_other_values_its_lines_are() -> None:
+    assert journal_lines._fields(b'"text"\n' + DEEP[:-2] + b'\n["item"]\n7\n' + GOOD) == {"event"}
 
 
 def test_a_column_that_shows_late_is_read_and_looked_for_from_then_on(
