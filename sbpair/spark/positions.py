@@ -1,7 +1,8 @@
 """The positions of encoded messages: sequence number, enqueued time and state, from the message annotations.
 
 The broker gives the messages of an entity annotations of the same layout. The place of each value is determined once
-for a layout; then one comparison tells whether a section has it, and one more step reads the values. Performs no I/O.
+for a layout; then one comparison tells whether a section has it, and one more step reads the values. Sections of a
+length whose layouts keep differing are walked. Performs no I/O.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sbpair.amqp.errors import DecodeError
-from sbpair.envelope.scan import part_entries, walk_entries
+from sbpair.envelope.scan import MAX_LESSONS, part_entries, walk_entries
 
 from .ranges import ACTIVE
 from .section_values import whole_number
@@ -30,10 +31,8 @@ _FORMS = {0x50: "B", 0x51: "b", 0x52: "B", 0x53: "B", 0x54: "b", 0x55: "b", 0x60
 """The integers and the timestamp of AMQP, by format code, as struct reads them."""
 
 _HEADER, _DELIVERY_ANNOTATIONS = b"\x00\x53\x70\xc0", b"\x00\x53\x71\xc1"
-_NARROW, _WIDE = (
-    b"\x00\x53\x72\xc1",
-    b"\x00\x53\x72\xd1",
-)  # message annotations of up to 255 bytes, and longer ones
+# Message annotations of up to 255 bytes, and longer ones.
+_NARROW, _WIDE = b"\x00\x53\x72\xc1", b"\x00\x53\x72\xd1"
 
 
 class Position(NamedTuple):
@@ -48,9 +47,6 @@ class Position(NamedTuple):
     state: int = ACTIVE
 
 
-NOWHERE = Position(None, None)
-
-
 class _Layout(NamedTuple):
     """Where the values are in the sections of one layout."""
 
@@ -61,7 +57,9 @@ class _Layout(NamedTuple):
     """Which of the values are number, time and state; -1 for an absent one."""
 
 
-_layouts: dict[int, _Layout] = {}  # by the length of the section
+# By the length of the section: its last layout, and how many were cached.
+_layouts: dict[int, _Layout] = {}
+_lessons: dict[int, int] = {}
 
 
 def position_in(annotations: bytes) -> Position:
@@ -82,27 +80,26 @@ def position_of(payload: bytes) -> Position | None:
     None if the sections before the annotations are of an unusual form, or malformed.
     """
     at = 0
-    while True:
-        head = payload[at : at + 4]
-        if head == _NARROW:
-            stop = at + 5 + payload[at + 4]
-        elif head == _WIDE:
-            stop = at + 8 + int.from_bytes(payload[at + 4 : at + 8], "big")
-        elif head in (_HEADER, _DELIVERY_ANNOTATIONS) and at + 4 < len(payload):
-            at += 5 + payload[at + 4]
-            continue
-        else:
-            return None
-        break
     try:
-        return position_in(payload[at:stop])
+        while (head := payload[at : at + 4]) in (_HEADER, _DELIVERY_ANNOTATIONS):
+            at += 5 + payload[at + 4]
+        if head == _NARROW:
+            return position_in(payload[at : at + 5 + payload[at + 4]])
+        if head == _WIDE:
+            return position_in(payload[at : at + 8 + int.from_bytes(payload[at + 4 : at + 8], "big")])
     except (DecodeError, IndexError):
         return None
+    return None
 
 
 def _learn(annotations: bytes) -> _Layout | None:
-    """The layout of a section; None if its values are not of the usual types. Raises DecodeError, IndexError."""
-    if not annotations:
+    """Cache and return the layout of a section; None if it is to be walked each time.
+
+    That is so if its values are not of the usual types, or layouts of its length differed too often.
+    Raises DecodeError, IndexError.
+    """
+    length = len(annotations)
+    if not annotations or _lessons.get(length, 0) >= MAX_LESSONS:
         return None
     walked = walk_entries(annotations, POSITION)
     form, order, at = [">"], [], 0
@@ -117,7 +114,9 @@ def _learn(annotations: bytes) -> _Layout | None:
     layout = _Layout(walked.constant, walked.bytes_there, struct.Struct("".join(form)), places)
     if len(_layouts) >= MAX_LAYOUTS:
         _layouts.clear()
-    _layouts[len(annotations)] = layout
+        _lessons.clear()
+    _layouts[length] = layout
+    _lessons[length] = _lessons.get(length, 0) + 1
     return layout
 
 

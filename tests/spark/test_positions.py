@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import Header, Message, Section, decode_map_section, encode_map_section
 from sbpair.amqp.types import Byte, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from sbpair.envelope.scan import MAX_LESSONS, SectionLayout
+from sbpair.spark import positions
 from sbpair.spark.glimpse import glimpse, waiting
 from sbpair.spark.positions import ENQUEUED, MAX_LAYOUTS, NUMBER, STATE, position_in, position_of
 
@@ -76,6 +78,32 @@ def test_a_message_that_is_cut_or_changed_has_no_position_or_the_one_that_can_be
             assert waiting(each) == (*found[:3], each)
         else:
             assert waiting(each).payload == each  # it raised nothing
+
+
+@pytest.mark.spec("R-77")
+@pytest.mark.parametrize(
+    "begin", [b"\x00\x53\x70\xc0", b"\x00\x53\x71\xc1", b"\x00\x53\x72\xc1", b"\x00\x53\x72\xd1"]
+)
+def test_a_message_that_ends_within_the_head_of_a_section_has_no_position(begin: bytes) -> None:
+    for payload in (begin, begin + b"\x00", Message(Header(delivery_count=1)).encode() + begin):
+        assert waiting(payload) == (None, None, 0, payload)
+
+
+def test_layouts_that_alternate_are_not_cached_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "_layouts", {})
+    monkeypatch.setattr(positions, "_lessons", {})
+    walked: list[bytes] = []
+    walk = positions.walk_entries
+
+    def noted(annotations: bytes, wanted: frozenset[bytes]) -> SectionLayout:
+        walked.append(annotations)
+        return walk(annotations, wanted)
+
+    monkeypatch.setattr(positions, "walk_entries", noted)
+    for number in range(4 * MAX_LESSONS):
+        encoded = section({Symbol("ab"[number % 2]): 1, Symbol("x-opt-sequence-number"): 2**40 + number})
+        assert position_in(encoded) == (2**40 + number, None, 0)
+    assert len(walked) == MAX_LESSONS
 
 
 def test_more_layouts_than_are_kept_are_read_too() -> None:
