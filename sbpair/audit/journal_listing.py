@@ -156,9 +156,8 @@ def _entry(path: str, entry: os.DirEntry[str]) -> FileStatus | Unread | str | No
     """The entry of a folder; its path if it is a folder itself, None if it is gone."""
     try:
         status = entry.stat()
-    except (
-        FileNotFoundError
-    ):  # renamed since the listing, as a journal is when it is closed, unless it is a link
+    except FileNotFoundError:
+        # renamed since the listing, as a journal is when it is closed, unless it is a link
         return Unread(path, "a dangling link") if entry.is_symlink() else None
     except OSError as error:
         return Unread(path, error.strerror or "its status cannot be read")

@@ -263,9 +263,8 @@ class NamespaceConnection(asyncio.Protocol):
     async def close(self, timeout: float = 5.0) -> None:
         """Close, wait up to ``timeout`` seconds for the peer's close, and close the socket."""
         if not self.closed.done():
-            self._engine.handle_timer(
-                self._loop.time()
-            )  # updates its clock, on which the wait for the peer's close is based
+            # updates its clock, on which the wait for the peer's close is based
+            self._engine.handle_timer(self._loop.time())
             self._engine.close()
             self._flush()
             await asyncio.wait([self.closed], timeout=timeout)

@@ -31,10 +31,10 @@ CONDITIONS = {  # of statuses that come without a condition, or with a vague one
     503: "com.microsoft:server-busy",
 }
 _MESSAGES, _MESSAGE = b"\xa1\x08messages", b"\xa1\x07message"  # keys of the answer to a peek
-_ANSWER = struct.Struct(
-    ">3sBII10sBII"
-)  # a section with a map of one list: each form, size and number of items
-_ENTRY = struct.Struct(">BII9sBI")  # a map of one binary: its form, size, number of items, key, form and size
+# A section with a map of one list: each form, size and number of items.
+_ANSWER = struct.Struct(">3sBII10sBII")
+# A map of one binary: its form, size, number of items, key, form and size.
+_ENTRY = struct.Struct(">BII9sBI")
 
 
 class RequestNode:

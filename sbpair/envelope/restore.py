@@ -54,11 +54,8 @@ from .values import (
 
 HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x72, 0x73, 0x74
 DURABLE, PRIORITY, TTL = 0, 1, 2  # positions in the header list (AMQP part 3, 3.2.1)
-ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID = (
-    8,
-    9,
-    10,
-)  # positions in the properties list (AMQP part 3, 3.2.4)
+# Positions in the properties list (AMQP part 3, 3.2.4).
+ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID = 8, 9, 10
 MAX_HEADER_TTL = 0xFFFF_FFFF  # ms; header.ttl is a uint, a longer span needs the properties
 
 PARTITION_KEY_ANNOTATION = names.ANNOTATION_PARTITION_KEY.encode()

@@ -71,10 +71,8 @@ class Observer:
         """Start all observers. Raises JournalError, StatusError or ValueError naming the one that cannot start."""
         with self._lock:
             if self._open is None:
-                self._metrics, self._states = (
-                    Metrics(),
-                    EntityStates(),
-                )  # a start that failed left some behind
+                # a start that failed left some behind
+                self._metrics, self._states = Metrics(), EntityStates()
                 with ExitStack() as stack:
                     self._watch(stack, self._core, WriterRole.SENDER)
                     if self._syphon is not None:

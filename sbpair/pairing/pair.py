@@ -303,9 +303,8 @@ class Pair:
                 return Stored(None, send.is_ambiguous)
             send.failed(result, classification)
             has_failed_over = health.state is EntityState.FAILED_OVER
-            if (
-                classification.is_own
-            ):  # no evidence about the primary; decide again by the entity's state
+            if classification.is_own:
+                # no evidence about the primary; decide again by the entity's state
                 has_waited = True
                 if has_failed_over:
                     return now
@@ -329,9 +328,8 @@ class Pair:
                 self._emit(send.path, health.send_failed(now), now, classification.why)
             elif failure is Failure.BUSY:
                 again = now + max(BUSY_PAUSE, classification.retry_after or 0.0)
-                if again < self._primary_until(
-                    send, health, again
-                ):  # otherwise no time would be left to send
+                # later, no time would be left to send
+                if again < self._primary_until(send, health, again):
                     now = (yield Pause(again)).now
                     if health.state is EntityState.FAILED_OVER:
                         return now
@@ -390,9 +388,8 @@ class Pair:
                     self._withdraw_decliners(send, declined)
                 return outcome
             now = outcome
-        if declined and len(declined) == len(
-            tried
-        ):  # all queues refused the message, so the message is the cause
+        if declined and len(declined) == len(tried):
+            # all queues refused the message, so the message is the cause
             return declined[0].refused
         return Stranded(tuple(send.causes))
 

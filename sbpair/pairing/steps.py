@@ -77,8 +77,8 @@ class SpoolUse(Enum):
 class Result:
     """The result of a step.
 
-    ``was_reused`` says that the attempt used a link that had been idle. ``accepted`` is the number of messages that
-    were accepted before a failure; 0 for all or none. ``is_empty`` is the answer to a peek.
+    ``was_reused`` says that the attempt used a link that was open before the call. ``accepted`` is the number of
+    messages that were accepted before a failure; 0 for all or none. ``is_empty`` is the answer to a peek.
     """
 
     now: float

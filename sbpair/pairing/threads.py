@@ -141,9 +141,8 @@ class Workers:
             running = [*self._running, *self._queued]
         for job in running:
             if job is not threading.current_thread() and job.wait(until - time.monotonic()):
-                job.join(
-                    max(until - time.monotonic(), 0.0)
-                )  # join() fails before the thread has started, so wait first
+                # join() fails before the thread has started, hence the wait
+                job.join(max(until - time.monotonic(), 0.0))
 
     def _has_room(self) -> bool:
         return len(self._running) < self._most

@@ -107,9 +107,8 @@ class EntityLink(ABC):
     def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
         """Settle a delivery that is waiting or running; does nothing in any other phase."""
         if not self._leave(delivery):
-            if (
-                delivery.is_handled
-            ):  # its lock is lost, but its copies may be completed as unreported duplicates
+            if delivery.is_handled:
+                # its lock is lost, but its copies may be completed as unreported duplicates
                 self._report_received([delivery])
             return
         delivery.phase, delivery.verb, delivery.state = DeliveryPhase.SETTLING, verb, state

@@ -20,11 +20,8 @@ from typing import Protocol
 
 from .ranges import Mark, lane_of
 
-FIRST, GROWTH, MAX_REQUESTED = (
-    1,
-    4,
-    500,
-)  # messages requested at a time: few enough for the shortest lock duration
+# Messages requested at a time: few enough for the shortest lock duration.
+FIRST, GROWTH, MAX_REQUESTED = 1, 4, 500
 MAX_RETURNS = 3
 
 

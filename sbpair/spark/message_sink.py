@@ -93,9 +93,8 @@ class _SinkWriter:
         self._columns = columns
         self._strategy = strategy
         self._types = types
-        self._write_id = str(
-            uuid4()
-        )  # identifies a batch write; a stream uses its query's id, which is stable
+        # identifies a batch write; a stream uses its query's id, which is stable
+        self._write_id = str(uuid4())
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, overwrite: bool) -> Self:

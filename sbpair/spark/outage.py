@@ -19,9 +19,8 @@ from sbpair.client.backoff import Backoff
 FIRST, MAX_PAUSE_SECONDS = 0.5, 30.0  # seconds between attempts
 BUSY = 10.0  # minimum delay in seconds after throttling that names none
 BATCH_PATIENCE = 60.0  # default outageTimeout of batch reads and writes, in seconds
-_PAUSE = re.compile(
-    r"\bwait (\d{1,4}) seconds", re.IGNORECASE
-)  # the service states the delay in the text only
+# The service states the delay in the text only.
+_PAUSE = re.compile(r"\bwait (\d{1,4}) seconds", re.IGNORECASE)
 
 
 def pause_of(text: str) -> float:

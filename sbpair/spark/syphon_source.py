@@ -39,6 +39,7 @@ from .worker import directory_of, open_journal
 if TYPE_CHECKING:
     from sbpair.syphon import Syphon
 
+WINDOW = 500  # messages in flight of one task: the tasks of an executor share its memory
 STOPPING = 30.0  # extra seconds to finish the messages in flight after maxDurationSeconds
 COUNTERS = (
     "received",
@@ -248,7 +249,7 @@ class DrainOptions:
             given.seconds("maxDurationSeconds", 300, 1, 86_400),
             given.seconds("emptyWaitSeconds", 0, 0, 3600),
             given.whole("receiversPerBacklog", 1, 1, 64),
-            given.whole("window", 500, 1, 5000),
+            given.whole("window", WINDOW, 1, 5000),
             "session" if given.choice("ordering", "none", ("none", "session")) == "session" else "none",
             _land(given),
             given.seconds("landAfterSeconds", 60, 0, 86_400),

@@ -391,9 +391,8 @@ class ForwardingSession:
                 if pump.is_stopping:
                     return
                 was_missing = False
-                if (
-                    condition is None or condition.symbol != DETACH_FORCED
-                ):  # P-41: otherwise the link was idle
+                # P-41: with DETACH_FORCED, the link was idle
+                if condition is None or condition.symbol != DETACH_FORCED:
                     self._links.note_detached(pump.backlog, said(condition))
                 if loop.time() - began >= SOUND:
                     backoff.succeeded()

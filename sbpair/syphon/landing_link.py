@@ -8,10 +8,11 @@
 
 A message sent via another entity is transferred after the commit. If its destination refuses it then, for example
 because it is full, the service moves it to the transfer dead-letter queue of the backlog. Therefore, before a
-transaction and at most once a second, the first message is sent to the entity itself in a transaction that is rolled
-back: the trial. A message sent via the backlog carries its destination (``envelope.transfer``), so that it can be
-parked again from there. Where transactions are not possible (the Basic tier, a partitioned backlog), messages are sent
-without one and completed once accepted, like messages to the primary.
+transaction, its first message is sent to the entity itself in a transaction that is rolled back: the trial. A trial
+that the entity accepted is good for all transactions of the next second; after a refusal each waiting batch is tried
+at once, one after the other. A message sent via the backlog carries its destination (``envelope.transfer``), so that
+it can be parked again from there. Where transactions are not possible (the Basic tier, a partitioned backlog),
+messages are sent without one and completed once accepted, like messages to the primary.
 """
 
 from __future__ import annotations

@@ -134,6 +134,5 @@ def _proxy(url: str, *, over_websocket: bool) -> None:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise ValueError(
-            "http_proxy must be http:// or https:// and a host"
-        )  # not shown: it may contain a password
+        # the URL is not shown: it may contain a password
+        raise ValueError("http_proxy must be http:// or https:// and a host")

@@ -39,9 +39,8 @@ BEYOND_RIGHTS = (
     "whether %s holds messages cannot be seen (%s): grant Listen on it if senders use more than %d backlogs"
 )
 DEAD_LETTERS = "/$DeadLetterQueue"
-TRANSFER_DEAD_LETTERS = (
-    "/$Transfer" + DEAD_LETTERS
-)  # messages sent via the queue and refused after the commit
+# Messages sent via the queue and refused after the commit.
+TRANSFER_DEAD_LETTERS = "/$Transfer" + DEAD_LETTERS
 
 
 def peek_parked(

@@ -52,9 +52,8 @@ logger = logging.getLogger("sbpair.syphon")
 
 HELD_FACTOR = 4  # messages held in memory for stuck destinations, in multiples of the window
 MAX_LOCKED = 50_000  # waiting deliveries of a backlog; above that, none is received
-LINK_USED_EVERY = (
-    240.0  # seconds: the service detaches a link that is idle for ten minutes, with its deliveries
-)
+# Seconds: the service detaches a link that is idle for ten minutes, with its deliveries.
+LINK_USED_EVERY = 240.0
 TICK = 1.0  # seconds between checks while anything is unsettled
 MAX_DESCRIPTION_LENGTH = 4096  # characters of a dead-letter description
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")

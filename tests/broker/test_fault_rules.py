@@ -178,7 +178,12 @@ class TestPlan:
             ({"namespace": "contoso", "effect": "flood"}, "flood"),
             ({"namespace": "contoso", "scenario": "flood"}, "flood"),
             ({"namespace": "contoso", "effect": "withhold", "tiems": 3}, "tiems"),
-            ({"namespace": "contoso", "effect": "withhold", "times": "3"}, "times"),
+            (
+                {"namespace": "contoso", "effect": "withhold", "times": "3"},
+                "times is '3': use a whole number",
+            ),
+            ({"namespace": "contoso", "effect": "withhold", "after": "3"}, "after is '3': use a number"),
+            ({"namespace": "contoso", "effect": "withhold", "entity": 3}, "entity is 3: use a string"),
             ({"namespace": "contoso", "effect": "withhold", "times": True}, "times"),
             ({"namespace": "contoso", "effect": "withhold", "operation": "sned"}, "sned"),
             ({"namespace": "contoso", "effect": "withhold", "operation": "connect"}, "applies to"),

@@ -213,7 +213,7 @@ class SilenceLink(Effect):
 
 @dataclass(frozen=True, slots=True)
 class LoseLock(Effect):
-    """Deliver the message, and end its lock, or that of its session, after ``seconds``, before it expires."""
+    """Deliver the message, and end its lock, or that of its session, after ``seconds``, ahead of its expiry."""
 
     name: ClassVar[str] = "lose-lock"
     applies_to: ClassVar[frozenset[Operation]] = frozenset({Operation.RECEIVE})

@@ -44,6 +44,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "float": (float, int),
     "bool": (bool,),
 }
+_WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,5 +127,5 @@ def _taken(given: dict[str, object], known: Mapping[str, tuple[type, ...]], of: 
             raise InvalidArgument(f"The {of} has no setting '{name}'; it has: {', '.join(known)}.")
         kinds = known[name]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise InvalidArgument(f"The {of}: {name} is {value!r:.60}, use {kinds[0].__name__}.")
+            raise InvalidArgument(f"The {of}: {name} is {value!r:.60}: use {_WORDS[kinds[0]]}.")
     return dict(given)

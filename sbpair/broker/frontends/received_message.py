@@ -62,9 +62,8 @@ _NO_HEADER = Header()
 SCHEDULED = "x-opt-scheduled-enqueue-time"
 PARTITION_KEY = "x-opt-partition-key"
 VIA_PARTITION_KEY = "x-opt-via-partition-key"
-TOLERANCE = (
-    32  # bytes by which a delivery may exceed the limit, as the envelope of the SDK's full batches does
-)
+# Bytes by which a delivery may exceed the limit, as the envelope of the SDK's full batches does.
+TOLERANCE = 32
 OVERHEAD = 64  # bytes of a stored message beyond the sender's
 
 # Written by the broker on delivery; the sender's values, for example of a forwarded message, are dropped.
@@ -221,9 +220,8 @@ def decoded_message(payload: bytes) -> StoredMessage:
     annotations, scheduled_for, partition_key, via_key = _kept_annotations(sections.message_annotations)
     before = len(sections.header) + len(sections.message_annotations)
     bare = payload[before:] if before else payload
-    if (
-        sections.delivery_annotations
-    ):  # before the other annotations or after all sections: split handles both
+    if sections.delivery_annotations:
+        # before the other annotations or after all sections: split handles both
         bare = b"".join(sections[3:])
         annotations = _kept_for_delivery(sections.delivery_annotations) + annotations
     properties = _checked(decode_properties(sections.properties))

@@ -238,9 +238,8 @@ class HttpServer:
             carrying = asyncio.ensure_future(wire.run())
             self._carrying.add(carrying)
             carrying.add_done_callback(self._carrying.discard)
-            await asyncio.shield(
-                carrying
-            )  # data that arrived before the client disconnected is still processed
+            # data that arrived before the client disconnected is still processed
+            await asyncio.shield(carrying)
         return websocket
 
 

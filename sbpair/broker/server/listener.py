@@ -217,9 +217,8 @@ class ProtocolSniffer:
     async def _http_server(self) -> HttpServer:
         async with self._http_loading:
             if self._http is None:
-                module = await asyncio.to_thread(
-                    _load_http
-                )  # importing aiohttp is slow: AMQP continues meanwhile
+                # importing aiohttp is slow: AMQP continues meanwhile
+                module = await asyncio.to_thread(_load_http)
                 self._http = module(self._server)
             return self._http
 

@@ -174,9 +174,7 @@ class Segments:
 
 
 def runs(numbered: Iterable[tuple[int, StoredMessage]]) -> Iterator[tuple[int, Sequence[StoredMessage]]]:
-    """Split messages, ordered by number, into runs that each fit one segment.
-
-    Yield each with its first number.
+    """Split messages, ordered by number, into runs that each fit one segment; yield each with its first number.
 
     A run ends at a gap in the numbers, at the end of an aligned span, or once it exceeds MAX_BYTES.
     """

@@ -3,8 +3,9 @@
 A full collection visits every waiting message, and no client is served meanwhile: 200 ms with 200,000 messages.
 Messages are freed by their reference counts, so visiting the same ones again gains nothing.
 
-Python collects once 700 more objects were made than freed. Forwarding a backlog frees a message for each that it makes,
-so the next collection would visit all of them: the process therefore also collects at intervals while it works.
+Python collects once 700 more objects have been created than freed. Forwarding a backlog frees a message for each that
+it creates, so the next collection would visit all of them: the process therefore also collects at intervals while it
+works.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 LONG = 0.02  # seconds of a full collection from which its survivors are set aside
-LOOK_EVERY = 0.1  # seconds between looks whether a collection is due
+LOOK_EVERY = 0.1  # seconds between checks whether a collection is due
 WORKED = 0.1  # seconds of processor time from which one is due
 SHARE = 20  # a collection is due only after this many times the processor time that the last one took
 ALL_AGAIN = 3600.0  # seconds after which everything set aside is collected once more

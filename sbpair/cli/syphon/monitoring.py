@@ -174,9 +174,8 @@ def _journal(
     if monitoring.journal is None:
         return None
     journal = stack.enter_context(Journal(monitoring.journal, role=WriterRole.SYPHON, pair=pair))
-    stack.callback(
-        lambda: journal.write(syphon.counters.snapshot())
-    )  # the last record before the closing one
+    # the last record before the closing one
+    stack.callback(lambda: journal.write(syphon.counters.snapshot()))
     return journal
 
 

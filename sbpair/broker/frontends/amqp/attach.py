@@ -110,9 +110,8 @@ class NodeFactory:
     def _coordinator(self, link: ReceiverLink) -> Node:
         if self._connection.frontend.namespace.tier is Tier.BASIC:
             raise NotAllowed("Transactions are not allowed in a namespace of the Basic tier.")
-        return CoordinatorNode(
-            self._connection, link
-        )  # rights are checked for each operation of a transaction
+        # rights are checked for each operation of a transaction
+        return CoordinatorNode(self._connection, link)
 
     def _check_claim_links(self) -> None:
         links = sum(
