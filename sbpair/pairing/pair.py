@@ -328,8 +328,8 @@ class Pair:
                 self._emit(send.path, health.send_failed(now), now, classification.why)
             elif failure is Failure.BUSY:
                 again = now + max(BUSY_PAUSE, classification.retry_after or 0.0)
-                # later, no time would be left to send
                 if again < self._primary_until(send, health, again):
+                    # after the pause, time is left to send
                     now = (yield Pause(again)).now
                     if health.state is EntityState.FAILED_OVER:
                         return now

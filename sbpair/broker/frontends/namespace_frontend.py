@@ -1,7 +1,7 @@
 """The state that the connections of a namespace share, mainly the lines of waiting receivers.
 
 Entities report that messages are available. Receivers with credit wait in line, one line for each entity or session,
-and are served in turn. The functions at the end check what links and HTTP requests have in common.
+and are served in turn.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from ..entities.quotas import MESSAGE_COST
 from ..entities.sessions import SessionLock
 from ..errors import (
     BrokerError,
-    EntityDisabled,
     EntityNotFound,
-    NotAllowed,
     SessionLockLost,
     StoreFull,
 )
@@ -345,25 +343,3 @@ class NamespaceFrontend:
         )
         for tenant in self._tenants.pop(queue, set()):
             tenant.deleted(queue.path, Condition(RESOURCE_DELETED, text))
-
-
-def check_sent_to(queue: Entity) -> None:
-    """Raise NotAllowed if messages cannot be sent to the entity."""
-    if queue.parent is not None:
-        raise NotAllowed(f"A message cannot be sent to the sub-queue '{queue.path}'.")
-    if isinstance(queue, AnySubscription):
-        raise NotAllowed(queue.send_refusal)
-
-
-def check_received_from(queue: Entity) -> None:
-    """Raise NotAllowed, ForwardsOn or EntityDisabled if messages cannot be received from the entity."""
-    if isinstance(queue, AnyTopic):
-        raise NotAllowed(queue.receive_refusal)
-    check_enabled(queue, "ReceiveDisabled")
-    queue.check_receivable()
-
-
-def check_enabled(queue: Entity, barred: str) -> None:
-    """Raise EntityDisabled if the entity's status is ``Disabled`` or ``barred``."""
-    if queue.status in ("Disabled", barred):
-        raise EntityDisabled(queue.path, queue.status)

@@ -14,12 +14,12 @@ from ....amqp.link import Link, ReceiverLink, SenderLink
 from ....amqp.performatives import Attach, Coordinator, Source, Target
 from ...auth import Right
 from ...clock import ClockReading
+from ...entities.allowed_use import check_enabled, check_received_from, check_sent_to
 from ...entities.entity import Entity
 from ...entities.paths import MAX_ADDRESS, path_of
 from ...entities.quotas import Tier
 from ...errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere, TooManyConnections
 from ..address import Address, NodeKind, management_of, parse_address
-from ..namespace_frontend import check_enabled, check_received_from, check_sent_to
 from .claims import Claims
 from .coordinator import CoordinatorNode
 from .management import manage

@@ -11,13 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ....amqp.message import DataBody, Header, Message, Properties
+from ...entities.allowed_use import check_enabled, check_received_from, check_sent_to
 from ...entities.entity import Entity
 from ...entities.partitioned import Partitioned
 from ...entities.queue import Queue
 from ...entities.sessions import MessageSessions
 from ...entities.stored_message import Instant, MessageState
 from ...errors import InvalidArgument, MessageNotFound
-from ..namespace_frontend import NamespaceFrontend, check_enabled, check_received_from, check_sent_to
+from ..namespace_frontend import NamespaceFrontend
 from ..received_message import messages_of
 
 MAX_AT_ONCE = 500  # messages purged or resubmitted in one call

@@ -27,6 +27,7 @@ from urllib.parse import parse_qsl, unquote
 
 from ...auth import Right
 from ...clock import ClockReading
+from ...entities.allowed_use import check_enabled, check_received_from, check_sent_to
 from ...entities.entity import Entity
 from ...entities.stored_message import LockToken
 from ...errors import (
@@ -41,7 +42,7 @@ from ...errors import (
 from ...faults import Effect, LateVisibility, Operation
 from ..address import parse_address
 from ..admin.http_messages import Request, Response, failed, refused
-from ..namespace_frontend import NamespaceFrontend, check_enabled, check_received_from, check_sent_to
+from ..namespace_frontend import NamespaceFrontend
 from ..received_message import BATCH, messages_of
 from .faults import UNTOUCHED, FaultedResponse, faulted_response
 from .message import BATCH_TYPE, message_reference, read_batch, read_message
