@@ -48,7 +48,7 @@ class Limits:
 
 
 class Limit:
-    """The limit of one call, in the task that makes it; as ``asyncio.timeout``, which says how limits nest."""
+    """The limit of one call, in the task that makes it. Nests like ``asyncio.timeout``."""
 
     __slots__ = ("_cancelling", "_limits", "_task", "is_over", "until")
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +24,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusConn
 from sbpair.envelope.copies import ABSENT, private
 
 from .aio_limits import Limits
-from .waiting import own_copy
+from .waiting import own_copy, unchain
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
@@ -35,9 +36,10 @@ _logger = logging.getLogger("sbpair")
 _new = object.__new__
 
 FRAMES = 16  # read in a row while a link opens; the SDK itself sleeps 50 ms after each
-_UNBOUNDED = "a peer that announces a huge frame makes a call late"
 MAX_READ_SECONDS = 0.2  # for one frame, as the SDK's: between two it looks after the connection
 ENDLESS = 2**30  # bytes: a write buffer that never fills up, since its senders hold the messages anyway
+_SIZE = struct.Struct(">I")  # of a frame, at its head
+_NO_FRAME_LIMIT = "a peer that announces a huge frame makes a call late"
 
 
 class _Wire(Generic[KeepAlive]):
@@ -107,9 +109,11 @@ class _Wire(Generic[KeepAlive]):
 
     def _bound_frames(self, handler: object, transport: object) -> None:
         """Hold the peer to the frame size that the SDK announced: it reserves the memory for any size (R-33)."""
-        connection = None if transport is None else private(handler, "_connection", _UNBOUNDED)
-        limit = None if connection is None else private(connection, "_max_frame_size", _UNBOUNDED)
-        read = None if transport is None else private(transport, "_read", _UNBOUNDED)
+        if transport is None:
+            return
+        connection = private(handler, "_connection", _NO_FRAME_LIMIT)
+        limit = private(connection, "_max_frame_size", _NO_FRAME_LIMIT)
+        read = private(transport, "_read", _NO_FRAME_LIMIT)
         if isinstance(limit, int) and callable(read):
             transport._read = self._bounded(read, limit)  # type: ignore[attr-defined]
 
@@ -174,8 +178,8 @@ class Wire(_Wire[threading.Thread]):
     def _bounded(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
         def bounded(size: int, *, initial: bool = False, buffer: memoryview | None = None) -> memoryview:
             view: memoryview = read(size, initial=initial, buffer=buffer)
-            if initial and _SIZE.unpack_from(view)[0] > limit:
-                _refuse_frame(view, limit)
+            if initial:
+                _check_size(view, limit)
             return view
 
         return bounded
@@ -198,15 +202,21 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
 
     def __init__(self, sender: object, *, is_plain: bool = False) -> None:
         super().__init__(sender)
-        self.can_share = is_plain
-        """Whether several sends may be in progress at once; known once the link is open."""
         self.is_shared = False
-        """Whether sends share the link in the way of this module, and only wait for their answers."""
+        """Whether sends share the link in the way of this module, and only wait for their answers.
+
+        Known once the link is open.
+        """
         self.limits = Limits()
         self._is_plain = is_plain
         self._is_in_doubt = False
         if not is_plain and private(sender, "_close_handler", "one failed send ends all others on its link"):
             sender._close_handler = self._defer_close  # type: ignore[attr-defined]
+
+    @property
+    def can_share(self) -> bool:
+        """Whether several sends may be in progress at once; known once the link is open."""
+        return self._is_plain or self.is_shared
 
     def is_open(self) -> bool:
         return super().is_open() and not self._is_in_doubt
@@ -220,8 +230,8 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
             size: int, *, initial: bool = False, buffer: memoryview | None = None
         ) -> memoryview:
             view: memoryview = await read(size, initial=initial, buffer=buffer)
-            if initial and _SIZE.unpack_from(view)[0] > limit:
-                _refuse_frame(view, limit)
+            if initial:
+                _check_size(view, limit)
             return view
 
         return bounded
@@ -261,9 +271,7 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
     def _opened(self, handler: object) -> None:
         super()._opened(handler)
         if not self._is_plain:
-            self.can_share = self.is_shared = _SharedLink.is_made_of(
-                handler, self._transports[-1], self.limits
-            )
+            self.is_shared = _SharedLink.is_made_of(handler, self._transports[-1], self.limits)
 
     def _without_pauses(self, handler: object, ready: Callable[..., Any]) -> Callable[..., Any]:
         async def is_ready() -> bool:
@@ -276,13 +284,10 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
         return is_ready
 
 
-_SIZE = struct.Struct(">I")  # of a frame, at its head
-
-
-def _refuse_frame(head: memoryview, limit: int) -> None:
-    """Raises ConnectionError for a frame larger than ``limit``, unless it is a protocol header."""
-    if bytes(head[:4]) != b"AMQP":
-        (size,) = _SIZE.unpack_from(head)
+def _check_size(head: memoryview, limit: int) -> None:
+    """Raises ConnectionError when a frame is larger than ``limit`` bytes; a protocol header has no size."""
+    (size,) = _SIZE.unpack_from(head)
+    if size > limit and bytes(head[:4]) != b"AMQP":
         raise ConnectionError(f"the peer announced a frame of {size} bytes, where {limit} is the limit")
 
 
@@ -308,8 +313,8 @@ class _SharedLink:
 
     _LOSS = "asyncio sends do not share a link: each waits for its own"
 
-    def __init__(self, handler: Any, tcp: asyncio.WriteTransport, limits: Limits) -> None:  # noqa: ANN401 -- the SDK's private client
-        self._handler, self._tcp, self._limits = handler, tcp, limits
+    def __init__(self, handler: Any, tcp: asyncio.WriteTransport) -> None:  # noqa: ANN401 -- the SDK's private client
+        self._handler, self._tcp = handler, tcp
         self._is_reading = False
         self._waiting: dict[_Sending, asyncio.Future[None]] = {}
 
@@ -317,10 +322,10 @@ class _SharedLink:
     def is_made_of(cls, handler: object, transport: object, limits: Limits) -> bool:
         """Make the sends of this handler share its link; returns whether that is possible."""
         write = private(transport, "_write", cls._LOSS)
+        receive: Any = private(transport, "receive_frame", cls._LOSS)
         needed = (
             "_send_message_impl_async",
             "_on_send_complete_async",
-            "_client_run_async",
             "_link",
             "_connection",
             "do_work_async",
@@ -329,31 +334,36 @@ class _SharedLink:
         if (
             tcp is None
             or write is None
-            or any(private(handler, name, cls._LOSS) is None for name in needed[:3])
+            or receive is None
+            or any(private(handler, name, cls._LOSS) is None for name in needed[:2])
         ):
             return False
-        if any(getattr(handler, name, ABSENT) is ABSENT for name in needed[3:]):
+        if any(getattr(handler, name, ABSENT) is ABSENT for name in needed[2:]):
             return False
         tcp.set_write_buffer_limits(high=ENDLESS)  # writes never wait, so frames do not interleave
         transport.write = write  # type: ignore[attr-defined]  # without the lock that the reader holds
-        shared = cls(handler, tcp, limits)
-        handler._send_message_impl_async = shared.send  # type: ignore[attr-defined]
-        handler._client_run_async = shared.read_frame  # type: ignore[attr-defined]
+        transport.receive_frame = _limited(receive, limits)  # type: ignore[attr-defined]
+        handler._send_message_impl_async = cls(handler, tcp).send  # type: ignore[attr-defined]
         return True
 
     async def send(self, message: object, *, timeout: float = 0) -> None:
         """Replaces the SDK's send; raises the same errors."""
-        handler = self._handler
-        while not await handler.client_ready_async():
-            await asyncio.sleep(0.05)
-        if self._tcp.is_closing():
-            raise ServiceBusConnectionError(message="The connection was lost before the message was sent.")
-        sending = _Sending()
-        settled = partial(self._settled, sending)
+        handler, handled, sending = self._handler, sys.exception(), _Sending()
         try:
+            while not await handler.client_ready_async():
+                await asyncio.sleep(0.05)
+            if self._tcp.is_closing():
+                raise ServiceBusConnectionError(
+                    message="The connection was lost before the message was sent."
+                )
+            settled = partial(self._settled, sending)
             await handler._link.send_transfer(message, on_send_complete=settled, timeout=timeout)
             while not sending.is_over:
-                await (self._turn(sending) if self._is_reading else self._read(sending))
+                await (self._turn(sending) if self._is_reading else self._read(sending, handled))
+        except Exception as error:
+            # The SDK raises the same object in other sends too, and Python chains to it what each caller handles.
+            unchain(error, handled)
+            sending.error = own_copy(error).with_traceback(error.__traceback__)
         finally:
             if not self._is_reading:
                 self._pass_on()
@@ -362,24 +372,14 @@ class _SharedLink:
         if sending.state is None:
             raise ServiceBusError("The service neither accepted nor rejected the message.")
 
-    async def read_frame(self) -> bool:
-        """Replaces the SDK's, which makes a task for each frame. A cancelled read leaves what has arrived."""
-        handler = self._handler
-        await handler._link.update_pending_deliveries()
-        try:
-            with self._limits.within(MAX_READ_SECONDS):
-                await handler._connection.listen(wait=True)
-        except TimeoutError:
-            pass
-        return True
-
-    async def _read(self, sending: _Sending) -> None:
+    async def _read(self, sending: _Sending, handled: BaseException | None) -> None:
         self._is_reading = True
         try:
             while not sending.is_over:
                 if not await self._handler.do_work_async():
                     raise ServiceBusConnectionError(message="The connection was closed under a send.")
         except Exception as error:
+            unchain(error, handled)
             for turn in self._waiting.values():
                 if not turn.done():
                     turn.set_exception(own_copy(error))
@@ -408,6 +408,24 @@ class _SharedLink:
             if not turn.done():
                 turn.set_result(None)
                 return
+
+
+def _limited(receive: Callable[..., Any], limits: Limits) -> Callable[..., Any]:
+    """``receive_frame`` of a transport without the task that the SDK makes for each frame.
+
+    The limit covers the reading alone: what has arrived stays for the next read, whereas a frame whose processing is
+    cancelled is lost.
+    """
+
+    async def receive_frame(timeout: float | None = None, **options: object) -> tuple[Any, Any]:
+        try:
+            with limits.within(MAX_READ_SECONDS if timeout is None else min(timeout, MAX_READ_SECONDS)):
+                found: tuple[Any, Any] = await receive(timeout=None, **options)
+        except TimeoutError:
+            return None, None  # as the SDK's
+        return found
+
+    return receive_frame
 
 
 def _tcp_of(transport: object) -> asyncio.WriteTransport | None:

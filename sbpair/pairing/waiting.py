@@ -62,7 +62,30 @@ def own_copy(error: ErrorT) -> ErrorT:
     try:
         copied = copy.copy(error)
     except Exception:  # of any type: the class belongs to another library
-        return error
+        try:  # without its constructor, which takes other arguments
+            copied = type(error).__new__(type(error), *error.args)
+            vars(copied).update(vars(error))
+        except Exception:
+            return error
     copied.__cause__, copied.__context__ = error.__cause__, error.__context__
     copied.__suppress_context__ = error.__suppress_context__
     return copied
+
+
+def unchain(error: BaseException, handled: BaseException | None) -> None:
+    """Cut ``handled``, the exception that a caller is handling, out of the contexts of an error and all it wraps.
+
+    Python chains it to each error raised meanwhile. Other calls that raise the same error must not take it for a cause.
+    """
+    if handled is None:
+        return
+    seen: set[int] = {id(handled)}
+    reached: list[object] = [error]
+    while reached:
+        each = reached.pop()
+        if not isinstance(each, BaseException) or id(each) in seen:
+            continue
+        seen.add(id(each))
+        if each.__context__ is handled:
+            each.__context__ = None
+        reached += [each.__context__, each.__cause__, getattr(each, "inner_error", None)]

@@ -78,7 +78,7 @@ class Pooled:
         found = []
         while len(found) < count:
             (pooled,) = await self.acquired(1)
-            pooled.wire.can_share = False
+            pooled.wire.is_shared = False
             found.append(pooled)
         return found
 
@@ -154,7 +154,7 @@ async def test_a_link_opened_before_its_call_may_have_died_while_idle_even_if_no
 async def test_calls_share_a_sender_up_to_a_crowd_and_then_another_is_opened(make: MakePool) -> None:
     it = make()
     (first,) = await it.acquired(1)
-    first.wire.can_share = True
+    first.wire.is_shared = True
     assert set(await it.acquired(CROWD - 1)) == {first}
     assert first.calls == CROWD
     await turns()
@@ -165,7 +165,7 @@ async def test_calls_share_a_sender_up_to_a_crowd_and_then_another_is_opened(mak
     second = it.pool.try_acquire()
     assert second is not None
     assert second.sender is it.made[1]
-    second.wire.can_share = True
+    second.wire.is_shared = True
     second.calls = CROWD + 5
     assert it.pool.try_acquire() is first  # the one with the fewest calls
 
@@ -372,7 +372,7 @@ async def test_a_call_is_judged_by_the_opening_that_it_first_waited_for(
 async def test_a_sender_in_doubt_takes_no_more_calls_and_is_closed_after_its_last(make: MakePool) -> None:
     it = make()
     (pooled,) = await it.acquired(1)
-    pooled.wire.can_share = True
+    pooled.wire.is_shared = True
     await it.acquired(1)
     it.pool.discard(pooled)
     assert pooled.is_retired

@@ -151,7 +151,7 @@ async def never(*_: object) -> None:
 
 def handler(**other: object) -> SimpleNamespace:
     """The part of the SDK's asyncio client that concurrent sends on one link use."""
-    names = ("_send_message_impl_async", "_on_send_complete_async", "_client_run_async", "do_work_async")
+    names = ("_send_message_impl_async", "_on_send_complete_async", "do_work_async")
     return SimpleNamespace(**dict.fromkeys(names, never) | {"_link": None, "_connection": None} | other)
 
 
@@ -177,13 +177,13 @@ def test_the_connection_below_is_found_for_tcp_and_for_a_websocket() -> None:
 @pytest.mark.spec("R-66", "S-20")
 def test_sends_share_a_link_whose_frames_do_not_wait_for_its_reader() -> None:
     tcp, ours = Tcp(), handler()
-    transport = SimpleNamespace(writer=SimpleNamespace(transport=tcp), _write=never)
+    transport = SimpleNamespace(writer=SimpleNamespace(transport=tcp), _write=never, receive_frame=never)
     assert _SharedLink.is_made_of(ours, transport, Limits()) is True
     assert tcp.high == 2**30
     assert transport.write is never
     shared = ours._send_message_impl_async.__self__
     assert (shared._handler, shared._tcp) == (ours, tcp)
-    assert ours._client_run_async == shared.read_frame
+    assert transport.receive_frame is not never
 
 
 @pytest.mark.spec("R-66", "S-20")
@@ -192,7 +192,7 @@ def test_sends_share_a_link_whose_frames_do_not_wait_for_its_reader() -> None:
     [
         "_send_message_impl_async",
         "_on_send_complete_async",
-        "_client_run_async",
+        "receive_frame",
         "_connection",
         "_link",
         "do_work_async",
@@ -205,8 +205,8 @@ def test_sends_share_no_link_where_a_later_sdk_lacks_what_that_needs(
 ) -> None:
     missed(monkeypatch)
     tcp, ours = Tcp(), handler()
-    transport = SimpleNamespace(writer=SimpleNamespace(transport=tcp), _write=never)
-    delattr(transport if lost in ("_write", "writer") else ours, lost)
+    transport = SimpleNamespace(writer=SimpleNamespace(transport=tcp), _write=never, receive_frame=never)
+    delattr(transport if hasattr(transport, lost) else ours, lost)
     assert _SharedLink.is_made_of(ours, transport, Limits()) is False
     assert tcp.high == 0
     assert not hasattr(transport, "write")

@@ -82,13 +82,12 @@ class Handler:
     async def _send_message_impl_async(self, message: object, *, timeout: float = 0) -> None:
         raise AssertionError("replaced")
 
-    async def _client_run_async(self) -> bool:
-        raise AssertionError("replaced")
-
 
 def sharing() -> tuple[Handler, Tcp]:
     handler, tcp = Handler(), Tcp()
-    transport = SimpleNamespace(writer=SimpleNamespace(transport=tcp), _write=lambda: None)
+    transport = SimpleNamespace(
+        writer=SimpleNamespace(transport=tcp), _write=lambda: None, receive_frame=lambda: None
+    )
     assert _SharedLink.is_made_of(handler, transport, Limits())
     return handler, tcp
 
@@ -195,31 +194,6 @@ async def test_on_a_connection_that_is_lost_nothing_is_written() -> None:
     ):
         await send(handler, "a")
     assert handler.written == []
-
-
-@pytest.mark.spec("P-2")
-async def test_a_frame_is_read_without_a_task_of_its_own_and_no_longer_than_the_sdk_would(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sbpair.pairing.sdk.MAX_READ_SECONDS", 0.0)
-    handler, _ = sharing()
-    frames: list[int] = []
-    tasks = asyncio.all_tasks()
-
-    async def listen(wait: bool) -> None:
-        assert wait is True  # the SDK then waits in this task
-        assert asyncio.all_tasks() == tasks
-        if len(frames) < 3:
-            frames.append(len(frames))
-        else:
-            await asyncio.Event().wait()
-
-    async def update_pending_deliveries() -> None: ...
-
-    handler.listen, handler.update_pending_deliveries = listen, update_pending_deliveries  # type: ignore[attr-defined]
-    for _ in range(5):  # the last two find none
-        assert await handler._client_run_async()
-    assert frames == [0, 1, 2]
 
 
 async def test_a_send_waits_until_the_link_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +317,6 @@ async def test_an_asyncio_link_is_shared_unless_it_is_to_be_plain() -> None:
         for name in (
             "_send_message_impl_async",
             "_on_send_complete_async",
-            "_client_run_async",
             "do_work_async",
             "_link",
         ):
@@ -353,6 +326,7 @@ async def test_an_asyncio_link_is_shared_unless_it_is_to_be_plain() -> None:
         assert wire.can_share is is_plain
         sender._create_handler("auth")
         handler._connection._transport._write = lambda: None
+        handler._connection._transport.receive_frame = lambda: None
         await handler.open_async()
         assert handler.opened_with == [None]
         assert wire.can_share

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from azure.servicebus._pyamqp.error import AMQPConnectionError
 from azure.servicebus.exceptions import OperationTimeoutError
 from azure.servicebus.management import QueueProperties
 
 from sbpair.pairing.backlog import FOREVER, differences
 from sbpair.pairing.options import ObservationOptions
 from sbpair.pairing.request import LinkProbe, ping
-from sbpair.pairing.waiting import OVERDUE, SignsOfLife, StillWaiting, own_copy
+from sbpair.pairing.waiting import OVERDUE, SignsOfLife, StillWaiting, own_copy, unchain
 
 SECRET = "0123456789abcdef"
 
@@ -63,11 +64,40 @@ def test_an_error_that_several_are_told_of_is_another_object_with_the_same_cause
 @pytest.mark.spec("R-66", "R-8")
 def test_an_error_that_cannot_be_copied_is_told_as_it_is() -> None:
     class Foreign(Exception):
-        def __copy__(self) -> Foreign:
-            raise TypeError("cannot be made again")
+        def __new__(cls, *, text: str) -> Foreign:
+            return super().__new__(cls, text)
 
-    error = Foreign()
+        def __init__(self, *, text: str) -> None: ...
+
+    error = Foreign(text="cannot be made again")
     assert own_copy(error) is error
+
+
+@pytest.mark.spec("P-3")
+def test_an_error_of_the_amqp_layer_is_copied_with_all_it_carries() -> None:
+    inner = OSError("reset")
+    error = AMQPConnectionError(b"amqp:connection:forced", description=b"maintenance", error=inner)
+    copied = own_copy(error)
+    assert copied is not error
+    assert (type(copied), str(copied)) == (AMQPConnectionError, str(error))
+    assert vars(copied) == vars(error)
+    assert copied.inner_error is inner
+
+
+@pytest.mark.spec("P-3")
+def test_what_a_caller_handles_is_cut_out_of_an_error_and_of_all_it_wraps() -> None:
+    handled, kept = FileNotFoundError("of the application"), KeyError("of the error")
+    before = handled.__context__ = LookupError("before it")
+    cause, inner = OSError("cause"), OSError("inner")
+    kept.__context__ = cause.__context__ = inner.__context__ = handled
+    error = AMQPConnectionError(b"amqp:connection:forced", error=inner)
+    error.__context__, error.__cause__ = kept, cause
+    unchain(error, None)
+    assert kept.__context__ is handled
+    unchain(error, handled)
+    assert error.__context__ is kept
+    assert (kept.__context__, cause.__context__, inner.__context__) == (None, None, None)
+    assert handled.__context__ is before
 
 
 @pytest.mark.spec("R-66", "P-30")
