@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import struct
 import sys
@@ -418,8 +419,9 @@ def _limited(receive: Callable[..., Any], limits: Limits) -> Callable[..., Any]:
     """
 
     async def receive_frame(timeout: float | None = None, **options: object) -> tuple[Any, Any]:
+        seconds = math.inf if timeout is None else min(timeout, MAX_READ_SECONDS)
         try:
-            with limits.within(MAX_READ_SECONDS if timeout is None else min(timeout, MAX_READ_SECONDS)):
+            with limits.within(seconds):
                 found: tuple[Any, Any] = await receive(timeout=None, **options)
         except TimeoutError:
             return None, None  # as the SDK's

@@ -179,6 +179,21 @@ async def test_a_frame_is_read_in_the_task_of_its_reader() -> None:
     assert made == []
 
 
+@pytest.mark.spec("P-2")
+async def test_a_read_without_a_timeout_waits_for_its_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbpair.pairing.sdk.MAX_READ_SECONDS", 0.0)
+    shared = Shared()
+    shared.link.detached.set()
+    reading = asyncio.ensure_future(shared.connection.listen(wait=True))
+    await turns()
+    shared.limits._check()
+    await turns()
+    assert not reading.done()
+    shared.feed(DetachFrame(handle=0, closed=True, error=None))
+    await asyncio.wait_for(reading, PATIENCE)
+    assert shared.link.frames == 1
+
+
 # --- what a caller handles while it sends
 
 
