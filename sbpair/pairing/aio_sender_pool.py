@@ -23,8 +23,8 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 
 from sbpair.tracing import current
 
-from .sdk import AsyncWire
 from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting, own_copy
+from .wire import AsyncWire
 
 _logger = logging.getLogger("sbpair")
 T = TypeVar("T")
@@ -129,7 +129,8 @@ class AsyncPooledSender:
     async def send(self, call: Coroutine[Any, Any, T], until: float) -> T:
         """As :meth:`run`, for a send over a shared link: in the caller's own task, which costs less.
 
-        Its only wait is for the answer, and ends at once when it is cancelled.
+        It waits for the answer, and for a token when one is due; either ends at once when it is cancelled, as far as
+        the credential lets it.
         """
         if not self.wire.is_shared:
             return await self.run(call, until)

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from .sdk import Wire
 from .threads import POLL, Job, Watch, Workers
 from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
+from .wire import Wire
 
 _logger = logging.getLogger("sbpair")
 

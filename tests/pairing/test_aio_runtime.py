@@ -20,7 +20,7 @@ from sbpair.pairing.address import SdkSettings, Side
 from sbpair.pairing.aio_sender_pool import AsyncPooledSender, Tasks
 from sbpair.pairing.aio_threads import LoopCredential
 from sbpair.pairing.classify import Phase, classify
-from sbpair.pairing.sdk import AsyncWire
+from sbpair.pairing.wire import AsyncWire
 from tests.served import served
 from tests.waiting import PATIENCE
 

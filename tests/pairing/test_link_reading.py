@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from sbpair.pairing.aio_limits import Limits
 from sbpair.pairing.classify import classify
 from sbpair.pairing.outcome import Failure
-from sbpair.pairing.sdk import _SharedLink
+from sbpair.pairing.shared_link import SharedLink
 from tests.waiting import PATIENCE
 
 CONDITION = b"amqp:connection:forced"
@@ -85,7 +85,7 @@ class Shared:
         transport.reader, transport.writer, transport.connected = self.reader, self.writer, True
         client: Any = self.client
         client._connection, client._link, client.client_ready_async = connection, self.link, is_ready
-        assert _SharedLink.is_made_of(client, transport, self.limits)
+        assert SharedLink.is_made_of(client, transport, self.limits)
 
     def feed(self, frame: Any) -> None:
         self.reader.feed_data(encoded(frame))
@@ -97,6 +97,16 @@ class Shared:
         """Let every limit pass that is now in force."""
         self.limits.shorten(0.0)
         self.limits._check()
+
+    async def read_past_limits(self, frame: Any, processing: asyncio.Event, may_end: asyncio.Event) -> object:
+        """Read a frame whose processing sets ``processing`` and waits for ``may_end``, while every limit passes."""
+        self.feed(frame)
+        reading = self.read()
+        await asyncio.wait_for(processing.wait(), PATIENCE)
+        self.end_limits()
+        await turns()
+        may_end.set()
+        return await asyncio.wait_for(reading, PATIENCE)
 
 
 async def is_ready() -> bool:
@@ -116,26 +126,19 @@ async def turns() -> None:
 @pytest.mark.spec("R-5")
 async def test_a_detach_that_takes_longer_than_a_read_is_processed_to_its_end() -> None:
     shared = Shared()
-    shared.feed(DetachFrame(handle=0, closed=True, error=None))
-    reading = shared.read()
-    await asyncio.wait_for(shared.link.detaching.wait(), PATIENCE)
-    shared.end_limits()
-    await turns()
-    shared.link.detached.set()
-    assert await asyncio.wait_for(reading, PATIENCE) is True
+    link, frame = shared.link, DetachFrame(handle=0, closed=True, error=None)
+    assert await shared.read_past_limits(frame, link.detaching, link.detached) is True
     assert shared.link.is_told
 
 
 @pytest.mark.spec("R-5")
 async def test_the_condition_of_a_close_is_kept_however_long_the_disconnection_takes() -> None:
     shared = Shared()
-    shared.feed(CloseFrame(error=AMQPError(condition=CONDITION, description=b"maintenance")))
-    reading = shared.read()
-    await asyncio.wait_for(shared.writer.closing.wait(), PATIENCE)
-    shared.end_limits()
-    await turns()
-    shared.writer.closed.set()
-    assert await asyncio.wait_for(reading, PATIENCE) is True
+    writer, frame = (
+        shared.writer,
+        CloseFrame(error=AMQPError(condition=CONDITION, description=b"maintenance")),
+    )
+    assert await shared.read_past_limits(frame, writer.closing, writer.closed) is True
     with pytest.raises(AMQPConnectionError) as raised:
         await asyncio.wait_for(shared.read(), PATIENCE)
     assert raised.value.condition == CONDITION
@@ -181,7 +184,7 @@ async def test_a_frame_is_read_in_the_task_of_its_reader() -> None:
 
 @pytest.mark.spec("P-2")
 async def test_a_read_without_a_timeout_waits_for_its_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbpair.pairing.sdk.MAX_READ_SECONDS", 0.0)
+    monkeypatch.setattr("sbpair.pairing.shared_link.MAX_READ_SECONDS", 0.0)
     shared = Shared()
     shared.link.detached.set()
     reading = asyncio.ensure_future(shared.connection.listen(wait=True))

@@ -14,7 +14,8 @@ from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusErr
 
 from sbpair.envelope import copies
 from sbpair.pairing.aio_limits import Limits
-from sbpair.pairing.sdk import FRAMES, AsyncWire, Wire, _SharedLink
+from sbpair.pairing.shared_link import SharedLink
+from sbpair.pairing.wire import FRAMES, AsyncWire, Wire
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.spec("R-66")
@@ -88,7 +89,7 @@ def sharing() -> tuple[Handler, Tcp]:
     transport = SimpleNamespace(
         writer=SimpleNamespace(transport=tcp), _write=lambda: None, receive_frame=lambda: None
     )
-    assert _SharedLink.is_made_of(handler, transport, Limits())
+    assert SharedLink.is_made_of(handler, transport, Limits())
     return handler, tcp
 
 
@@ -206,7 +207,7 @@ async def test_a_send_waits_until_the_link_is_ready(monkeypatch: pytest.MonkeyPa
         pauses.append(seconds)
         await turn(0)
 
-    monkeypatch.setattr("sbpair.pairing.sdk.asyncio.sleep", pause)
+    monkeypatch.setattr("sbpair.pairing.shared_link.asyncio.sleep", pause)
     sending = send(handler, "a")
     for _ in range(20):
         await turn(0)
