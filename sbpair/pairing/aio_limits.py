@@ -1,7 +1,7 @@
 """Time limits of many short asyncio calls, checked by one coarse timer.
 
-``asyncio.timeout`` makes a timer for each call, which costs a send more than the rest of this package. A :class:`Limit`
-is checked every TICK seconds instead, so it ends its call up to TICK seconds late.
+``asyncio.timeout`` makes a timer for each call, which costs a send more than the rest of this package. A
+:class:`CallLimit` is checked every TICK seconds instead, so it ends its call up to TICK seconds late.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Self
 TICK = 0.1  # seconds between two checks
 
 
-class Limits:
+class CallLimits:
     """The limits of the calls on one link, all in one event loop."""
 
     def __init__(self) -> None:
-        self._active: set[Limit] = set()
+        self._active: set[CallLimit] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def within(self, seconds: float) -> Limit:
+    def within(self, seconds: float) -> CallLimit:
         """A context whose body is cancelled after ``seconds``, and then raises TimeoutError."""
-        return Limit(self, asyncio.get_running_loop().time() + seconds)
+        return CallLimit(self, asyncio.get_running_loop().time() + seconds)
 
     def shorten(self, seconds: float) -> None:
         """Leave the calls in progress at most ``seconds``."""
@@ -30,12 +30,12 @@ class Limits:
         for limit in self._active:
             limit.until = min(limit.until, until)
 
-    def add(self, limit: Limit) -> None:
+    def add(self, limit: CallLimit) -> None:
         self._active.add(limit)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK, self._check)
 
-    def remove(self, limit: Limit) -> None:
+    def remove(self, limit: CallLimit) -> None:
         self._active.discard(limit)
 
     def _check(self) -> None:
@@ -47,12 +47,12 @@ class Limits:
                 limit.end()
 
 
-class Limit:
+class CallLimit:
     """The limit of one call, in the task that makes it. Nests like ``asyncio.timeout``."""
 
     __slots__ = ("_cancelling", "_limits", "_task", "is_over", "until")
 
-    def __init__(self, limits: Limits, until: float) -> None:
+    def __init__(self, limits: CallLimits, until: float) -> None:
         self.until = until
         self.is_over = False
         self._limits = limits

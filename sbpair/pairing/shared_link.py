@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusErr
 
 from sbpair.envelope.copies import ABSENT, private
 
-from .aio_limits import Limits
+from .aio_limits import CallLimits
 from .waiting import own_copy, unchain
 
 MAX_READ_SECONDS = 0.2  # for one frame, as the SDK's: between two it looks after the connection
@@ -51,7 +51,7 @@ class SharedLink:
         self._waiting: dict[_Sending, asyncio.Future[None]] = {}
 
     @classmethod
-    def is_made_of(cls, handler: object, transport: object, limits: Limits) -> bool:
+    def is_made_of(cls, handler: object, transport: object, limits: CallLimits) -> bool:
         """Make the sends of this handler share its link; returns whether that is possible."""
         write = private(transport, "_write", cls._LOSS)
         receive: Any = private(transport, "receive_frame", cls._LOSS)
@@ -142,7 +142,7 @@ class SharedLink:
                 return
 
 
-def _limited(receive: Callable[..., Any], limits: Limits) -> Callable[..., Any]:
+def _limited(receive: Callable[..., Any], limits: CallLimits) -> Callable[..., Any]:
     """``receive_frame`` of a transport without the task that the SDK makes for each frame.
 
     The limit covers the reading alone: what has arrived stays for the next read, whereas a frame whose processing is

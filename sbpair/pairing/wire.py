@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from sbpair.envelope.copies import private
 
-from .aio_limits import Limits
+from .aio_limits import CallLimits
 from .shared_link import SharedLink
 
 KeepAlive = TypeVar("KeepAlive")
@@ -189,7 +189,7 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
 
         Known once the link is open.
         """
-        self.limits = Limits()
+        self.limits = CallLimits()
         self._is_plain = is_plain
         self._is_in_doubt = False
         if not is_plain and private(sender, "_close_handler", "one failed send ends all others on its link"):

@@ -28,7 +28,7 @@ from sbpair.client.request import RequestNode, peek
 from . import worker
 from .checkpoint import NAMESPACE, check_origin, origin_name
 from .claim import EntityRenewed, check_age
-from .glimpse import Glimpse, Waiting, glimpse, waiting
+from .glimpse import Glimpse, UnsettledMessage, glimpse, unsettled
 from .outage import OutageState
 from .ranges import (
     ACTIVE,
@@ -202,7 +202,7 @@ class Entities:
         while True:
             payloads = self._run(partial(_Link.peek, path=path, start=start, most=PAGE), path)
             try:
-                start = search.send([(waiting(payload).number or 0, len(payload)) for payload in payloads])
+                start = search.send([(unsettled(payload).number or 0, len(payload)) for payload in payloads])
             except StopIteration as found:
                 last, used = found.value
                 return int(last), int(used)
@@ -280,14 +280,16 @@ class Entities:
             self._link.by_session.add(path)
         return Settled(settler.completed, remain=is_cut_short or settler.passed_over > 0)
 
-    async def _pages(self, path: str, marks: tuple[Mark, ...]) -> AsyncGenerator[list[Waiting], None]:
+    async def _pages(
+        self, path: str, marks: tuple[Mark, ...]
+    ) -> AsyncGenerator[list[UnsettledMessage], None]:
         """Yield the messages up to ``marks`` that may be received, in pages; the next page is requested ahead.
 
         Raises EntityRenewed.
         """
         starts = {mark: before_lane(mark.lane) + 1 for mark in marks}
 
-        async def page() -> list[Waiting]:
+        async def page() -> list[UnsettledMessage]:
             found = await asyncio.gather(*(self._known(path, mark, start) for mark, start in starts.items()))
             nexts = zip(list(starts), found, strict=True)
             starts.clear()
@@ -309,14 +311,14 @@ class Entities:
             if not ahead.cancelled():
                 ahead.exception()  # of a page that is no longer needed
 
-    async def _known(self, path: str, mark: Mark, start: int) -> tuple[list[Waiting], int | None]:
+    async def _known(self, path: str, mark: Mark, start: int) -> tuple[list[UnsettledMessage], int | None]:
         """A page of messages up to ``mark`` that may be received, and the start of the next page, None at the end.
 
         Raises EntityRenewed.
         """
         most = min(PAGE, mark.upto - start + 1)
         payloads = await self._attempt(partial(_Link.peek, path=path, start=start, most=most))
-        page = [each for each in map(waiting, payloads) if (each.number or 0) <= mark.upto]
+        page = [each for each in map(unsettled, payloads) if (each.number or 0) <= mark.upto]
         known = [each for each in page if each.state == ACTIVE and each.number]
         for each in known:
             check_age(path, mark, each.enqueued_at)

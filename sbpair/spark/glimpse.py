@@ -46,7 +46,7 @@ class Glimpse(NamedTuple):
         return decode_properties(self.sections.properties).group_id if self.sections.properties else None
 
 
-class Waiting(NamedTuple):
+class UnsettledMessage(NamedTuple):
     """A message to be settled: its position, and the rest only when it is needed."""
 
     number: int | None
@@ -77,9 +77,9 @@ def glimpse(payload: bytes) -> Glimpse:
     return Glimpse(number, enqueued_at, state, sections)
 
 
-def waiting(payload: bytes) -> Waiting:
+def unsettled(payload: bytes) -> UnsettledMessage:
     """The message as settling needs it. Never raises; of a malformed message only the position is known, if any."""
     found: Position | Glimpse | None = position_of(payload)
     if found is None:
         found = glimpse(payload)
-    return Waiting(found[0], found[1], found[2], payload)
+    return UnsettledMessage(found[0], found[1], found[2], payload)

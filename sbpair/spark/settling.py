@@ -21,7 +21,7 @@ from sbpair.client.errors import ConnectionLost, LinkRefused, SessionUnavailable
 from sbpair.client.link import SERIAL, Receiver, runs
 
 from .claim import Claim
-from .glimpse import Waiting, waiting
+from .glimpse import UnsettledMessage, unsettled
 from .ranges import Mark
 
 SESSIONS_AT_ONCE = 16
@@ -45,7 +45,7 @@ class Settler:
         self.completed = 0
         self.passed_over = 0
 
-    async def settle(self, connection: NamespaceConnection, known: Sequence[Waiting]) -> None:
+    async def settle(self, connection: NamespaceConnection, known: Sequence[UnsettledMessage]) -> None:
         """Complete the ``known`` messages, which were peeked and have been read.
 
         Call it again with higher numbers as they are peeked, then :meth:`confirmed`, and :meth:`close` in any
@@ -85,7 +85,9 @@ class Settler:
         self.passed_over += receiving.claim.passed_over
         await receiving.close()
 
-    async def _settle_sessions(self, connection: NamespaceConnection, known: Sequence[Waiting]) -> None:
+    async def _settle_sessions(
+        self, connection: NamespaceConnection, known: Sequence[UnsettledMessage]
+    ) -> None:
         by_session: dict[str, list[int]] = {}
         for each in known:
             session = each.session
@@ -168,7 +170,7 @@ class Receiving:
         try:
             for event in self._arrived:
                 self._others.append(event.delivery_id)
-                if self.claim.take(waiting(event.payload)):
+                if self.claim.take(unsettled(event.payload)):
                     ours.append(self._others.pop())
         finally:
             self._complete(ours)

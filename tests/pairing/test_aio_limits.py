@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from sbpair.pairing.aio_limits import Limits
+from sbpair.pairing.aio_limits import CallLimits
 
 pytestmark = pytest.mark.spec("G-18")
 PATIENCE = 60.0  # seconds; a bound, not a pace
@@ -23,7 +23,7 @@ async def turns() -> None:
 
 
 async def test_a_body_that_hangs_is_ended_and_the_task_goes_on_uncancelled() -> None:
-    limits = Limits()
+    limits = CallLimits()
     with pytest.raises(TimeoutError), limits.within(0.0):
         await forever()
     task = asyncio.current_task()
@@ -32,7 +32,7 @@ async def test_a_body_that_hangs_is_ended_and_the_task_goes_on_uncancelled() -> 
 
 
 async def test_a_body_in_time_leaves_no_trace_and_the_timer_stops() -> None:
-    limits = Limits()
+    limits = CallLimits()
     with limits.within(PATIENCE) as limit:
         pass
     assert not limit.is_over
@@ -44,7 +44,7 @@ async def test_a_body_in_time_leaves_no_trace_and_the_timer_stops() -> None:
 
 
 async def test_of_two_limits_the_one_that_is_over_raises() -> None:
-    limits = Limits()
+    limits = CallLimits()
     with limits.within(PATIENCE) as outer, pytest.raises(TimeoutError), limits.within(0.0):
         await forever()
     assert not outer.is_over
@@ -53,7 +53,7 @@ async def test_of_two_limits_the_one_that_is_over_raises() -> None:
 
 
 async def test_a_task_that_is_cancelled_by_its_caller_too_stays_cancelled() -> None:
-    limits = Limits()
+    limits = CallLimits()
 
     async def work() -> None:
         with limits.within(PATIENCE) as limit:
@@ -71,7 +71,7 @@ async def test_a_task_that_is_cancelled_by_its_caller_too_stays_cancelled() -> N
 
 
 async def test_a_cancellation_that_the_body_swallows_is_raised_behind_it() -> None:
-    limits = Limits()
+    limits = CallLimits()
 
     async def work() -> None:
         with limits.within(PATIENCE), contextlib.suppress(asyncio.CancelledError):
@@ -85,12 +85,12 @@ async def test_a_cancellation_that_the_body_swallows_is_raised_behind_it() -> No
 
 
 async def test_an_error_of_the_body_is_raised_as_it_is() -> None:
-    with pytest.raises(ZeroDivisionError), Limits().within(PATIENCE):
+    with pytest.raises(ZeroDivisionError), CallLimits().within(PATIENCE):
         raise ZeroDivisionError
 
 
 async def test_shortened_limits_end_the_calls_in_progress() -> None:
-    limits = Limits()
+    limits = CallLimits()
 
     async def work() -> None:
         with limits.within(PATIENCE):
@@ -104,7 +104,7 @@ async def test_shortened_limits_end_the_calls_in_progress() -> None:
 
 
 async def test_many_calls_have_one_timer() -> None:
-    limits, loop = Limits(), asyncio.get_running_loop()
+    limits, loop = CallLimits(), asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         stack.enter_context(limits.within(PATIENCE))
         timer = limits._timer

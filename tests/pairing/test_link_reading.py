@@ -15,7 +15,7 @@ from azure.servicebus._pyamqp.error import AMQPConnectionError, AMQPError
 from azure.servicebus._pyamqp.performatives import CloseFrame, DetachFrame
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from sbpair.pairing.aio_limits import Limits
+from sbpair.pairing.aio_limits import CallLimits
 from sbpair.pairing.classify import classify
 from sbpair.pairing.outcome import Failure
 from sbpair.pairing.shared_link import SharedLink
@@ -75,7 +75,7 @@ class Shared:
     """The SDK's client of one link, made to share it."""
 
     def __init__(self) -> None:
-        self.limits, self.link, self.writer = Limits(), Link(), Writer()
+        self.limits, self.link, self.writer = CallLimits(), Link(), Writer()
         self.reader = asyncio.StreamReader()
         self.client = SendClientAsync("localhost", "orders", use_tls=False)
         self.connection = connection = Connection("amqp://localhost", use_tls=False)

@@ -13,7 +13,7 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from sbpair.envelope import copies
-from sbpair.pairing.aio_limits import Limits
+from sbpair.pairing.aio_limits import CallLimits
 from sbpair.pairing.shared_link import SharedLink
 from sbpair.pairing.wire import FRAMES, AsyncWire, Wire
 from tests.waiting import PATIENCE
@@ -89,7 +89,7 @@ def sharing() -> tuple[Handler, Tcp]:
     transport = SimpleNamespace(
         writer=SimpleNamespace(transport=tcp), _write=lambda: None, receive_frame=lambda: None
     )
-    assert SharedLink.is_made_of(handler, transport, Limits())
+    assert SharedLink.is_made_of(handler, transport, CallLimits())
     return handler, tcp
 
 
