@@ -1,19 +1,18 @@
-"""How many messages does Spark read, consume, write and bring home, for each second of a core?
+"""Messages that Spark reads, consumes, writes and forwards, per second and per second of a core.
 
     python -m tests.trials.bench.bench_spark [--rounds N] [--quick]
 
-One task at a time (``local[1]``), a broker in a process of its own, messages of 1 KiB: ``browse`` peeks
-a queue into rows, ``complete`` is a stream that consumes it, ``sink`` writes rows to a queue through the
-paired client, ``syphon`` brings the backlogs home. Each round checks that every message was read or is where
-it belongs. Beside them what one writes without a connector, in the same rounds: ``naive_sink`` and
-``naive_consume`` are a ``foreachPartition`` with the SDK that sends, or receives and completes, message by message;
-``naive_rows`` makes rows of ten columns of them, in Arrow, as a query needs; ``batched_sink`` sends the SDK's batches.
-``complete_two`` is the stream with the two columns that ``naive_consume`` reads. ``ratio`` is how many times their rate
-the connector has. The processor time
-is that of the JVM, of Spark's Python processes and of the driver; ``per_core`` is how many messages a second of it
-makes, the broker's own time aside. A round nobody counts goes first. Then the same over a line of 20 ms there and back,
-where one message at a time is what costs.
-Prints its settings, then one JSON line a figure (name, unit, n, median, p95, range).
+One task at a time (``local[1]``), a broker in a process of its own, messages of 1 KiB: ``browse`` peeks a queue into
+rows, ``complete`` is a stream that consumes it, ``sink`` writes rows to a queue through the paired client, ``syphon``
+forwards the backlogs. Each round checks that every message was read or is where it belongs. The same rounds measure
+what one writes without a connector: ``naive_sink`` and ``naive_consume`` are a ``foreachPartition`` with the SDK that
+sends, or receives and completes, message by message; ``naive_rows`` makes rows of ten columns of them, in Arrow, as a
+query needs; ``batched_sink`` sends the SDK's batches. ``complete_two`` is the stream with the two columns that
+``naive_consume`` reads. ``ratio`` is the connector's rate over theirs. The processor time is that of the JVM, of
+Spark's Python processes and of the driver; ``per_core`` is the number of messages per second of it, without the
+broker's own time. The first round is not counted. Then the same, one round, over a line with a round trip of 20 ms,
+where one message at a time is slow. Prints its settings, a line per measurement while it runs, then one JSON line
+per figure (name, unit, n, median, p95, range).
 """
 
 from __future__ import annotations
@@ -89,6 +88,7 @@ class Bench:
         spent, brokers = self._cpu() - spent, self._broker.cpu_seconds - brokers
         if moved != self._messages:
             raise RuntimeError(f"{work}: {moved} of {self._messages} messages")
+        print(f"# {work}{' far away' * bool(self._rtt)}: {moved / took:.0f}/s", flush=True)
         if counts:
             where = self._rtt, self._messages
             self.found["rate", work, *where].append(moved / took)
@@ -305,9 +305,8 @@ def main() -> None:
             for work in WORK:
                 bench.measure(work, counts=number >= 0)
         with bench.far(QUICK_MESSAGES if asked.quick else FAR_MESSAGES):
-            for _ in range(asked.rounds):
-                for work in dict.fromkeys(each for pair in PEERS for each in pair):
-                    bench.measure(work, counts=True)
+            for work in dict.fromkeys(each for pair in PEERS for each in pair):
+                bench.measure(work, counts=True)
     finally:
         bench.close()
     bench.tell()
