@@ -15,7 +15,7 @@ from sbpair.amqp.limits import Limits
 from sbpair.broker import Broker
 from sbpair.broker.clock import ManualClock
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
-from sbpair.broker.entities.indexes import EXAMINED_AT_ONCE, NumberedItems
+from sbpair.broker.entities.indexes import SEGMENT_BITS, NumberedItems
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.queue_context import SLICE, SLICE_BYTES
 from tests.waiting import wait_until
@@ -23,6 +23,7 @@ from tests.waiting import wait_until
 NOON = 1_800_000_000_000
 LATER = NOON + 60_000
 MANY = 10 * SLICE
+SEGMENT = 2**SEGMENT_BITS
 pytestmark = pytest.mark.spec("R-44")
 
 
@@ -192,44 +193,52 @@ def test_a_broker_does_all_of_it(is_driven: bool) -> None:
         wait_until(lambda: contoso.counts("archive").active == MANY)
 
 
-class CountingDict(dict):
-    """A dictionary that counts how often it is asked whether it contains a key."""
+def segments(items: NumberedItems[str]) -> list[int]:
+    """The number of items in each segment."""
+    return [len(each) for each in items._segments.values()]
 
-    asked = 0
 
-    def __contains__(self, key: object) -> bool:
-        self.asked += 1
-        return super().__contains__(key)
+def test_numbered_items_are_in_parts_that_grow_in_a_moment() -> None:
+    items = NumberedItems[str]()
+    items.add_all(["x"] * 200 * SEGMENT)
+    items.restore_all([10**9], ["x"])
+    assert max(segments(items)) <= SEGMENT
+    assert len(items._order) == len(segments(items)) <= 202
 
 
 @pytest.mark.parametrize("order", ["first to last", "last to first", "every other"])
-def test_each_removal_examines_few_of_the_removed_numbers(order: str) -> None:
+def test_a_segment_of_numbers_goes_with_its_last_item(order: str) -> None:
     items = NumberedItems[str]()
-    numbers = items.add_all(["x"] * 50 * EXAMINED_AT_ONCE)
-    items._items = counting = CountingDict(items._items)
+    numbers = items.add_all(["x"] * 50 * SEGMENT)
     removed = {"first to last": numbers, "last to first": numbers[::-1]}.get(
         order, numbers[::2] + numbers[1::2]
     )
     for number in removed[:-10]:
-        before = counting.asked
-        items.remove(number)
-        assert counting.asked - before <= EXAMINED_AT_ONCE
-    assert len(items._numbers) < 2 * EXAMINED_AT_ONCE + 1024
-    assert [number for number in items.numbers_from(0) if number in items._items] == sorted(removed[-10:])
+        assert items.remove(number) == "x"
+        assert items.remove(number) is None
+    assert sum(segments(items)) == len(items) == 10
+    assert segments(items).count(0) <= 1  # that of the next number
+    assert list(items.numbers_from(0)) == sorted(removed[-10:])
 
 
-def test_runs_of_any_length_do_not_let_the_removed_numbers_accumulate() -> None:
-    run = 4 * EXAMINED_AT_ONCE
+def test_runs_of_any_length_do_not_let_emptied_segments_accumulate() -> None:
+    run = 4 * SEGMENT
     items = NumberedItems[str]()
     waiting = items.add_all(["x"] * run)
-    items._items = counting = CountingDict(items._items)
     for _ in range(100):
-        arriving, before = items.add_all(["x"] * run), counting.asked
+        arriving = items.add_all(["x"] * run)
         items.remove_all(waiting)
-        assert counting.asked - before <= 2 * run
-        assert len(items._numbers) < 8 * run
+        assert len(segments(items)) <= 6
         waiting = arriving
-    assert [number for number in items.numbers_from(0) if number in items._items] == waiting
+    assert list(items.numbers_from(0)) == waiting
+
+
+def test_a_queue_that_is_emptied_after_each_message_has_one_segment() -> None:
+    items = NumberedItems[str]()
+    for _ in range(3 * SEGMENT):
+        assert items.remove(items.add("x")) == "x"
+        assert len(segments(items)) == 1
+    assert list(items.numbers_from(0)) == []
 
 
 STEPS = st.lists(
@@ -265,9 +274,7 @@ def test_numbered_items_are_found_whatever_was_removed_and_added_meanwhile(
             gone = set(list(expected)[:: number % 7 + 1])
             items.remove_all(gone)
             expected = {each: item for each, item in expected.items() if each not in gone}
-            for _ in range(number % 20):
-                items.remove(0)  # each examines some
         elif what == "read":
-            found = [each for each in items.numbers_from(number) if items.get(each) is not None]
-            assert found == sorted(each for each in expected if each >= number)
+            assert list(items.numbers_from(number)) == sorted(each for each in expected if each >= number)
+            assert all(items.get(each) == item for each, item in expected.items())
     assert len(items) == len(expected)
