@@ -11,7 +11,8 @@ An accepted claim says nothing about rights, which are checked when a link is at
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 
 from sbpair.amqp.errors import UNAUTHORIZED_ACCESS
 from sbpair.client.connection import NamespaceConnection
@@ -43,19 +44,20 @@ async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> T
     return first
 
 
-async def parked_paths(connection: NamespaceConnection, backlogs: Iterable[str]) -> AsyncIterator[str]:
+async def parked_paths(connection: NamespaceConnection, backlogs: Iterable[str]) -> AsyncGenerator[str, None]:
     """Iterate over the destinations of the oldest parked messages, each once; skips backlogs that cannot be peeked.
 
-    Raises ConnectionLost.
+    Close it (``aclosing``) when leaving it early: it has a link open. Raises ConnectionLost.
     """
     seen = set()
     for backlog in backlogs:
         try:
-            async for message in peek_parked(connection, backlog, most=MAX_PEEKED):
-                path = message.path
-                if path is not None and path not in seen and path_refusal(path) is None:
-                    seen.add(path)
-                    yield path
+            async with aclosing(peek_parked(connection, backlog, most=MAX_PEEKED)) as messages:
+                async for message in messages:
+                    path = message.path
+                    if path is not None and path not in seen and path_refusal(path) is None:
+                        seen.add(path)
+                        yield path
         except ConnectionLost:
             raise
         except ClientError:

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from sbpair.auth.connection_string import NamespaceAccess, at_host, parse
@@ -372,9 +372,10 @@ class Syphon:
         self, primary: NamespaceConnection, secondary: NamespaceConnection, refusal: TokenRefused
     ) -> TokenRefused | None:
         """Return None if the key, refused for the namespace, is accepted for a destination of a parked message."""
-        async for path in parked_paths(secondary, self.backlogs):
-            if await refusal_of(primary, (path,)) is None:
-                return None
+        async with aclosing(parked_paths(secondary, self.backlogs)) as paths:
+            async for path in paths:
+                if await refusal_of(primary, (path,)) is None:
+                    return None
         return refusal
 
     def _note_claim(self, role: Role, refusal: TokenRefused | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeVar
@@ -45,7 +45,7 @@ TRANSFER_DEAD_LETTERS = "/$Transfer" + DEAD_LETTERS
 
 def peek_parked(
     connection: NamespaceConnection, path: str, *, start: int = 1, most: int | None = None
-) -> AsyncIterator[ParkedMessage]:
+) -> AsyncGenerator[ParkedMessage, None]:
     """Peek up to ``most`` messages of ``path`` from sequence number ``start`` on, including locked and scheduled ones.
 
     Raises TokenRefused, LinkRefused, ConnectionLost.
@@ -64,11 +64,12 @@ async def peek_all(
     start: int = 1,
     most: int | None = None,
     session_id: str | None = None,
-) -> AsyncIterator[T]:
+) -> AsyncGenerator[T, None]:
     """Peek up to ``most`` messages of ``path``, or of one of its sessions, page by page from ``start`` on.
 
     ``read`` converts the bytes of a message to the value to yield, ``number_of`` returns its sequence number. A page
-    without any sequence number is the last. Raises TokenRefused, LinkRefused or ConnectionLost.
+    without any sequence number is the last. Close the iterator (``aclosing``) when leaving it early: its link is open.
+    Raises TokenRefused, LinkRefused or ConnectionLost.
     """
     await connection.authorize(path)
     node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))

@@ -107,6 +107,8 @@ class World:
     connections: list[PlayedConnection] = field(default_factory=list)
     sessions: list[PlayedSession] = field(default_factory=list)
     parked: list[str] = field(default_factory=list)
+    searches: int = 0
+    """The searches for parked paths in progress."""
 
     @property
     def stranded(self) -> PlayedStranded:
@@ -144,8 +146,12 @@ class World:
     async def parked_paths(self, connection: PlayedConnection, backlogs: Iterable[str]) -> Any:
         assert connection.side == "secondary"
         assert tuple(backlogs) == self.syphon.backlogs
-        for path in self.parked:
-            yield path
+        self.searches += 1
+        try:
+            for path in self.parked:
+                yield path
+        finally:
+            self.searches -= 1
 
     def open_session(self, *given: Any, **named: Any) -> PlayedSession:
         self.sessions.append(PlayedSession(*given, **named))

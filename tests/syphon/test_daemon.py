@@ -163,6 +163,18 @@ async def test_a_key_that_is_refused_for_the_namespace_is_tried_for_the_parked_p
 
 
 @driven
+async def test_the_search_for_a_path_that_the_key_is_for_ends_with_the_first(worlds: Worlds) -> None:
+    world = worlds()
+    world.refuses["primary"] = [REFUSED, None]
+    world.parked = ["orders", "never asked"]
+    async with running(world):
+        primary, secondary = world.connections
+        world.refuses["primary"] = [None]
+        assert await world.syphon._refusal_of_parked(primary, secondary, REFUSED) is None  # type: ignore[arg-type]
+        assert world.searches == 0
+
+
+@driven
 async def test_a_key_is_tried_for_the_allowed_destinations_alone(worlds: Worlds) -> None:
     world = worlds(allowed_destinations=("orders",))
     world.refuses["primary"] = [REFUSED]

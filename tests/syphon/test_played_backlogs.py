@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import aclosing
 from datetime import timedelta
 
 import pytest
@@ -14,6 +15,8 @@ from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
 from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Rejected, Released
 from sbpair.amqp.types import Symbol, Timestamp
 from sbpair.client.errors import ConnectionLost, LinkRefused
+from sbpair.envelope.aliases import PATH
+from sbpair.syphon.claims import parked_paths
 from sbpair.syphon.deadletters import RENEWED_EVERY, RedriveCounts, _Rounds, purge, redrive
 from sbpair.syphon.events import BacklogCaughtUp, BacklogOverdue, BacklogStranded, SyphonEvent
 from sbpair.syphon.peeking import (
@@ -97,6 +100,13 @@ async def test_messages_without_a_number_end_a_peek(played: Played) -> None:
     asked = holding(played, [message("odd"), message("odder")])
     assert [each.message_id async for each in peek_parked(played.connection, "b")] == ["odd", "odder"]
     assert len(asked) == 1
+
+
+async def test_a_search_for_parked_paths_that_is_left_early_leaves_no_link(played: Played) -> None:
+    holding(played, [message(number, **{PATH: f"orders-{number}"}) for number in range(1, 4)])
+    async with aclosing(parked_paths(played.connection, ["b"])) as paths:
+        assert await anext(paths) == "orders-1"
+    assert len(played.peer.detached) == 2
 
 
 async def test_the_oldest_message_and_the_depth_of_a_backlog_are_measured(played: Played) -> None:
