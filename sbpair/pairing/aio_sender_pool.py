@@ -19,7 +19,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from azure.servicebus.aio import ServiceBusSender
-from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+)
 
 from sbpair.tracing import current
 
@@ -98,6 +103,10 @@ class AsyncPooledSender:
     def is_open(self) -> bool:
         """Whether the SDK keeps the link for another send."""
         return self.wire.is_open()
+
+    def deletion(self) -> MessagingEntityNotFoundError | None:
+        """The error of an entity that was deleted under the link; None for any other."""
+        return self.wire.deletion()
 
     @property
     def has_room(self) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from .outcome import Failure
 from .pair_state import Role
+
+if TYPE_CHECKING:
+    from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 KEPT = frozenset({Failure.CALLER, Failure.FULL, Failure.BUSY})  # failures after which a link is reused
 
@@ -18,6 +21,9 @@ class Pooled(Protocol):
 
     @property
     def is_open(self) -> bool: ...
+
+    def deletion(self) -> MessagingEntityNotFoundError | None:
+        """The error of an entity that was deleted under the link; None for any other."""
 
     def cut(self) -> None:
         """End its connection now, so that no frame of an earlier call arrives behind a later one (O-8)."""

@@ -277,6 +277,8 @@ class BaseRuntime:
             late.__cause__ = error
             error = late
         error, classification = self._classified(error, phase, handled, request)
+        if classification.failure is Failure.UNAVAILABLE and not pooled.has_overrun:
+            error, classification = self._disclosed(pooled.deletion(), error, classification, handled)
         if classification.failure in KEPT and pooled.is_open:
             pool.release(pooled)
         else:
@@ -284,6 +286,20 @@ class BaseRuntime:
                 pooled.cut()
             pool.discard(pooled)
         return Result(time.monotonic(), error, classification, pooled.opened_at < began)
+
+    def _disclosed(
+        self,
+        deletion: Exception | None,
+        error: Exception,
+        classification: Classification,
+        handled: BaseException | None,
+    ) -> tuple[Exception, Classification]:
+        """The error of a send whose entity was deleted meanwhile, and its classification; those given for any other."""
+        if deletion is None:
+            return error, classification
+        deletion.__cause__ = error
+        is_ambiguous = classification.is_ambiguous
+        return deletion, replace(self.classify(deletion, Phase.SENDING, handled), is_ambiguous=is_ambiguous)
 
     def _discard_cut(self, pool: Pool[PooledT], pooled: PooledT) -> None:
         """Discard the sender of a call that was cancelled or interrupted: its outcome is unknown (O-8)."""

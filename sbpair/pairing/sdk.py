@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 from azure.core.settings import settings
 from azure.core.tracing import SpanKind
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityNotFoundError,
+    ServiceBusError,
+)
 
 from sbpair.envelope.copies import private
 
@@ -56,6 +60,23 @@ def was_rejected(error: BaseException) -> bool:
 def ended_connection(error: BaseException) -> bool:
     """Whether the service closed the whole connection, rather than one link, with this error."""
     return type(getattr(error, "inner_exception", None)).__name__ == "AMQPConnectionError"
+
+
+NO_DELETION = "a queue that is deleted during a send counts as an outage"
+_DELETED = frozenset({"amqp:not-found", "amqp:resource-deleted"})
+
+
+def deletion_of(link: object) -> MessagingEntityNotFoundError | None:
+    """The error of the entity of a link that the service ended because it was deleted; None for any other link.
+
+    The SDK raises it on the next use of the link only: a send in progress fails for an unknown reason.
+    """
+    ended = private(link, "_error", NO_DELETION)
+    condition = getattr(ended, "condition", None)
+    if not isinstance(condition, bytes) or condition.decode("ascii", "replace") not in _DELETED:
+        return None
+    text = "The entity was deleted while a message was being sent to it."
+    return MessagingEntityNotFoundError(message=text, condition=bytes(condition), error=ended)
 
 
 def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage] | None:

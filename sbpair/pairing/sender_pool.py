@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from azure.servicebus import ServiceBusSender
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
 
 from .threads import POLL, Job, Watch, Workers
 from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
@@ -48,6 +48,10 @@ class PooledSender:
     def is_open(self) -> bool:
         """Whether the SDK keeps the link for another send."""
         return self.wire.is_open()
+
+    def deletion(self) -> MessagingEntityNotFoundError | None:
+        """The error of an entity that was deleted under the link; None for any other."""
+        return self.wire.deletion()
 
     def open(self) -> None:
         self.sender.__enter__()

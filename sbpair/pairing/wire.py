@@ -12,8 +12,11 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
+
 from sbpair.envelope.copies import private
 
+from . import sdk
 from .aio_limits import CallLimits
 from .shared_link import SharedLink
 
@@ -44,6 +47,12 @@ class _Wire(Generic[KeepAlive]):
     def is_open(self) -> bool:
         """Whether the SDK keeps the link for another send."""
         return bool(private(self._sender, "_running", "links are reopened after every error"))
+
+    def deletion(self) -> MessagingEntityNotFoundError | None:
+        """The error of an entity that was deleted under the link; None for any other."""
+        handler = self._handlers[-1] if self._handlers else None
+        link = None if handler is None else private(handler, "_link", sdk.NO_DELETION)
+        return None if link is None else sdk.deletion_of(link)
 
     def signs(self) -> object:
         """A value that changes whenever the peer answers while a link opens."""

@@ -29,11 +29,13 @@ from sbpair import (
     PairedServiceBusClient,
     PairedServiceBusSender,
     ReservedPropertyError,
+    SendRaised,
     StoredIn,
 )
 from sbpair.broker import NamespaceControl
 from sbpair.broker.faults import RejectWith
 from tests.outage.conftest import Either
+from tests.outage.tap import Passing, Tap
 
 BUDGET = 9.0  # seconds; shorter than the pause that a busy service asks for
 HOUR = 3600.0
@@ -191,6 +193,28 @@ async def test_a_queue_that_is_made_again_is_sent_to_over_a_new_link_and_is_no_o
     assert receipt.stored_in is StoredIn.PRIMARY
     assert client.state_of("orders") is EntityState.HEALTHY
     assert (either.primary.counts("orders").active, either.parked()) == (1, [0, 0])
+
+
+@pytest.mark.spec("F-42", "F-55")
+async def test_a_queue_that_is_deleted_during_a_send_is_missing_and_is_no_outage(
+    either: Either, tap: Tap
+) -> None:
+    client = either.client(interval=0, ping=60)
+
+    def delete_it_and_drop_the_answer(passing: Passing) -> bool:
+        if passing.is_answer("orders"):
+            either.primary.delete_queue("orders")
+            return False
+        return True
+
+    tap.rule = delete_it_and_drop_the_answer
+    with pytest.raises(MessagingEntityNotFoundError, match="deleted while a message was being sent"):
+        await either.send(client.get_queue_sender("orders"), message())
+    assert client.state_of("orders") is EntityState.HEALTHY
+    assert either.parked() == [0, 0]
+    raised = await either.heard(SendRaised)
+    assert isinstance(raised, SendRaised)
+    assert raised.ambiguous  # a receiver may have had it before
 
 
 async def opened(either: Either, client: PairedServiceBusClient) -> PairedServiceBusSender:

@@ -9,6 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
+    MessagingEntityNotFoundError,
     ServiceBusConnectionError,
     ServiceBusError,
     ServiceBusServerBusyError,
@@ -32,6 +33,10 @@ class Link:
         self.is_open = is_open
         self.has_overrun = False
         self.opened_at = 0.0
+        self.deleted: MessagingEntityNotFoundError | None = None
+
+    def deletion(self) -> MessagingEntityNotFoundError | None:
+        return self.deleted
 
 
 class Store:
@@ -70,6 +75,24 @@ def test_after_a_refusal_a_link_is_used_again_unless_the_sdk_has_closed_it(
 def test_after_an_outage_a_link_is_never_used_again(core: BaseRuntime) -> None:
     store, link = Store(), Link(is_open=True)
     core._failed(store, link, ServiceBusConnectionError(message="reset"), Phase.SENDING, None, GOOD, 1.0)
+    assert (store.given, store.dropped) == ([], [link])
+
+
+@pytest.mark.spec("F-42")
+@pytest.mark.parametrize("error", [ServiceBusConnectionError(message="why?"), ServiceBusServerBusyError()])
+def test_a_failure_without_a_reason_is_explained_by_the_deletion_of_the_entity(
+    core: BaseRuntime, error: Exception
+) -> None:
+    store, link = Store(), Link(is_open=True)
+    link.deleted = MessagingEntityNotFoundError(condition=b"amqp:resource-deleted")
+    result = core._failed(store, link, error, Phase.SENDING, None, GOOD, 1.0)
+    assert result.classification is not None
+    if isinstance(error, ServiceBusServerBusyError):
+        assert (result.error, result.classification.failure) == (error, Failure.BUSY)
+        return
+    assert (result.error, link.deleted.__cause__) == (link.deleted, error)
+    assert result.classification.failure is Failure.CONFIGURATION
+    assert (result.classification.is_missing, result.classification.is_ambiguous) == (True, True)
     assert (store.given, store.dropped) == ([], [link])
 
 

@@ -174,6 +174,8 @@ class Link:
     def __init__(self, *, has_overrun: bool = False) -> None:
         self.is_open, self.has_overrun = True, has_overrun
 
+    def deletion(self) -> None: ...
+
 
 class Store:
     def release(self, pooled: Link) -> None: ...
