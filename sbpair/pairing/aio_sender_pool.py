@@ -355,9 +355,11 @@ class AsyncSenderPool:
                 waiter.set_exception(StillWaiting(message="The entity failed over meanwhile."))
 
     def renew(self) -> None:
-        """Give later calls only senders opened after this call."""
+        """Give later calls only senders opened after this call, and open one for the calls that wait."""
         self._retire(time.monotonic())
         self._outdate()
+        if self._waiters:
+            self._open_another()
 
     def trim(self, now: float, keep: int = 1) -> float | None:
         """Close idle senders, all but ``keep``. Returns when to check again (R-13)."""
@@ -468,6 +470,10 @@ class AsyncSenderPool:
         timer = loop.call_at(loop.time() + until - time.monotonic(), self._late, waiter, self._opening)
         try:
             await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._wake_first()  # of those that still wait, for the room that this call was given
+            raise
         finally:
             timer.cancel()
             del self._waiters[waiter]
@@ -493,14 +499,16 @@ class AsyncSenderPool:
             else:
                 waiter.set_exception(own_copy(error))
 
+    def _wake_first(self) -> None:
+        waiter = next((waiter for waiter in self._waiters if not waiter.done()), None)
+        if waiter is not None:
+            waiter.set_result(None)
+
     def _left(self, pooled: AsyncPooledSender, *, is_sound: bool) -> None:
         pooled.calls -= 1
         if not (pooled.is_retired or pooled.has_overrun or self._is_closed):
-            if not self._waiters:
-                return
-            waiter = next((waiter for waiter in self._waiters if not waiter.done()), None)
-            if waiter is not None:
-                waiter.set_result(None)
+            if self._waiters:
+                self._wake_first()
             return
         if pooled in self._senders:
             self._senders.remove(pooled)
