@@ -8,19 +8,24 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from sbpair.envelope.copies import ABSENT, private
+from sbpair.tracing import current
 
 from .aio_limits import CallLimits
 from .waiting import own_copy, unchain
 
+T = TypeVar("T")
+
 MAX_READ_SECONDS = 0.2  # for one frame, as the SDK's: between two it looks after the connection
 ENDLESS = 2**30  # bytes: a write buffer that never fills up, since its senders hold the messages anyway
+ENDINGS = frozenset({0x16, 0x17, 0x18})  # detach, end, close: the SDK waits while it processes one
+CANCEL_SECONDS = 0.1  # in which a cancelled refresh of the token ends, unless its credential does not let it
 
 
 class _Sending:
@@ -41,18 +46,25 @@ class SharedLink:
 
     The SDK itself makes the sends read in turn, for 0.2 s each, while writes wait for the reader; of two sends
     waiting that way, the second writes the first one's message again.
+
+    A send can be cancelled at any time without effect on the others. What they need to the end, though the SDK does it
+    in the send that happens to read, runs in tasks of its own: refreshing the token, and processing the end of the
+    link, its session or its connection.
     """
 
     _LOSS = "asyncio sends do not share a link: each waits for its own"
+    _CUT = "a cancelled send may fail the others on its link"
 
     def __init__(self, handler: Any, tcp: asyncio.WriteTransport) -> None:  # noqa: ANN401 -- the SDK's private client
         self._handler, self._tcp = handler, tcp
         self._is_reading = False
         self._waiting: dict[_Sending, asyncio.Future[None]] = {}
+        self._endings: set[asyncio.Task[Any]] = set()
+        self._refresh: asyncio.Task[None] | None = None
 
     @classmethod
-    def is_made_of(cls, handler: object, transport: object, limits: CallLimits) -> bool:
-        """Make the sends of this handler share its link; returns whether that is possible."""
+    def of(cls, handler: object, transport: object, limits: CallLimits) -> SharedLink | None:
+        """Make the sends of this handler share its link; None if that is not possible."""
         write = private(transport, "_write", cls._LOSS)
         receive: Any = private(transport, "receive_frame", cls._LOSS)
         needed = (
@@ -69,14 +81,19 @@ class SharedLink:
             or receive is None
             or any(private(handler, name, cls._LOSS) is None for name in needed[:2])
         ):
-            return False
+            return None
         if any(getattr(handler, name, ABSENT) is ABSENT for name in needed[2:]):
-            return False
+            return None
+        made = cls(handler, tcp)
         tcp.set_write_buffer_limits(high=ENDLESS)  # writes never wait, so frames do not interleave
         transport.write = write  # type: ignore[attr-defined]  # without the lock that the reader holds
-        transport.receive_frame = _limited(receive, limits)  # type: ignore[attr-defined]
-        handler._send_message_impl_async = cls(handler, tcp).send  # type: ignore[attr-defined]
-        return True
+        transport.receive_frame = made._receiving(receive, limits)  # type: ignore[attr-defined]
+        handler._send_message_impl_async = made.send  # type: ignore[attr-defined]
+        authenticator: Any = private(handler, "_cbs_authenticator", cls._CUT)
+        update: Any = None if authenticator is None else private(authenticator, "update_token", cls._CUT)
+        if update is not None:
+            authenticator.update_token = partial(made._refreshed, authenticator, update)
+        return made
 
     async def send(self, message: object, *, timeout: float = 0) -> None:
         """Replaces the SDK's send; raises the same errors."""
@@ -104,10 +121,23 @@ class SharedLink:
         if sending.state is None:
             raise ServiceBusError("The service neither accepted nor rejected the message.")
 
+    def abort(self) -> None:
+        """End the refresh of the token, for a connection that is dropped: no send needs it any more."""
+        if self._refresh is not None:
+            self._refresh.cancel()
+
+    async def release(self) -> None:
+        """Wait for the tasks of a connection that was dropped, a moment each."""
+        running = {*self._endings} if self._refresh is None else {*self._endings, self._refresh}
+        if running:
+            await asyncio.wait(running, timeout=CANCEL_SECONDS)
+
     async def _read(self, sending: _Sending, handled: BaseException | None) -> None:
         self._is_reading = True
         try:
             while not sending.is_over:
+                if self._endings:  # of a reader that was cancelled
+                    await asyncio.wait(self._endings)
                 if not await self._handler.do_work_async():
                     raise ServiceBusConnectionError(message="The connection was closed under a send.")
         except Exception as error:
@@ -141,24 +171,67 @@ class SharedLink:
                 turn.set_result(None)
                 return
 
+    def _receiving(self, receive: Callable[..., Any], limits: CallLimits) -> Callable[..., Any]:
+        """``receive_frame`` of a transport without the task that the SDK makes for each frame.
 
-def _limited(receive: Callable[..., Any], limits: CallLimits) -> Callable[..., Any]:
-    """``receive_frame`` of a transport without the task that the SDK makes for each frame.
+        The limit covers the reading alone: what has arrived stays for the next read, whereas a frame whose processing
+        is cancelled is lost. Frames that end something are processed here, and not returned.
+        """
+        process: Any = private(self._handler._connection, "_process_incoming_frame", self._CUT)
 
-    The limit covers the reading alone: what has arrived stays for the next read, whereas a frame whose processing is
-    cancelled is lost.
-    """
+        async def receive_frame(timeout: float | None = None, **options: object) -> tuple[Any, Any]:
+            seconds = math.inf if timeout is None else min(timeout, MAX_READ_SECONDS)
+            try:
+                with limits.within(seconds):
+                    found: tuple[Any, Any] = await receive(timeout=None, **options)
+            except TimeoutError:
+                return None, None  # as the SDK's
+            frame = found[1]
+            if frame is None or frame[0] not in ENDINGS or process is None:
+                return found
+            ending = _begun("sbpair-ending", process(*found))
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+            await _result_of(ending)
+            return None, None
 
-    async def receive_frame(timeout: float | None = None, **options: object) -> tuple[Any, Any]:
-        seconds = math.inf if timeout is None else min(timeout, MAX_READ_SECONDS)
-        try:
-            with limits.within(seconds):
-                found: tuple[Any, Any] = await receive(timeout=None, **options)
-        except TimeoutError:
-            return None, None  # as the SDK's
-        return found
+        return receive_frame
 
-    return receive_frame
+    async def _refreshed(self, authenticator: Any, update: Callable[[], Any]) -> None:  # noqa: ANN401 -- the SDK's
+        """Replaces the SDK's update of the token, one for all sends; raises the same errors."""
+        if self._refresh is None or self._refresh.done():
+            self._refresh = _begun("sbpair-token", _update(authenticator, update))
+        await _result_of(self._refresh)
+
+
+async def _update(authenticator: Any, update: Callable[[], Any]) -> None:  # noqa: ANN401 -- the SDK's
+    # The SDK takes the age of the last token for the duration of the refresh, and fails the sends that wait for it.
+    put_at, authenticator._token_put_time = authenticator._token_put_time, None
+    try:
+        await update()
+    except BaseException:
+        authenticator._token_put_time = put_at
+        raise
+
+
+def _begun(name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run ``work`` in a task of its own, which no caller's cancellation reaches."""
+    task = asyncio.get_running_loop().create_task(work, name=name, context=current.background())
+    task.add_done_callback(_retrieve)
+    return task
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # marks it as retrieved: perhaps no send waits for it any more
+
+
+async def _result_of(task: asyncio.Task[T]) -> T:
+    """The result of a task, which goes on if the caller is cancelled."""
+    await asyncio.wait((task,))
+    if task.cancelled():
+        raise ServiceBusConnectionError(message="The connection was closed under a send.")
+    return task.result()
 
 
 def _tcp_of(transport: object) -> asyncio.WriteTransport | None:

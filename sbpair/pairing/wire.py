@@ -199,6 +199,7 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
         Known once the link is open.
         """
         self.limits = CallLimits()
+        self._links: list[SharedLink] = []
         self._is_plain = is_plain
         self._is_in_doubt = False
         if not is_plain and private(sender, "_close_handler", "one failed send ends all others on its link"):
@@ -238,6 +239,8 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
                 inner.abort()
         for task in self._keep_alive:
             task.cancel()
+        for link in self._links:
+            link.abort()
 
     async def release(self) -> None:
         """Close everything that the SDK leaves open."""
@@ -248,6 +251,9 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
                 await session.close()
         await asyncio.gather(*self._keep_alive, return_exceptions=True)
         self._keep_alive.clear()
+        for link in self._links:
+            await link.release()
+        self._links.clear()
         self._forget()
 
     def _recording_open(self, handler: object, opening: Callable[..., Any]) -> Callable[..., Any]:
@@ -262,7 +268,10 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
     def _opened(self, handler: object) -> None:
         super()._opened(handler)
         if not self._is_plain:
-            self.is_shared = SharedLink.is_made_of(handler, self._transports[-1], self.limits)
+            link = SharedLink.of(handler, self._transports[-1], self.limits)
+            self.is_shared = link is not None
+            if link is not None:
+                self._links.append(link)
 
     def _without_pauses(self, handler: object, ready: Callable[..., Any]) -> Callable[..., Any]:
         async def is_ready() -> bool:

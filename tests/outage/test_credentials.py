@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus._pyamqp.constants import CbsAuthState
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from sbpair import PairedServiceBusClient, StoredIn, aio
 from sbpair.broker import NamespaceControl
@@ -18,7 +20,7 @@ from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
 from sbpair.testing.pair import BearerCredential
 from tests.outage.conftest import AsyncPairing, Pairing, options_of
 from tests.outage.test_close_and_fault import policy_of
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import PATIENCE, until, wait_until
 
 
 def named_key(namespace: NamespaceControl) -> AzureNamedKeyCredential:
@@ -140,3 +142,77 @@ async def test_a_token_that_another_key_signed_is_refused(aio_pairing: AsyncPair
     with pytest.raises(SyphonFaulted):
         async with asyncio.timeout(PATIENCE):
             await syphon.drain()
+
+
+class GatedBearer(AsyncBearer):
+    """Returns tokens only while ``gate`` is set. With ``is_stubborn`` it ignores that it is cancelled."""
+
+    def __init__(self, namespace: NamespaceControl, *, is_stubborn: bool = False) -> None:
+        super().__init__(*policy_of(namespace))
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked = 0
+        self._is_stubborn = is_stubborn
+
+    async def get_token(self, *scopes: str, **other: Any) -> AccessToken:
+        self.asked += 1
+        while not self.gate.is_set():
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                if not self._is_stubborn:
+                    raise
+        return await super().get_token(*scopes, **other)
+
+
+async def sender_with_token_due(pairing: AsyncPairing, gated: GatedBearer) -> aio.PairedServiceBusSender:
+    """A sender whose open link has an hour-old token that is due, while the credential returns none."""
+    options = options_of(interval=60, ping=60, assume_backlogs_exist=True)
+    given = arguments(pairing, async_bearer) | {"credential": gated, "options": options, "retry_total": 0}
+    client = aio.PairedServiceBusClient(**given)
+    pairing.clients.append(client)
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(ServiceBusMessage("opens the link"))
+    (pooled,) = pairing.pool("orders")._senders
+    authenticator: Any = pooled.sender._handler._cbs_authenticator  # type: ignore[attr-defined]
+    authenticator.auth_state = CbsAuthState.REFRESH_REQUIRED
+    authenticator._token_put_time -= 3600
+    gated.gate.clear()
+    return sender
+
+
+@pytest.mark.spec("R-5")
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_sends_over_one_link_wait_together_for_its_next_token_even_if_the_first_is_cancelled(
+    aio_pairing: AsyncPairing, is_cancelled: bool
+) -> None:
+    gated = GatedBearer(aio_pairing.primary)
+    sender = await sender_with_token_due(aio_pairing, gated)
+    asked = gated.asked
+    first, *others = (asyncio.create_task(sender.send_messages(ServiceBusMessage(name))) for name in "abcd")
+    await until(lambda: gated.asked > asked)
+    if is_cancelled:
+        first.cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not any(each.done() for each in others)
+    gated.gate.set()
+    receipts = await asyncio.gather(*others)
+    assert {(each.stored_in, each.ambiguous) for each in receipts} == {(StoredIn.PRIMARY, False)}
+    assert gated.asked == asked + 1
+    await asyncio.wait((first,))
+    assert first.cancelled() is is_cancelled
+
+
+@pytest.mark.spec("G-18")
+async def test_a_credential_that_ignores_its_cancellation_holds_no_send(aio_pairing: AsyncPairing) -> None:
+    gated = GatedBearer(aio_pairing.primary, is_stubborn=True)
+    sender = await sender_with_token_due(aio_pairing, gated)
+    sending = asyncio.create_task(sender.send_messages(ServiceBusMessage("late"), timeout=0.5))
+    await asyncio.wait((sending,), timeout=PATIENCE)
+    is_held = not sending.done()
+    gated.gate.set()
+    with pytest.raises(OperationTimeoutError):
+        await sending
+    assert not is_held
+    await until(lambda: "sbpair-token" not in {task.get_name() for task in asyncio.all_tasks()})

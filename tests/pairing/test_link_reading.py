@@ -12,7 +12,7 @@ from azure.servicebus._pyamqp.aio._client_async import SendClientAsync
 from azure.servicebus._pyamqp.aio._connection_async import Connection
 from azure.servicebus._pyamqp.constants import ConnectionState
 from azure.servicebus._pyamqp.error import AMQPConnectionError, AMQPError
-from azure.servicebus._pyamqp.performatives import CloseFrame, DetachFrame
+from azure.servicebus._pyamqp.performatives import CloseFrame, DetachFrame, DispositionFrame
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbpair.pairing.aio_limits import CallLimits
@@ -22,6 +22,7 @@ from sbpair.pairing.shared_link import SharedLink
 from tests.waiting import PATIENCE
 
 CONDITION = b"amqp:connection:forced"
+SUSPENDED = b"com.microsoft:namespace-suspended"
 
 
 class Writer:
@@ -64,6 +65,9 @@ class Link:
 
     async def _on_connection_state_change(self) -> None: ...
 
+    async def _incoming_disposition(self, frame: object) -> None:
+        self.frames += 1
+
     async def _incoming_detach(self, frame: object) -> None:
         self.frames += 1
         self.detaching.set()
@@ -85,7 +89,7 @@ class Shared:
         transport.reader, transport.writer, transport.connected = self.reader, self.writer, True
         client: Any = self.client
         client._connection, client._link, client.client_ready_async = connection, self.link, is_ready
-        assert SharedLink.is_made_of(client, transport, self.limits)
+        assert SharedLink.of(client, transport, self.limits) is not None
 
     def feed(self, frame: Any) -> None:
         self.reader.feed_data(encoded(frame))
@@ -164,8 +168,7 @@ async def test_a_read_that_finds_no_frame_ends_and_half_a_frame_is_completed_by_
 @pytest.mark.spec("P-2")
 async def test_a_frame_is_read_in_the_task_of_its_reader() -> None:
     shared = Shared()
-    shared.link.detached.set()
-    shared.feed(DetachFrame(handle=0, closed=True, error=None))
+    shared.feed(DispositionFrame(role=True, first=1, last=1, settled=True, state=None, batchable=False))
     made: list[object] = []
     loop = asyncio.get_running_loop()
 
@@ -263,3 +266,87 @@ def chained(error: BaseException) -> list[object]:
 def classified(error: Exception, handled: Exception | None = None) -> Failure:
     """As the runtime classifies it once the SDK has wrapped it."""
     return classify(ServiceBusConnectionError(message="lost", error=error), handled=handled).failure
+
+
+# --- the send that reads is cancelled
+
+
+class Cut:
+    """Two sends over a shared link, of which the first reads; it is cancelled while a frame is processed."""
+
+    def __init__(self) -> None:
+        self.shared = Shared()
+        client: Any = self.shared.client
+        self.first, self.second = (
+            asyncio.ensure_future(client._send_message_impl_async(name)) for name in ("first", "second")
+        )
+
+    async def during(self, frame: Any, processing: asyncio.Event) -> None:
+        """Feed a frame, and cancel the first send once ``processing`` is set."""
+        await turns()
+        self.shared.feed(frame)
+        await asyncio.wait_for(processing.wait(), PATIENCE)
+        self.first.cancel()
+        await turns()
+        assert self.first.cancelled()
+        assert not self.second.done()
+
+    async def failed(self) -> BaseException:
+        """The error of the second send."""
+        (raised,) = await asyncio.wait_for(asyncio.gather(self.second, return_exceptions=True), PATIENCE)
+        assert isinstance(raised, BaseException)
+        return raised
+
+
+@pytest.mark.spec("R-5")
+async def test_a_detach_is_processed_to_its_end_though_the_send_that_reads_it_is_cancelled() -> None:
+    cut = Cut()
+    link = cut.shared.link
+    await cut.during(DetachFrame(handle=0, closed=True, error=None), link.detaching)
+    link.detached.set()
+    await turns()
+    assert link.is_told
+    cut.shared.reader.feed_eof()
+    assert isinstance(await cut.failed(), AMQPConnectionError)
+
+
+@pytest.mark.spec("R-5")
+async def test_the_other_sends_raise_the_condition_of_a_close_though_the_send_that_reads_it_is_cancelled() -> (
+    None
+):
+    cut = Cut()
+    close = CloseFrame(error=AMQPError(condition=SUSPENDED, description=b"unpaid"))
+    await cut.during(close, cut.shared.writer.closing)
+    cut.shared.writer.closed.set()
+    raised = await cut.failed()
+    assert isinstance(raised, AMQPConnectionError)
+    assert raised.condition == SUSPENDED
+
+
+@pytest.mark.spec("R-5")
+async def test_a_close_whose_reader_is_cancelled_leaves_the_event_loop_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The SDK reads a connection that is half closed over and over, without ever waiting."""
+    cut = Cut()
+    changing, changed, looks = asyncio.Event(), asyncio.Event(), 0
+    can_read = cut.shared.connection._can_read
+
+    async def change() -> None:
+        changing.set()
+        await changed.wait()
+
+    def look() -> bool:
+        nonlocal looks
+        looks += 1
+        assert looks < 1000, "the event loop is blocked"
+        return can_read()
+
+    monkeypatch.setattr(cut.shared.link, "_on_connection_state_change", change)
+    monkeypatch.setattr(cut.shared.connection, "_can_read", look)
+    cut.shared.writer.closed.set()
+    await cut.during(CloseFrame(error=AMQPError(condition=SUSPENDED, description=b"unpaid")), changing)
+    changed.set()
+    raised = await cut.failed()
+    assert isinstance(raised, AMQPConnectionError)
+    assert raised.condition == SUSPENDED

@@ -176,7 +176,7 @@ def test_the_connection_below_is_found_for_tcp_and_for_a_websocket() -> None:
 def test_sends_share_a_link_whose_frames_do_not_wait_for_its_reader() -> None:
     tcp, ours = Tcp(), handler()
     transport = SimpleNamespace(writer=SimpleNamespace(transport=tcp), _write=never, receive_frame=never)
-    assert SharedLink.is_made_of(ours, transport, CallLimits()) is True
+    assert SharedLink.of(ours, transport, CallLimits()) is not None
     assert tcp.high == 2**30
     assert transport.write is never
     shared = ours._send_message_impl_async.__self__
@@ -205,7 +205,7 @@ def test_sends_share_no_link_where_a_later_sdk_lacks_what_that_needs(
     tcp, ours = Tcp(), handler()
     transport = SimpleNamespace(writer=SimpleNamespace(transport=tcp), _write=never, receive_frame=never)
     delattr(transport if hasattr(transport, lost) else ours, lost)
-    assert SharedLink.is_made_of(ours, transport, CallLimits()) is False
+    assert SharedLink.of(ours, transport, CallLimits()) is None
     assert tcp.high == 0
     assert not hasattr(transport, "write")
     assert getattr(ours, "_send_message_impl_async", never) is never
@@ -326,7 +326,7 @@ def test_what_a_name_that_is_gone_costs_is_told(
     assert message_limit(nothing) is None
     assert messages_of(nothing) is None
     assert not is_smaller(nothing, 100)
-    assert not SharedLink.is_made_of(nothing, nothing, CallLimits())
+    assert SharedLink.of(nothing, nothing, CallLimits()) is None
     assert _socket_of(nothing, "a loss") is None
     told = [record.getMessage() for record in caplog.records]
     for name, loss in (

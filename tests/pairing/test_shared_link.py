@@ -89,7 +89,7 @@ def sharing() -> tuple[Handler, Tcp]:
     transport = SimpleNamespace(
         writer=SimpleNamespace(transport=tcp), _write=lambda: None, receive_frame=lambda: None
     )
-    assert SharedLink.is_made_of(handler, transport, CallLimits())
+    assert SharedLink.of(handler, transport, CallLimits()) is not None
     return handler, tcp
 
 
