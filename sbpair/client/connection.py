@@ -46,6 +46,8 @@ TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
 IDLE_TIME_OUT = 60.0  # seconds of silence after which the peer counts as gone
 MAX_MESSAGE_BYTES = 128 * 1024 * 1024  # bytes; Premium accepts 100 MB, and adds little
 WRITE_BUFFER = 4 * 1024 * 1024  # unsent bytes of the socket before senders wait
+HANDSHAKE_ROUND_TRIPS = 2  # from the SASL header to the peer's open
+MAX_ROUND_TRIP_SECONDS = 2.0  # seconds; beyond that a peer counts as slow, not as far away
 
 
 class NamespaceConnection(asyncio.Protocol):
@@ -72,10 +74,14 @@ class NamespaceConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self.is_writable = True
         self._is_paused = False
+        self._made_at = 0.0
+        self.round_trip = 0.0
+        """Seconds of a round trip: the least seen, at most MAX_ROUND_TRIP_SECONDS; 0 until the connection is open."""
 
     # Callbacks of asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._made_at = self._loop.time()
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self._flush()
@@ -288,6 +294,7 @@ class NamespaceConnection(asyncio.Protocol):
 
     async def _attach(self, link: AnyLink) -> AnyLink:
         self.register(link)
+        began = self._loop.time()
         try:
             await link.wait_attached()
         except SessionUnavailable:
@@ -295,6 +302,7 @@ class NamespaceConnection(asyncio.Protocol):
         except LinkRefused:
             self._tokens.forget(link.path)  # the token may be the cause: the next link puts another
             raise
+        self.round_trip = min(self.round_trip, self._loop.time() - began)
         return link
 
     def opening(self, what: str, attach: Callable[[], Opened]) -> Opened:
@@ -343,6 +351,8 @@ class NamespaceConnection(asyncio.Protocol):
                 return
             case ConnectionOpened():
                 if not self._opened.done():
+                    took = self._loop.time() - self._made_at
+                    self.round_trip = min(took / HANDSHAKE_ROUND_TRIPS, MAX_ROUND_TRIP_SECONDS)
                     self._opened.set_result(None)
                 return
             case ConnectionClosed():

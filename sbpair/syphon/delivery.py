@@ -7,15 +7,16 @@
             its link is gone, or was released    '--------------'
 
 While a destination is WAITING, nothing is sent; then one message probes it. While it is METERED, few messages are in
-flight, twice as many with each sign of progress, until all that waited have been sent. Only messages in flight count
-against the window of a backlog: those that wait here are held, and leave room for the messages of other destinations.
-Every posted message ends in exactly one call of its :class:`~sbpair.syphon.in_flight.MessageOrigin`, unless it is
-withdrawn first.
+flight, twice as many with each sign of progress, until all that waited have been sent. The moment before that includes
+two round trips to its side, so that distance is not taken for silence. Only messages in flight count against the window
+of a backlog: those that wait here are held, and leave room for the messages of other destinations. Every posted message
+ends in exactly one call of its :class:`~sbpair.syphon.in_flight.MessageOrigin`, unless it is withdrawn first.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -32,7 +33,10 @@ from .events import DestinationHeld, DestinationResumed, SyphonEvent
 from .in_flight import DeliveryAction, InFlightMessage, action_for, action_for_condition, is_answer, is_busy
 
 FIRST_RETRY = 0.5  # seconds
-STALLED_AFTER = 0.25  # seconds without an answer or credit after which messages in flight are stalled
+# Seconds, in addition to ROUND_TRIPS, without an answer or credit after which messages in flight are stalled.
+STALLED_AFTER = 0.25
+ROUND_TRIPS = 2  # an opening takes a token and an attach; an answer takes one, and may be late by another
+SENT_PER_ANSWER = 2  # messages sent at least for each answer of a metered destination
 EMIT_HELD_AFTER = 5.0  # seconds of that after which DestinationHeld is emitted
 DETACHED_WITHIN = 5.0  # seconds for the peer to detach a link without progress
 
@@ -71,6 +75,10 @@ CLOSED, OPENING, OPEN, METERED, WAITING, PROBING = DestinationState
 
 class DestinationHost(Protocol):
     """The owner of a destination: it opens links, and decides where messages go while it is out of reach."""
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds of a round trip to the side of the destination, as far as is known."""
 
     async def open_sender(self, destination: Destination) -> SendingLink:
         """Open a link to ``destination``. Raises ClientError."""
@@ -122,6 +130,7 @@ class Destination:
         self._watch: asyncio.TimerHandle | None = None
         self._last_progress = (-1, 0.0)  # the last progress of the sender, and when it was seen
         self._meter = 1
+        self._earned = 0  # messages that may be sent beyond the meter, for answers received while METERED
         self._is_slow = False  # opening takes so long that waiting messages are held
         self._hold_emitted = False
         self._is_stopped = False
@@ -259,8 +268,10 @@ class Destination:
         if self._hold_emitted:
             self._hold_emitted = False
             self._emit(DestinationResumed(time.time(), self.path))
-        if self.state is PROBING:
-            self._meter = 2
+        if self.state is METERED:
+            self._earned += SENT_PER_ANSWER
+        elif self.state is PROBING:
+            self._meter, self._earned = 2, 0
             self.state = METERED
             self._loop.call_soon(self._send_metered)
         self._backoff.succeeded()
@@ -368,15 +379,18 @@ class Destination:
         if sender is None or not sender.is_open:
             self._start_opening(METERED)
             return
-        room = min(self._meter - sender.in_flight, sender.credit)
+        # A metered destination may only be far away, and its answers come together: each makes room for two messages.
+        room = min(max(self._meter - sender.in_flight, self._earned), sender.credit)
         while room > 0 and (message := self._next()) is not None:
             self._transfer(message)
+            self._earned = max(0, self._earned - 1)
             room -= 1
         if not self._queue:
             self._caught_up()
 
     def _caught_up(self) -> None:
         self.state = OPEN
+        self._earned = 0
         self._start_watch()
 
     # Progress
@@ -384,17 +398,31 @@ class Destination:
     def _start_watch(self) -> None:
         if self._watch is None and not self._is_stopped:
             self._last_progress = -1 if self._sender is None else self._sender.progress, self._loop.time()
-            self._watch = self._loop.call_later(STALLED_AFTER, self._check_progress)
+            self._watch_again(math.inf)
+
+    def _watch_again(self, due: float) -> None:
+        """Check progress a moment later, or at ``due`` if that comes first."""
+        if self._watch is None and not self._is_stopped:
+            now = self._loop.time()
+            soon = now + STALLED_AFTER
+            self._watch = self._loop.call_at(due if now < due < soon else soon, self._check_progress)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds without an answer or credit after which messages in flight are stalled."""
+        return STALLED_AFTER + ROUND_TRIPS * self._host.round_trip
 
     def _check_progress(self) -> None:
         self._watch = None
         sender, now = self._sender, self._loop.time()
         if self._is_opening and not self._is_stopped:
-            self._is_slow = True
-            self._hold_all()
+            slow_at = self._opened_at + self._patience
+            if now >= slow_at:
+                self._is_slow = True
+                self._hold_all()
             if now - self._opened_at >= EMIT_HELD_AFTER:
                 self._note_out_of_reach(now - self._opened_at)
-            self._watch = self._loop.call_later(STALLED_AFTER, self._check_progress)
+            self._watch_again(slow_at)
             return
         if sender is None or self.state is WAITING:
             return
@@ -403,10 +431,10 @@ class Destination:
             return
         if sender.progress != self._last_progress[0]:
             self._last_progress = sender.progress, now
-        else:
+        stalled_at = self._last_progress[1] + self._patience
+        if now >= stalled_at:
             self._stall(sender, now - self._last_progress[1])
-        if self._watch is None and not self._is_stopped:
-            self._watch = self._loop.call_later(STALLED_AFTER, self._check_progress)
+        self._watch_again(stalled_at)
 
     def _stall(self, sender: SendingLink, still: float) -> None:
         """Handle ``still`` seconds without progress: messages for this destination no longer count as active."""
@@ -470,6 +498,7 @@ class Destination:
     def _is_opened(self, sender: SendingLink) -> None:
         self._sender = sender
         self._is_slow = False
+        self._last_progress = -1, self._loop.time()
         sender.on_progress = self._progressed
         if self.state is PROBING:
             self._probe()

@@ -38,7 +38,8 @@ logger = logging.getLogger("sbpair.syphon")
 
 FIRST_RETRY = 0.5  # seconds
 MIN_IDLE_SECONDS = 1.0  # seconds that an idle primary must have been connected to be reconnected alone
-RECONNECT_WITHIN = 5.0  # seconds
+RECONNECT_WITHIN = 5.0  # seconds, in addition to RECONNECT_ROUND_TRIPS
+RECONNECT_ROUND_TRIPS = 8  # a name, TCP, two of TLS, two of AMQP, two for a token
 LOCKED_PAUSE = 1.0  # seconds between checks of a backlog in which only locked messages are left
 MAX_LINKS = 256  # to destinations at a time: a connection supports about a thousand
 MAX_CLAIMS = 1000  # tokens on one connection to the primary; above that, new links use another connection
@@ -187,12 +188,17 @@ class ForwardingSession:
     async def _reconnect_primary(self) -> bool:
         """Reconnect the primary alone, so that the long polls of the backlogs, which are billed, continue (P-41)."""
         try:
-            async with asyncio.timeout(RECONNECT_WITHIN):
+            async with asyncio.timeout(RECONNECT_WITHIN + RECONNECT_ROUND_TRIPS * self.round_trip):
                 self._primary = await self._connect_primary()
         except (ClientError, TimeoutError):
             return False
         self._primary_since = asyncio.get_running_loop().time()
         return True
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds of a round trip to the primary; 0 without a connection to it."""
+        return 0.0 if self._primary is None else self._primary.round_trip
 
     @property
     def secondary(self) -> NamespaceConnection:

@@ -57,6 +57,7 @@ class LandingLink:
         plain.on_progress = self._moved
         plain.detached.add_done_callback(lambda _: self._ended())
         if via is not None:
+            via.on_progress = self._moved
             via.detached.add_done_callback(lambda _: self._plain.let_go())
 
     @property

@@ -99,6 +99,11 @@ class Landings:
         self._twins: dict[tuple[str, str], Twin] = {}  # by backlog and key of the path
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
+    @property
+    def round_trip(self) -> float:
+        """Seconds of a round trip to the secondary."""
+        return self._secondary.round_trip
+
     def stop(self) -> None:
         """Stop sending; the pumps release what is queued."""
         for timer in self._timers.values():

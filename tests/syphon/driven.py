@@ -127,6 +127,10 @@ class Driven:
         """Create a queue, by default on the primary."""
         self.servers[side].frontend.namespace.create_queue(path, description, CLOCK.now())
 
+    def at_distance(self, seconds: float, *, late: float = 0.0) -> None:
+        """From now on a round trip to either side takes ``seconds``, and each way up to ``late`` seconds longer."""
+        self.network.latency = (seconds / 2, seconds / 2 + late)
+
     def cut(self, side: str) -> None:
         """Cut the connections to a side and refuse new ones until :meth:`restored`."""
         self.down.add(side)

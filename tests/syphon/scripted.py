@@ -107,6 +107,13 @@ class PlayedLink:
         self.sent.pop(0).answered(state)
         self._moved()
 
+    def accept_all(self) -> None:
+        """Let the peer accept all messages in flight with one disposition."""
+        answered, self.sent = self.sent, []
+        for message in answered:
+            message.answered(ACCEPTED)
+        self._moved()
+
     def detach(self, condition: Condition | None = None) -> None:
         """Let the peer detach."""
         self.detached.set_result(condition)
@@ -150,6 +157,7 @@ class Scene:
     """What the origin was told: the word and the delivery id, and what else there is."""
     host: list[tuple[Any, ...]] = field(default_factory=list)
     events: list[SyphonEvent] = field(default_factory=list)
+    round_trip: float = 0.0  # seconds
 
     def __post_init__(self) -> None:
         timeouts = DeliveryTimeouts(LONGEST_RETRY, ANSWER)

@@ -141,6 +141,86 @@ async def test_slow_progress_is_progress() -> None:
     assert scene.told_of("stalled") == [8]
 
 
+# --- a side that is far away
+
+
+@driven
+async def test_an_answer_may_take_two_round_trips_longer_before_a_destination_stalls() -> None:
+    scene = Scene(round_trip=1.0)
+    sent = scene.post([1, 2])
+    await turns()
+    await asyncio.sleep(STALLED_AFTER + 2.0 + STALLED_AFTER - 0.01)  # progress is seen a moment later
+    assert (scene.orders.state, scene.told_of("stalled")) == (OPEN, [])
+    await asyncio.sleep(0.02)
+    assert (scene.orders.state, scene.told_of("stalled")) == (METERED, [1, 2])
+    assert [each.is_stalled for each in sent] == [True, True]
+
+
+@driven
+async def test_an_idle_destination_far_away_is_offered_as_soon_as_one_nearby() -> None:
+    scene = Scene(round_trip=1.0)
+    scene.post()
+    await turns()
+    scene.link.answer()
+    await asyncio.sleep(STALLED_AFTER + 0.01)
+    assert scene.host == [("idle", STALLED_AFTER)]
+
+
+@driven
+async def test_a_link_far_away_may_take_two_round_trips_longer_to_open_before_its_messages_are_held() -> None:
+    opening: asyncio.Future[PlayedLink] = asyncio.get_running_loop().create_future()
+    scene = Scene(round_trip=1.0, opens=[opening])
+    scene.post([1])
+    await asyncio.sleep(2.0 + STALLED_AFTER - 0.01)
+    assert scene.told_of("held") == []
+    await asyncio.sleep(0.02)
+    assert scene.told_of("held") == [1]
+
+
+@driven
+async def test_a_link_that_took_long_to_open_has_the_whole_time_for_its_first_answer() -> None:
+    opening: asyncio.Future[PlayedLink] = asyncio.get_running_loop().create_future()
+    scene = Scene(round_trip=1.0)
+    scene.post([1])
+    await turns()
+    scene.link.answer()
+    scene.link.detach()
+    await asyncio.sleep(10.0)
+    scene.opens.append(opening)
+    scene.post([2])
+    await asyncio.sleep(2.0)
+    opening.set_result(PlayedLink(progress=scene.link.progress))
+    await asyncio.sleep(2.0)
+    assert (scene.link.all_sent, scene.told_of("stalled")) == ([2], [])
+
+
+@driven
+async def test_answers_that_come_together_let_twice_as_many_follow_although_little_is_metered() -> None:
+    scene = Scene()
+    scene.post(range(1, 101))
+    await asyncio.sleep(4 * STALLED_AFTER)
+    assert scene.orders.state is METERED
+    scene.post(range(101, 501))
+    assert len(scene.link.all_sent) == 100
+    scene.link.accept_all()
+    assert len(scene.link.sent) == 200
+    await asyncio.sleep(4 * STALLED_AFTER)  # stalls again
+    scene.link.accept_all()
+    assert scene.link.all_sent == list(range(1, 501))
+    assert scene.orders.state is OPEN
+
+
+@driven
+async def test_what_answers_let_follow_waits_for_credit() -> None:
+    scene = Scene(opens=[PlayedLink(credit=100)])
+    scene.post(range(1, 301))
+    await asyncio.sleep(4 * STALLED_AFTER)
+    scene.link.accept_all()
+    assert len(scene.link.all_sent) == 100
+    scene.link.grant(150)
+    assert len(scene.link.all_sent) == 250
+
+
 # --- messages that are skipped
 
 

@@ -44,6 +44,7 @@ class PlayedSide:
         self.asked: list[tuple[float, str]] = []
         self.forgotten: list[str] = []
         self.claims = 0
+        self.round_trip = 0.0
         self.close_count = self.abort_count = 0
 
     @property
@@ -102,6 +103,7 @@ class World:
         self.links = BacklogLinks(self.events.append)
         self.primary, self.secondary = PlayedSide(self, "primary"), PlayedSide(self, "secondary")
         self.replacements: list[PlayedSide | ClientError] = []
+        self.replacement_takes = 0.0  # seconds
         self.ahead: list[float] = []
         self.session = ForwardingSession(
             self.primary if primary else None,  # type: ignore[arg-type]
@@ -118,6 +120,7 @@ class World:
         self.session._pumping.add_done_callback(lambda pumping: pumping.cancelled() or pumping.exception())
 
     async def _replace(self) -> PlayedSide:
+        await asyncio.sleep(self.replacement_takes)
         outcome = self.replacements.pop(0)
         if isinstance(outcome, ClientError):
             raise outcome
@@ -242,6 +245,23 @@ async def test_an_idle_primary_that_cannot_be_replaced_ends_the_session() -> Non
     world.replacements = [ConnectionLost("no route")]
     world.primary.lose()
     assert (await broken).startswith("the connection to the primary was lost")
+
+
+@pytest.mark.parametrize(
+    ("round_trip", "takes", "is_replaced"), [(1.0, 12.9, True), (1.0, 13.1, False), (0.0, 5.1, False)]
+)
+@driven
+async def test_a_replacement_of_an_idle_primary_has_time_for_the_round_trips_of_a_connection(
+    round_trip: float, takes: float, is_replaced: bool
+) -> None:
+    world = World()
+    world.primary.round_trip = round_trip
+    broken = asyncio.ensure_future(world.session.wait_broken())
+    await asyncio.sleep(2.0)
+    world.replacements, world.replacement_takes = [PlayedSide(world, "primary")], takes
+    world.primary.lose()
+    await asyncio.sleep(20.0)
+    assert (world.session.is_connected, broken.done()) == (is_replaced, not is_replaced)
 
 
 @driven

@@ -78,6 +78,16 @@ async def test_a_trial_is_rolled_back_and_the_messages_go_via_the_backlog_and_ar
 
 
 @driven
+async def test_answers_on_either_of_its_links_are_progress() -> None:
+    landed = Landed()
+    assert landed.via is not None
+    for sender in (landed.plain, landed.via):
+        assert sender.on_progress is not None
+        sender.on_progress()
+    assert landed.moves == [1, 2]
+
+
+@driven
 async def test_within_a_second_the_entity_is_not_tried_again() -> None:
     landed = Landed()
     landed.send(1)

@@ -33,6 +33,7 @@ class Coast:
         self.opened: list[tuple[str, str | None]] = []
         self.senders: list[PlayedSender] = []
         self.lost: list[str] = []
+        self.round_trip = 0.0
         self.landing = Landing(after)
         self.landings = Landings(
             self.landing,

@@ -56,7 +56,7 @@ class End(asyncio.Transport):
 
     def _carry(self, what: Callable[[], None]) -> None:
         pipe = self._pipe
-        at = max(pipe.loop.time() + pipe.rng.uniform(SHORTEST, LONGEST), pipe.stalled_until)
+        at = max(pipe.loop.time() + pipe.rng.uniform(*pipe.network.latency), pipe.stalled_until)
         self._arrives = at = max(at, self._arrives + 1e-6)  # TCP: no overtaking
         pipe.loop.call_at(at, what)
 
@@ -131,6 +131,7 @@ class Network:
     ) -> None:
         self.loop, self.rng = loop, rng
         self.stalled_until, self.stepped = stalled_until, stepped
+        self.latency = (SHORTEST, LONGEST)
         self.actor = ""
         self.acting_since: float | None = None  # when what is done now was asked for, if before
         self._serve, self._is_refused = serve, is_refused
@@ -139,7 +140,7 @@ class Network:
     async def connect(
         self, factory: Callable[[], asyncio.Protocol], side: str
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        await asyncio.sleep(self.rng.uniform(SHORTEST, LONGEST))
+        await asyncio.sleep(self.rng.uniform(*self.latency))
         if self._is_refused(side):
             raise ConnectionRefusedError(f"{side} refuses connections")
         pipe = Pipe(self, HOST.get(), side)
