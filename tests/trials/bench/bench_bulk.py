@@ -4,14 +4,17 @@
 
 A separate process sends to a queue through the SDK, one message after the other, while in the same namespace
 a million others fall due at once or are forwarded. One JSON line per figure: the slowest of these sends and their
-99th percentile, in milliseconds, beside the same without bulk work.
+99th percentile, in milliseconds, beside the same without bulk work; and the longest garbage collection of the broker's
+process meanwhile.
 """
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
@@ -75,8 +78,27 @@ def forwarded(broker: Broker, many: int) -> Callable[[], bool]:
 KINDS = {"nothing": None, "due at once": due_at_once, "forwarded": forwarded}
 
 
-def slowest(kind: str, many: int) -> list[float]:
-    """The milliseconds that each send took while the work of this kind was done."""
+@contextmanager
+def collections() -> Iterator[list[float]]:
+    """The milliseconds that each garbage collection of this process takes while in the block."""
+    spans, began = [0.0], 0.0
+
+    def record(phase: str, info: dict[str, int]) -> None:
+        nonlocal began
+        if phase == "start":
+            began = time.perf_counter()
+        else:
+            spans.append((time.perf_counter() - began) * 1000)
+
+    gc.callbacks.append(record)
+    try:
+        yield spans
+    finally:
+        gc.callbacks.remove(record)
+
+
+def measured(kind: str, many: int) -> tuple[list[float], float]:
+    """The milliseconds that each send took while work of this kind was done, and the longest collection."""
     with Broker({"contoso": 0}) as broker:
         contoso = broker.namespace("contoso")
         contoso.create_queue("other")
@@ -89,12 +111,13 @@ def slowest(kind: str, many: int) -> list[float]:
         process.start()
         assert hears.recv() == "ready"
         began = time.monotonic()
-        while not is_done() or time.monotonic() < began + LEAST:
-            time.sleep(0.1)
+        with collections() as collected:
+            while not is_done() or time.monotonic() < began + LEAST:
+                time.sleep(0.1)
         asks.send("stop")
         spans = hears.recv()
         process.join()
-    return [span * 1000 for span in spans]
+    return [span * 1000 for span in spans], max(collected)
 
 
 def main() -> None:
@@ -102,9 +125,10 @@ def main() -> None:
     many = QUICK_MANY if asked.quick else MANY
     for kind in KINDS:
         with short_collections():  # as `sbpair broker` does
-            runs = [slowest(kind, many) for _ in range(asked.rounds)]
-        figure("bulk.slowest", "ms", [max(run) for run in runs], kind=kind, messages=many)
-        figure("bulk.p99", "ms", [percentile(run, 0.99) for run in runs], kind=kind, messages=many)
+            runs = [measured(kind, many) for _ in range(asked.rounds)]
+        figure("bulk.slowest", "ms", [max(sends) for sends, _ in runs], kind=kind, messages=many)
+        figure("bulk.p99", "ms", [percentile(sends, 0.99) for sends, _ in runs], kind=kind, messages=many)
+        figure("bulk.collection", "ms", [collection for _, collection in runs], kind=kind, messages=many)
 
 
 if __name__ == "__main__":
