@@ -3,7 +3,8 @@
     python -m tests.trials.bench [--rounds N] [--quick] [--only NAME ...] [--peers DIR] [--out FILE | --again FILE]
     python -m tests.trials.bench --docs [FILE]    write docs/performance.md and its plots from a stored run
 
-``--out`` stores the run as JSON; ``--again`` stores a second one in the same file, to compare the ratios of both.
+``--out`` stores the run as JSON. ``--again`` replaces the run in a file by a new one and keeps the former figures
+as those of the earlier run; with ``--only``, it replaces the figures of these benchmarks alone.
 ``--docs`` reads docs/performance.json by default.
 A peer that is not installed (``python -m tests.trials.bench.install_peers``) is skipped with a notice.
 Exit code 1 when a benchmark fails, never for a missed aim.
@@ -21,6 +22,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from tests.trials.bench.aims import AIMS, Figure
 from tests.trials.bench.machine import machine
@@ -55,7 +57,7 @@ def main() -> int:
     )  # fmt: skip
     to = parser.add_mutually_exclusive_group()
     to.add_argument("--out", type=Path, metavar="FILE", help="store the figures as JSON")
-    to.add_argument("--again", type=Path, metavar="FILE", help="store them beside the run in this file")
+    to.add_argument("--again", type=Path, metavar="FILE", help="store them in place of those in this file")
     parser.add_argument("--docs", nargs="?", type=Path, const=STORED, metavar="FILE", help="write the page")
     asked = parser.parse_args()
     os.environ[PEERS] = str(asked.peers)
@@ -82,7 +84,7 @@ def run(names: Sequence[str], asked: argparse.Namespace) -> int:
             figures += found
             if code:
                 failed.append(f"{name} ended with exit code {code}")
-    stored = {
+    stored: dict[str, Any] = {
         "machine": run_on,
         "quick": asked.quick,
         "load_after": round(os.getloadavg()[0], 1),
@@ -92,11 +94,24 @@ def run(names: Sequence[str], asked: argparse.Namespace) -> int:
     if asked.out is not None:
         asked.out.write_text(json.dumps(stored, indent=1) + "\n")
     if asked.again is not None:
-        first = json.loads(asked.again.read_text())
-        asked.again.write_text(json.dumps({**first, "again": stored}, indent=1) + "\n")
+        former = json.loads(asked.again.read_text())
+        merged = with_parts(former, stored, names) if asked.only else {**stored, "earlier": former}
+        asked.again.write_text(json.dumps(merged, indent=1) + "\n")
     print("\n".join(table(figures)))
     print(f"{stored['seconds']} s", *failed, sep="\n")
     return 1 if failed else 0
+
+
+def with_parts(former: dict[str, Any], stored: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The former run with the figures of these benchmarks replaced, and a note of when they were measured."""
+    modules = {f"bench_{name}" for name in names}
+    kept = [figure for figure in former["figures"] if figure["by"] not in modules]
+    at = {key: stored["machine"][key] for key in ("at", "commit", "load_before")}
+    return {
+        **former,
+        "figures": kept + stored["figures"],
+        "measured_again": former.get("measured_again", {}) | dict.fromkeys(names, at),
+    }
 
 
 def one(module: str, asked: argparse.Namespace) -> tuple[list[Figure], int]:
