@@ -18,6 +18,7 @@ logger = logging.getLogger("sbpair.syphon")
 
 RENEWED_AT = 1 / 3  # of the lock duration is left when a lock is renewed
 LOCKS_AT_ONCE = 200  # in one renewal request
+REQUESTS_AT_ONCE = 8  # far away a request takes seconds, and many locks may end in the next few
 FIRST_BATCH = 1000  # deliveries released at once per destination; doubled while the destination accepts them
 
 
@@ -158,8 +159,10 @@ class LockRenewal:
     async def _renew_all(
         self, connection: NamespaceConnection, due: list[InFlightMessage | LockedDelivery]
     ) -> None:
-        for first in range(0, len(due), LOCKS_AT_ONCE):
-            await self._renew(connection, due[first : first + LOCKS_AT_ONCE])
+        parts = [due[first : first + LOCKS_AT_ONCE] for first in range(0, len(due), LOCKS_AT_ONCE)]
+        for first in range(0, len(parts), REQUESTS_AT_ONCE):
+            some = parts[first : first + REQUESTS_AT_ONCE]
+            await asyncio.gather(*(self._renew(connection, part) for part in some))
 
     async def _renew(
         self, connection: NamespaceConnection, due: list[InFlightMessage | LockedDelivery]

@@ -105,6 +105,20 @@ def test_far_away_too_what_waits_for_one_destination_leaves_room_for_the_others(
     play(story)
 
 
+def test_far_away_too_the_locks_of_messages_that_wait_are_renewed_in_time() -> None:
+    async def story(world: Driven) -> None:
+        await fill(world)
+        world.at_distance(FAR)
+        syphon = world.syphon()
+        with world.fault("contoso", "orders", Full(), Operation.SEND):
+            async with world.running(syphon):
+                await world.until(lambda: syphon.counters.received == COUNT)
+                await asyncio.sleep(300.0)
+                assert (syphon.counters.received, syphon.counters.lock_lost) == (COUNT, 0)
+
+    play(story)
+
+
 def test_messages_land_over_a_long_way_and_none_is_held() -> None:
     async def story(world: Driven) -> None:
         world.make("orders", "contoso-dr")
