@@ -53,6 +53,7 @@ class Found:
     shown: float = 0.0  # the minimum clock difference in seconds that messages show
     waits: dict[tuple[str | None, int | None], Waits] = field(default_factory=dict)
     missing: int = 0
+    in_sessions: int = 0
 
     def add(self, other: Found) -> None:
         for key, entity in other.entities.items():
@@ -66,6 +67,7 @@ class Found:
         self.repeated += other.repeated
         self.shown = max(self.shown, other.shown)
         self.missing += other.missing
+        self.in_sessions += other.in_sessions
 
 
 def _trouble(row: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -120,6 +122,7 @@ class Fold:
             shown=_shown(numbers, judgement.is_traced),
             waits=_waits(messages),
             missing=missing.num_rows,
+            in_sessions=len(messages) - messages.session.null_count,
         )
 
 

@@ -20,15 +20,20 @@ NULL = np.iinfo(np.int64).min
 
 def codes(column: pa.Array) -> tuple[Ints, int]:
     """A number from 0 for each value of ``column``, null included, and an upper bound of these numbers."""
+    if column.null_count == len(column):
+        return np.zeros(len(column), np.int64), 1
     encoded = column.dictionary_encode()
     size = len(encoded.dictionary)
-    return np.asarray(encoded.indices.fill_null(size), np.int64), size + 1
+    indices = encoded.indices.fill_null(size) if column.null_count else encoded.indices
+    return np.asarray(indices, np.int64), size + 1
 
 
 def combined(parts: Sequence[tuple[Ints, int]]) -> Ints:
     """One number for each row, equal where all ``parts`` are; each part is a column and its number of values."""
     whole, size = parts[0]
     for part, values in parts[1:]:
+        if values == 1:
+            continue
         if size * values > MAX_COMBINED:
             kinds, whole = np.unique(whole, return_inverse=True)
             size = len(kinds)

@@ -74,11 +74,13 @@ def _audited(reading: ReadPlan, out: Storage, engine: Engine, skew: float) -> Su
     found = Found()
     for each in folded.answers():
         found.add(each)
-    ordered = folded.regroup(Order(out))
     sessions = SessionCounts()
-    for each in ordered.answers():
-        sessions.add(each)
-    for step in (scattered, folded, ordered):
+    if found.in_sessions:
+        ordered = folded.regroup(Order(out))
+        for each in ordered.answers():
+            sessions.add(each)
+        ordered.close()
+    for step in (scattered, folded):
         step.close()
     _write_rest(out, facts, found, sessions)
     return summarise(facts, clocks, found, sessions, skew)

@@ -44,7 +44,7 @@ def joined(several: Sequence[Mentions]) -> Mentions:
 def scattered(mentions: Mentions, parts: int) -> Iterator[tuple[int, bytes]]:
     """The mentions by part, 0 to ``parts`` - 1: those of one message id have the same part."""
     rows = pa.record_batch(_columns(mentions), schema=_schema(mentions))
-    part = (hashes(mentions.message) % np.uint64(parts)).astype(np.int32)
+    part = (hashes(mentions.message) % np.uint64(parts)).astype(np.uint16)  # sorted by radix
     order = np.argsort(part, kind="stable")
     rows = rows.take(pa.array(order))
     ends = np.cumsum(np.bincount(part, minlength=parts))

@@ -22,8 +22,10 @@ READ = (
 )  # fmt: skip
 """The columns of a journal that an audit needs."""
 
-TASK_BYTES = 32 * 1024 * 1024  # of journals per task
-PART_BYTES = 64 * 1024 * 1024  # of journals per part of the messages, as long as there are few parts
+TASK_BYTES = 32 * 1024 * 1024  # of journals per task, at least
+PART_BYTES = 64 * 1024 * 1024  # of journals per part of the messages, at least
+MAX_BYTES = 128 * 1024 * 1024  # of journals per task or part, as long as there are few parts
+SHARES = 32  # tasks or parts, before they grow: Spark spends some time on each, however small
 MAX_PARTS = 2000
 
 
@@ -38,16 +40,22 @@ class ReadPlan:
     @property
     def parts(self) -> int:
         """The number of parts that the messages are divided into; each is folded in memory."""
-        return min(MAX_PARTS, 1 + self.size // PART_BYTES)
+        return min(MAX_PARTS, 1 + self.size // _share(self.size, PART_BYTES))
 
 
 def plan(directory: str) -> ReadPlan:
     """Plan the reading of the journals below ``directory``. Raises OSError when it cannot be listed."""
     available = whole_lines(directory)
     empty = (Unread(name, "it has no complete line") for name, end in available.items() if not end)
-    tasks = [tuple(each) for each in packed(ranges(directory, nothing, available, TASK_BYTES), TASK_BYTES)]
+    most = _share(sum(available.values()), TASK_BYTES)
+    tasks = [tuple(each) for each in packed(ranges(directory, nothing, available, most), most)]
     size = sum(each.end - each.start for task in tasks for each in task)
     return ReadPlan(tasks, size, (*list_files(directory).unread, *empty))
+
+
+def _share(size: int, least: int) -> int:
+    """The bytes of a task or part when there are ``size`` bytes of journals."""
+    return max(least, min(size // SHARES, MAX_BYTES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,10 +42,23 @@ class Storage:
         """Write a part of the table ``name`` as Parquet, replacing the same part."""
         system, path = self._resolved()
         system.create_dir(f"{path}/{name}")
-        pq.write_table(table, f"{path}/{name}/part-{part:05}.parquet", filesystem=system, store_schema=False)
+        pq.write_table(
+            table,
+            f"{path}/{name}/part-{part:05}.parquet",
+            filesystem=system,
+            store_schema=False,
+            use_dictionary=_repeating(table.schema),
+        )
 
     def write_text(self, name: str, text: str) -> None:
         system, path = self._resolved()
         system.create_dir(path)
         with system.open_output_stream(f"{path}/{name}") as file:
             file.write(text.encode())
+
+
+def _repeating(schema: pa.Schema) -> list[str]:
+    """The columns with repeated values: a dictionary of times or message ids costs more than it saves."""
+    return [
+        field.name for field in schema if not pa.types.is_timestamp(field.type) and field.name != "message_id"
+    ]

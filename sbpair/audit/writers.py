@@ -100,10 +100,10 @@ GAPS = frozenset(reason for _, reason in REASONS[1:5])
 
 def runs(ordinals: Ints) -> list[Run]:
     """``ordinals`` as runs without gaps."""
-    distinct = np.unique(ordinals)
-    ends = np.flatnonzero(np.diff(distinct) > 1)
-    firsts = distinct[np.concatenate([[0], ends + 1])] if len(distinct) else distinct
-    lasts = distinct[np.concatenate([ends, [len(distinct) - 1]])] if len(distinct) else distinct
+    ordered = np.sort(ordinals)
+    ends = np.flatnonzero(np.diff(ordered) > 1)
+    firsts = ordered[np.concatenate([[0], ends + 1])] if len(ordered) else ordered
+    lasts = ordered[np.concatenate([ends, [len(ordered) - 1]])] if len(ordered) else ordered
     return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbpair.audit.engine import LocalPackets, Packets, WorkOnPart
+from sbpair.audit.folding import Fold
 from sbpair.audit.mentions import POSITIONS
-from sbpair.audit.order import OrderVerdict, order
+from sbpair.audit.order import Order, OrderVerdict, order
 from sbpair.audit.report import headline, order_of_sessions, page
 from tests.audit.audited import Audited, audited
 from tests.audit.story import Story
@@ -43,6 +45,26 @@ def only(found: Audited) -> SimpleNamespace:
     """The one session of an audit."""
     (row,) = found.rows("order")
     return row
+
+
+@pytest.mark.parametrize(("session", "steps"), [("s", [Fold, Order]), ("", [Fold])])
+def test_only_messages_in_sessions_are_regrouped_by_session(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch, session: str, steps: list[type]
+) -> None:
+    done: list[type] = []
+    regroup = LocalPackets.regroup
+
+    def noted(packets: LocalPackets, work: WorkOnPart) -> Packets:
+        done.append(type(work))
+        return regroup(packets, work)
+
+    monkeypatch.setattr(LocalPackets, "regroup", noted)
+    cast.sender.parked("1", session=session)
+    cast.syphon.forwarded("1")
+    cast.received("1", session=session)
+    found = cast.audit()
+    assert done == steps
+    assert len(found.rows("order")) == found.summary.sessions == len(steps) - 1
 
 
 @pytest.mark.spec("O-7")
