@@ -33,13 +33,38 @@ def raw(message: Message) -> AmqpAnnotatedMessage:
 
 
 def snapshot(message: Message) -> AmqpAnnotatedMessage:
-    """Copy a message so that later changes to the caller's object do not affect the copy.
-
-    Every send makes one, so it is short: of what the message holds, by whatever name, the mutable parts are copied.
-    """
+    """Copy a message so that later changes to the caller's object do not affect the copy."""
     inner = raw(message)
+    if _HAS_KNOWN_FIELDS and inner.__class__ is AmqpAnnotatedMessage:
+        try:
+            return _message(inner)
+        except AttributeError:  # not made by its constructor
+            pass
     made: AmqpAnnotatedMessage = _new(inner.__class__)
     made.__dict__ = _owned(inner.__dict__)
+    return made
+
+
+def _message(inner: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
+    """Copy a message field by field, as every send does.
+
+    Asking an object for its ``__dict__`` moves its fields into one, from which the SDK then reads them more slowly.
+    """
+    made: AmqpAnnotatedMessage = _new(AmqpAnnotatedMessage)
+    made._encoding, made._body_type = inner._encoding, inner._body_type
+    data, sequence, value = inner._data_body, inner._sequence_body, inner._value_body
+    made._data_body = None if data is None else owned(data)  # type: ignore[assignment]
+    made._sequence_body = None if sequence is None else owned(sequence)  # type: ignore[assignment]
+    made._value_body = None if value is None else owned(value)
+    header, properties = inner._header, inner._properties
+    made._header = None if header is None else _header(header)
+    made._properties = None if properties is None else _properties(properties)
+    carried, annotations = inner._application_properties, inner._annotations
+    made._application_properties = None if carried is None else owned(carried)  # type: ignore[assignment]
+    made._annotations = None if annotations is None else owned(annotations)  # type: ignore[assignment]
+    delivery, footer = inner._delivery_annotations, inner._footer
+    made._delivery_annotations = None if delivery is None else owned(delivery)  # type: ignore[assignment]
+    made._footer = None if footer is None else owned(footer)  # type: ignore[assignment]
     return made
 
 
@@ -84,6 +109,31 @@ def _header(section: AmqpMessageHeader) -> AmqpMessageHeader | None:
     return None if values.count(None) == len(values) else _shallow(section)
 
 
+def _properties(section: AmqpMessageProperties) -> AmqpMessageProperties:
+    if section.__class__ is not AmqpMessageProperties:
+        return owned(section)  # type: ignore[return-value]
+    made: AmqpMessageProperties = _new(AmqpMessageProperties)
+    made.message_id, made.user_id, made.to = section.message_id, section.user_id, section.to
+    made.subject, made.reply_to = section.subject, section.reply_to
+    made.correlation_id = section.correlation_id
+    made.content_type, made.content_encoding = section.content_type, section.content_encoding
+    made.creation_time = section.creation_time
+    made.absolute_expiry_time = section.absolute_expiry_time
+    made.group_id, made.group_sequence = section.group_id, section.group_sequence
+    made.reply_to_group_id = section.reply_to_group_id
+    return made
+
+
+def _copies_all_fields() -> bool:
+    """Whether messages of this SDK have the fields that are copied one by one, and no others."""
+    sample, properties = AmqpAnnotatedMessage(data_body=b""), AmqpMessageProperties()
+    try:
+        has_known = vars(_message(sample)).keys() == vars(sample).keys()
+        return has_known and vars(_properties(properties)) == vars(properties)
+    except AttributeError:
+        return False
+
+
 _COPIES: dict[type, Callable[[Any], object]] = {
     dict: _owned,
     list: _owned_items,
@@ -93,6 +143,7 @@ _COPIES: dict[type, Callable[[Any], object]] = {
     bytearray: bytes,
     memoryview: bytes,
 }
+_HAS_KNOWN_FIELDS = _copies_all_fields()
 
 
 def private(thing: object, name: str, loss: str) -> object:

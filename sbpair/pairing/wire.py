@@ -9,6 +9,7 @@ import asyncio
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -23,7 +24,9 @@ from .shared_link import SharedLink
 KeepAlive = TypeVar("KeepAlive")
 
 FRAMES = 16  # read in a row while a link opens; the SDK itself sleeps 50 ms after each
+TOKEN_CHECK = 0.1  # seconds between two checks of a link's token; the SDK makes two for each send
 _SIZE = struct.Struct(">I")  # of a frame, at its head
+_NO_SAVING = "a send costs more processor time"
 _NO_FRAME_LIMIT = "a peer that announces a huge frame makes a call late"
 
 
@@ -161,15 +164,36 @@ class Wire(_Wire[threading.Thread]):
             for _ in range(FRAMES):
                 if ready():
                     vars(handler).pop(self._READY, None)  # restore the SDK's method for the sends
+                    self._check_rarely(handler, ready)
                     return True
             return False
 
         return is_ready
 
+    def _check_rarely(self, handler: Any, ready: Callable[..., Any]) -> None:  # noqa: ANN401 -- the SDK's private client
+        """Have the sends examine their link each time, but its token only every TOKEN_CHECK seconds."""
+        is_attached = private(handler, "_client_ready", _NO_SAVING)
+        if not (callable(is_attached) and hasattr(handler, "_cbs_authenticator")):
+            return
+        checked, due = None, 0.0
+
+        def is_ready() -> bool:
+            nonlocal checked, due
+            if time.monotonic() < due and handler._cbs_authenticator is checked and is_attached():
+                return True
+            if not ready():
+                return False
+            checked, due = handler._cbs_authenticator, time.monotonic() + TOKEN_CHECK
+            return True
+
+        handler.client_ready = is_ready
+
     def _bounded(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
+        size_of = _SIZE.unpack_from
+
         def bounded(size: int, *, initial: bool = False, buffer: memoryview | None = None) -> memoryview:
             view: memoryview = read(size, initial=initial, buffer=buffer)
-            if initial:
+            if initial and size_of(view)[0] > limit:
                 _check_size(view, limit)
             return view
 

@@ -158,6 +158,65 @@ def test_a_message_id_of_bytes_that_are_no_text_is_shown_with_replacements() -> 
     assert message_id_of(message) == "\ufffdid"
 
 
+class Extended(AmqpAnnotatedMessage):
+    """A message of an application's own class."""
+
+
+def full_message(kind: type[AmqpAnnotatedMessage], body: dict[str, object]) -> AmqpAnnotatedMessage:
+    """A message with a value in every field."""
+    properties = {name: number for number, name in enumerate(vars(AmqpMessageProperties()), 1)}
+    header = {name: number for number, name in enumerate(vars(AmqpMessageHeader()), 1)}
+    return kind(
+        **body,
+        header=AmqpMessageHeader(**header),
+        properties=AmqpMessageProperties(**properties),
+        application_properties={"a": ["1"]},
+        annotations={"b": ["2"]},
+        delivery_annotations={"c": ["3"]},
+        footer={"d": ["4"]},
+    )
+
+
+@pytest.mark.spec("P-2", "R-12")
+@pytest.mark.parametrize("kind", [AmqpAnnotatedMessage, Extended])
+@pytest.mark.parametrize("has_known_fields", [True, False])
+@pytest.mark.parametrize(
+    "body", [{"data_body": [b"x", b"y"]}, {"sequence_body": [[1, ["z"]]]}, {"value_body": ["v"]}]
+)
+def test_a_copy_has_every_field_of_a_message_of_this_and_of_another_sdk(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[AmqpAnnotatedMessage],
+    has_known_fields: bool,
+    body: dict[str, object],
+) -> None:
+    assert copies._HAS_KNOWN_FIELDS, "the installed SDK has messages with other fields: a copy is slower"
+    monkeypatch.setattr(copies, "_HAS_KNOWN_FIELDS", has_known_fields)
+    message = full_message(kind, body)
+    made = copies.snapshot(message)
+    assert type(made) is kind
+    assert vars(made) == vars(message)
+    for name, value in vars(message).items():
+        if isinstance(value, (list, dict, AmqpMessageHeader, AmqpMessageProperties)):
+            assert vars(made)[name] is not value
+
+
+def test_a_message_that_lacks_a_field_is_copied_without_it() -> None:
+    message = full_message(AmqpAnnotatedMessage, {"data_body": [b"x"]})
+    del message._footer
+    assert vars(copies.snapshot(message)) == vars(message)
+
+
+@pytest.mark.parametrize("change", ["more", "fewer"])
+def test_an_sdk_whose_messages_have_other_fields_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    def changed(self: AmqpMessageProperties) -> None:
+        vars(self).update({"one_more": 1} if change == "more" else {})
+
+    monkeypatch.setattr(AmqpMessageProperties, "__init__", changed)
+    assert not copies._copies_all_fields()
+
+
 @pytest.mark.spec("P-2")
 def test_a_copy_leaves_out_a_header_without_values_and_keeps_one_with_any() -> None:
     message = ServiceBusMessage("x")

@@ -15,7 +15,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusErr
 from sbpair.envelope import copies
 from sbpair.pairing.aio_limits import CallLimits
 from sbpair.pairing.shared_link import SharedLink
-from sbpair.pairing.wire import FRAMES, AsyncWire, Wire
+from sbpair.pairing.wire import FRAMES, TOKEN_CHECK, AsyncWire, Wire
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.spec("R-66")
@@ -290,6 +290,50 @@ def test_opening_is_noted_once_and_the_sdks_own_methods_are_put_back() -> None:
         wire.release()
         assert ours.fileno() == -1
         assert wire.signs() == []
+
+
+class Attached(Opening):
+    """An SDK handler with a link, which is attached unless the test says otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__(SimpleNamespace(sock=None))
+        self._cbs_authenticator = object()
+        self.is_attached = True
+
+    def _client_ready(self) -> bool:
+        return self.is_attached
+
+
+@pytest.mark.spec("P-2")
+def test_a_link_is_examined_for_each_send_and_its_token_every_tenth_of_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("sbpair.pairing.wire.time", SimpleNamespace(monotonic=lambda: now))
+    handler = Attached()
+    sender = SdkSender(handler)
+    Wire(sender)
+    sender._create_handler(None)
+    assert handler.client_ready()  # opens it
+
+    def examined() -> int:
+        before = handler.reads
+        assert handler.client_ready()
+        return handler.reads - before
+
+    assert [examined(), examined(), examined()] == [1, 0, 0]
+    now += TOKEN_CHECK
+    assert [examined(), examined()] == [1, 0]
+    handler._cbs_authenticator = object()  # of another connection
+    assert [examined(), examined()] == [1, 0]
+    handler.is_attached = False
+    assert [examined(), examined()] == [1, 1]
+    now += TOKEN_CHECK
+    handler._frames = handler.reads + 2
+    assert not handler.client_ready()
+    assert [examined(), examined()] == [1, 1]
+    handler.is_attached = True
+    assert examined() == 0
 
 
 def test_a_handler_that_does_not_open_is_noted_all_the_same() -> None:
