@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from .outcome import SendReceipt
 
 
-MAX_PROBE_SECONDS = 3.0  # seconds for a probe of a side that refused the client (P-50)
+MAX_PROBE_SECONDS = 15.0  # seconds for a probe of a side that refused the client, with its link (P-50)
 MAX_ENTRY_SECONDS = 5.0  # seconds that entering a sender waits for its link
 MAX_PING_SECONDS = 30.0  # seconds for one ping, including opening its link
 CLOSING = 5.0  # seconds that close() waits for operations in progress

@@ -14,6 +14,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import (
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
+    OperationTimeoutError,
     ServiceBusConnectionError,
     ServiceBusError,
 )
@@ -23,6 +24,7 @@ from sbpair import (
     EntityState,
     PairedNamespaceOptions,
     PairedServiceBusClient,
+    SideState,
     StoredIn,
     aio,
 )
@@ -37,6 +39,10 @@ pytestmark = pytest.mark.spec("R-66")
 
 KEYS = "SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true"
 LINK_LIMIT = 10_000  # bytes
+FAR, OPENING_ROUND_TRIPS = (
+    1.0,
+    10,
+)  # seconds of a round trip; TCP, TLS, SASL, open, begin, token and attach take ten
 LATER = datetime(2031, 1, 2, tzinfo=UTC)
 PRIMARY, SECONDARY = "127.0.0.1:5001", "127.0.0.1:5002"  # addresses: no name is looked up
 BACKLOG = f"{SECONDARY}/primary/x-servicebus-transfer/0"
@@ -497,6 +503,28 @@ async def test_a_ping_ends_the_outage_when_it_is_accepted_and_not_before(driven:
     assert client.state_of("orders") is EntityState.HEALTHY
     (ping,) = driven.service.sent[ORDERS]
     assert raw(ping).properties.content_type == "application/vnd.ms-servicebus-ping"
+
+
+@pytest.mark.spec("P-50", "R-1")
+async def test_the_probe_of_a_refused_side_has_time_to_open_a_link_to_a_namespace_a_second_away(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = driven.client()
+    runtime = client._runtime
+
+    def opened_within(role: Role, seconds: float) -> None:
+        if seconds < FAR * OPENING_ROUND_TRIPS:
+            raise OperationTimeoutError(message="The link was not opened in time.")
+
+    async def opened_in_loop(role: Role, seconds: float) -> None:
+        opened_within(role, seconds)
+
+    is_blocking = driven.kind is PairedServiceBusClient
+    monkeypatch.setattr(runtime, "reach", opened_within if is_blocking else opened_in_loop)
+    runtime.side_refused(Role.SECONDARY, "the key is wrong")
+    assert client.secondary.state is SideState.REFUSED
+    await done(runtime._look(Role.SECONDARY))
+    assert client.secondary.state is SideState.OPEN
 
 
 async def test_a_round_trip_is_made_over_the_primary_or_else_the_secondary(driven: Driven) -> None:
