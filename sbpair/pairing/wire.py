@@ -11,15 +11,17 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
 
 from sbpair.envelope.copies import private
 
 from . import sdk
 from .aio_limits import CallLimits
 from .shared_link import SharedLink
+from .threads import POLL, Job
 
 KeepAlive = TypeVar("KeepAlive")
 
@@ -27,6 +29,7 @@ FRAMES = 16  # read in a row while a link opens; the SDK itself sleeps 50 ms aft
 TOKEN_CHECK = 0.1  # seconds between two checks of a link's token; the SDK makes two for each send
 _SIZE = struct.Struct(">I")  # of a frame, at its head
 _NO_SAVING = "a send costs more processor time"
+_NO_BOUND = "a credential that hangs holds a send past its deadline"
 _NO_FRAME_LIMIT = "a peer that announces a huge frame makes a call late"
 
 
@@ -130,6 +133,10 @@ class Wire(_Wire[threading.Thread]):
     _OPEN, _READY = "open", "client_ready"
     _KEEP_ALIVE = threading.Thread
 
+    def __init__(self, sender: object) -> None:
+        super().__init__(sender)
+        self._is_shut = False
+
     def join(self, seconds: float) -> None:
         """Wait for the keep-alive threads of closed links, at most ``seconds`` each."""
         while self._keep_alive:
@@ -137,6 +144,7 @@ class Wire(_Wire[threading.Thread]):
 
     def shut(self) -> None:
         """End every read and write on the connection; the blocked call raises. Thread-safe."""
+        self._is_shut = True
         for wire in self._sockets():
             try:
                 # Not SSLSocket.shutdown, which drops the TLS state that the reading thread uses.
@@ -165,6 +173,7 @@ class Wire(_Wire[threading.Thread]):
                 if ready():
                     vars(handler).pop(self._READY, None)  # restore the SDK's method for the sends
                     self._check_rarely(handler, ready)
+                    self._bound_refreshes(handler)
                     return True
             return False
 
@@ -187,6 +196,28 @@ class Wire(_Wire[threading.Thread]):
             return True
 
         handler.client_ready = is_ready
+
+    def _bound_refreshes(self, handler: object) -> None:
+        """Have a send wait for the link's next token no longer than for its answer: a credential can hang."""
+        authenticator = private(handler, "_cbs_authenticator", _NO_BOUND)
+        auth: Any = None if authenticator is None else private(authenticator, "_auth", _NO_BOUND)
+        fetch: Any = None if auth is None else private(auth, "get_token", _NO_BOUND)
+        if callable(fetch):
+            auth.get_token = partial(self._fetched, fetch)
+
+    def _fetched(self, fetch: Callable[[], object]) -> object:
+        tokens: list[object] = []
+        job = Job("sbpair-token", lambda: tokens.append(fetch()), lambda job: None)
+        try:
+            job.start()
+        except RuntimeError:  # the system cannot create a thread now
+            return fetch()
+        while not job.wait(POLL):
+            if self._is_shut:
+                raise OperationTimeoutError(message="The credential returned no token in time.")
+        if job.error is not None:
+            raise job.error
+        return tokens[0]
 
     def _bounded(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
         size_of = _SIZE.unpack_from

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus._pyamqp.constants import CbsAuthState
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from sbpair import PairedServiceBusClient, StoredIn, aio
+from sbpair import PairedServiceBusClient, PairedServiceBusSender, StoredIn, aio
 from sbpair.broker import NamespaceControl
 from sbpair.broker.auth import make_token
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
@@ -216,3 +218,70 @@ async def test_a_credential_that_ignores_its_cancellation_holds_no_send(aio_pair
         await sending
     assert not is_held
     await until(lambda: "sbpair-token" not in {task.get_name() for task in asyncio.all_tasks()})
+
+
+class GatedBlockingBearer:
+    """The blocking counterpart of :class:`GatedBearer`; nothing can cancel it."""
+
+    def __init__(self, namespace: NamespaceControl) -> None:
+        self._given = bearer(namespace)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+
+    def get_token(self, *scopes: str, **other: Any) -> AccessToken:
+        assert self.gate.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
+        return self._given.get_token(*scopes, **other)
+
+
+def blocking_sender_with_token_due(pairing: Pairing, gated: GatedBlockingBearer) -> PairedServiceBusSender:
+    """A sender whose open link has a token that is due."""
+    options = options_of(interval=60, ping=60, assume_backlogs_exist=True)
+    given = arguments(pairing, bearer) | {"credential": gated, "options": options, "retry_total": 0}
+    sender = pairing.watched(PairedServiceBusClient(**given)).get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("opens the link"))
+    (pooled,) = sender._runtime.primary_pool("orders")._idle
+    pooled.sender._handler._cbs_authenticator.auth_state = CbsAuthState.REFRESH_REQUIRED  # type: ignore[attr-defined]
+    return sender
+
+
+@pytest.mark.spec("G-18")
+def test_a_credential_that_hangs_holds_no_blocking_send(
+    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbpair.pairing.wire.TOKEN_CHECK", 0.0)
+    gated = GatedBlockingBearer(pairing.primary)
+    sender = blocking_sender_with_token_due(pairing, gated)
+    gated.gate.clear()
+    raised: list[Exception] = []
+
+    def send() -> None:
+        try:
+            sender.send_messages(ServiceBusMessage("late"), timeout=0.5)
+        except Exception as error:
+            raised.append(error)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    sending.join(PATIENCE / 2)
+    is_held = sending.is_alive()
+    gated.gate.set()
+    sending.join(PATIENCE)
+    assert not is_held
+    assert [type(each) for each in raised] == [OperationTimeoutError]
+
+
+@pytest.mark.spec("F-41")
+def test_a_blocking_send_over_an_open_link_gets_the_next_token_or_the_error_of_its_credential(
+    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbpair.pairing.wire.TOKEN_CHECK", 0.0)
+    gated = GatedBlockingBearer(pairing.primary)
+    sender = blocking_sender_with_token_due(pairing, gated)
+    assert sender.send_messages(ServiceBusMessage("x")).stored_in is StoredIn.PRIMARY
+    sender = blocking_sender_with_token_due(pairing, gated)
+    gated.error = ClientAuthenticationError("expired secret")
+    with pytest.raises(ServiceBusError, match="expired secret"):
+        sender.send_messages(ServiceBusMessage("x"))

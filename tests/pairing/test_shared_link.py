@@ -336,6 +336,24 @@ def test_a_link_is_examined_for_each_send_and_its_token_every_tenth_of_a_second(
     assert examined() == 0
 
 
+@pytest.mark.spec("R-9")
+def test_without_a_thread_a_token_is_fetched_in_that_of_the_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched_in: list[threading.Thread] = []
+
+    def fetch() -> str:
+        fetched_in.append(threading.current_thread())
+        return "token"
+
+    def refuse(job: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    wire = Wire(SdkSender(None))
+    assert wire._fetched(fetch) == "token"
+    monkeypatch.setattr("sbpair.pairing.wire.Job.start", refuse)
+    assert wire._fetched(fetch) == "token"
+    assert [each is threading.current_thread() for each in fetched_in] == [False, True]
+
+
 def test_a_handler_that_does_not_open_is_noted_all_the_same() -> None:
     ours, peer = socket.socketpair()
     with ours, peer:
