@@ -95,7 +95,11 @@ def run(names: Sequence[str], asked: argparse.Namespace) -> int:
         asked.out.write_text(json.dumps(stored, indent=1) + "\n")
     if asked.again is not None:
         former = json.loads(asked.again.read_text())
-        merged = with_parts(former, stored, names) if asked.only else {**stored, "earlier": former}
+        if asked.only:
+            merged = with_parts(former, stored, names)
+        else:
+            former.pop("earlier", None)
+            merged = {**stored, "earlier": former}
         asked.again.write_text(json.dumps(merged, indent=1) + "\n")
     print("\n".join(table(figures)))
     print(f"{stored['seconds']} s", *failed, sep="\n")
