@@ -206,7 +206,7 @@ class SharedLink:
 
 async def _update(authenticator: Any, update: Callable[[], Any]) -> None:  # noqa: ANN401 -- the SDK's
     # The SDK takes the age of the last token for the duration of the refresh, and fails the sends that wait for it.
-    put_at, authenticator._token_put_time = authenticator._token_put_time, None
+    put_at, authenticator._token_put_time = getattr(authenticator, "_token_put_time", None), None
     try:
         await update()
     except BaseException:
