@@ -25,6 +25,7 @@ from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.aio import PairedServiceBusClient as AsyncPairedServiceBusClient
+from sbpair.envelope.copies import snapshot
 from tests.trials.bench.report import figure, rounds
 
 Measured = Callable[[], float]
@@ -100,6 +101,14 @@ def compared(name: str, bare: Measured, paired: Measured, times: int) -> None:
         f"half of the ratios {quarters[0]:.3f} to {quarters[2]:.3f}"
     )
     figure(name, "ratio to the bare SDK", ratios, digits=4)
+    figure(f"{name}.bare", "us", [alone for alone, _ in pairs], 1)
+    figure(f"{name}.paired", "us", [wrapped for _, wrapped in pairs], 1)
+
+
+def copying(times: int) -> None:
+    """The copy of a message that each paired send makes, alone."""
+    with no_collections():
+        figure("send.copy_cpu", "us", [cpu_of(snapshot) for _ in range(times * PAIRS)], 1)
 
 
 def blocking(primary: str, secondary: str, times: int) -> None:
@@ -149,6 +158,7 @@ def main(times: int) -> None:
     print(f"settings: rounds={times} pairs={PAIRS} sends={SENDS} body=1024 properties=3 python={version}")
     blocking(primary, secondary, times)
     in_asyncio(primary, secondary, times)
+    copying(times)
     here.send("stop")
     server.join(10)
 
