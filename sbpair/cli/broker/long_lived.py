@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-LONG = 0.02  # seconds of a full collection from which its survivors are set aside
+LONG = 0.01  # seconds of a full collection from which its survivors are set aside
 LOOK_EVERY = 0.1  # seconds between checks whether a collection is due
 WORKED = 0.1  # seconds of processor time from which one is due
-SHARE = 20  # a collection is due only after this many times the processor time that the last one took
+SHARE = 5  # a collection is due only after this many times the processor time that the last one took
 ALL_AGAIN = 3600.0  # seconds after which everything set aside is collected once more
 
 
