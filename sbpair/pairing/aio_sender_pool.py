@@ -358,7 +358,7 @@ class AsyncSenderPool:
         """Give later calls only senders opened after this call, and open one for the calls that wait."""
         self._retire(time.monotonic())
         self._outdate()
-        if self._waiters:
+        if any(not waiter.done() for waiter in self._waiters):
             self._open_another()
 
     def trim(self, now: float, keep: int = 1) -> float | None:

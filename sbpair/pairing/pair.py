@@ -427,6 +427,7 @@ class Pair:
                 is_fresh = True
                 continue
             if classification.is_missing and not is_created and now < send.deadline:
+                send.is_ambiguous = send.is_ambiguous or classification.is_ambiguous
                 is_created = True
                 created = yield CreateBacklog(backlog, _share(now, send.deadline, is_last))
                 now = created.now

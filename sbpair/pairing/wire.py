@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusError
 
 from sbpair.envelope.copies import private
 
@@ -217,6 +217,8 @@ class Wire(_Wire[threading.Thread]):
                 raise OperationTimeoutError(message="The credential returned no token in time.")
         if job.error is not None:
             raise job.error
+        if not tokens:
+            raise ServiceBusError("The credential returned no token: it was interrupted.")
         return tokens[0]
 
     def _bounded(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:

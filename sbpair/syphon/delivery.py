@@ -440,7 +440,7 @@ class Destination:
         """Handle ``still`` seconds without progress: messages for this destination no longer count as active."""
         waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
         self._queue = dict.fromkeys([*waiting, *self._queue])
-        self.state, self._meter = METERED, 1
+        self.state, self._meter, self._earned = METERED, 1, 0
         for message in list(sender.unanswered()):
             if isinstance(message, InFlightMessage) and not message.is_stalled:
                 message.is_stalled = True

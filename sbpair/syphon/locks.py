@@ -162,7 +162,9 @@ class LockRenewal:
         parts = [due[first : first + LOCKS_AT_ONCE] for first in range(0, len(due), LOCKS_AT_ONCE)]
         for first in range(0, len(parts), REQUESTS_AT_ONCE):
             some = parts[first : first + REQUESTS_AT_ONCE]
-            await asyncio.gather(*(self._renew(connection, part) for part in some))
+            async with asyncio.TaskGroup() as requests:
+                for part in some:
+                    requests.create_task(self._renew(connection, part))
 
     async def _renew(
         self, connection: NamespaceConnection, due: list[InFlightMessage | LockedDelivery]

@@ -87,7 +87,7 @@ def test_an_idle_process_does_not_collect() -> None:
     assert pace.is_due(5.0 + WORKED * 2)
 
 
-def test_collections_take_a_twentieth_of_the_processor_time_at_most() -> None:
+def test_collections_take_a_sixth_of_the_processor_time_at_most() -> None:
     pace = CollectionPace(0.0)
     pace.collected(1.0, took=WORKED)
     assert not pace.is_due(1.0 + WORKED * (SHARE - 1))

@@ -81,6 +81,18 @@ def test_a_backlog_that_does_not_exist_is_created_and_tried_again(driver: Driver
     assert [type(step) for step in driver.steps] == [Attempt, CreateBacklog, Attempt]
 
 
+@pytest.mark.spec("F-42")
+def test_a_message_parked_after_its_backlog_was_deleted_during_a_send_may_be_stored_twice(
+    driver: Driver,
+) -> None:
+    driver.fail_over()
+    deleted = driver.fail(Failure.CONFIGURATION, is_missing=True, is_ambiguous=True)
+    answers = iter([deleted, driver.ok(), driver.ok()])
+    outcome = driver.send(lambda step: next(answers))
+    assert isinstance(outcome, Stored)
+    assert outcome.is_ambiguous
+
+
 @pytest.mark.spec("P-5")
 def test_a_backlog_that_cannot_be_created_is_a_failed_backlog(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(backlogs=2)

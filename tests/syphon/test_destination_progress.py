@@ -221,6 +221,17 @@ async def test_what_answers_let_follow_waits_for_credit() -> None:
     assert len(scene.link.all_sent) == 250
 
 
+@driven
+async def test_answers_before_a_stall_let_nothing_follow_after_it() -> None:
+    scene = Scene(opens=[PlayedLink(credit=100)])
+    scene.post(range(1, 301))
+    await asyncio.sleep(4 * STALLED_AFTER)
+    scene.link.accept_all()
+    await asyncio.sleep(4 * STALLED_AFTER)  # without credit
+    scene.link.grant(150)
+    assert len(scene.link.all_sent) < 110
+
+
 # --- messages that are skipped
 
 
