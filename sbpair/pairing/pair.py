@@ -423,11 +423,11 @@ class Pair:
                 report = send.next_report(result.accepted)
                 self._events.append(MessageParked(now, send.path, backlog, *report))
             if may_be_stale(result, classification, send, now) and not is_fresh:
-                send.is_ambiguous = send.is_ambiguous or classification.is_ambiguous
+                send.doubt(classification)
                 is_fresh = True
                 continue
             if classification.is_missing and not is_created and now < send.deadline:
-                send.is_ambiguous = send.is_ambiguous or classification.is_ambiguous
+                send.doubt(classification)
                 is_created = True
                 created = yield CreateBacklog(backlog, _share(now, send.deadline, is_last))
                 now = created.now

@@ -85,9 +85,8 @@ def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage] | None
     return list(cast("list[ServiceBusMessage]", kept)) if isinstance(kept, list) else None
 
 
-_IS_WRAPPED = "_raw_amqp_message" in vars(
-    ServiceBusMessage(b"")
-)  # else the SDK wraps it, at the cost of an exception
+# Else the SDK wraps it, at the cost of an exception.
+_IS_WRAPPED = "_raw_amqp_message" in vars(ServiceBusMessage(b""))
 
 
 def wrapped(message: AmqpAnnotatedMessage) -> ServiceBusMessage | AmqpAnnotatedMessage:

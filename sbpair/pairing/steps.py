@@ -124,6 +124,10 @@ class SendState:
         self.now = result.now
         if result.error is not None:
             self.causes.append(result.error)
+        self.doubt(classification)
+
+    def doubt(self, classification: Classification) -> None:
+        """Record that the message may have been stored by a failed attempt, if it may."""
         self.is_ambiguous = self.is_ambiguous or classification.is_ambiguous
 
 

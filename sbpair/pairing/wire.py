@@ -206,6 +206,7 @@ class Wire(_Wire[threading.Thread]):
             auth.get_token = partial(self._fetched, fetch)
 
     def _fetched(self, fetch: Callable[[], object]) -> object:
+        """Replaces the SDK's ``get_token``: fetches in a thread of its own, and waits until the connection is shut."""
         tokens: list[object] = []
         job = Job("sbpair-token", lambda: tokens.append(fetch()), lambda job: None)
         try:

@@ -236,6 +236,13 @@ class GatedBlockingBearer:
         return self._given.get_token(*scopes, **other)
 
 
+@pytest.fixture
+def gated(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> GatedBlockingBearer:
+    """A credential whose tokens are checked before each send."""
+    monkeypatch.setattr("sbpair.pairing.wire.TOKEN_CHECK", 0.0)
+    return GatedBlockingBearer(pairing.primary)
+
+
 def blocking_sender_with_token_due(pairing: Pairing, gated: GatedBlockingBearer) -> PairedServiceBusSender:
     """A sender whose open link has a token that is due."""
     options = options_of(interval=60, ping=60, assume_backlogs_exist=True)
@@ -248,11 +255,7 @@ def blocking_sender_with_token_due(pairing: Pairing, gated: GatedBlockingBearer)
 
 
 @pytest.mark.spec("G-18")
-def test_a_credential_that_hangs_holds_no_blocking_send(
-    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sbpair.pairing.wire.TOKEN_CHECK", 0.0)
-    gated = GatedBlockingBearer(pairing.primary)
+def test_a_credential_that_hangs_holds_no_blocking_send(pairing: Pairing, gated: GatedBlockingBearer) -> None:
     sender = blocking_sender_with_token_due(pairing, gated)
     gated.gate.clear()
     raised: list[Exception] = []
@@ -275,10 +278,8 @@ def test_a_credential_that_hangs_holds_no_blocking_send(
 
 @pytest.mark.spec("F-41")
 def test_a_blocking_send_over_an_open_link_gets_the_next_token_or_the_error_of_its_credential(
-    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
+    pairing: Pairing, gated: GatedBlockingBearer
 ) -> None:
-    monkeypatch.setattr("sbpair.pairing.wire.TOKEN_CHECK", 0.0)
-    gated = GatedBlockingBearer(pairing.primary)
     sender = blocking_sender_with_token_due(pairing, gated)
     assert sender.send_messages(ServiceBusMessage("x")).stored_in is StoredIn.PRIMARY
     sender = blocking_sender_with_token_due(pairing, gated)

@@ -210,12 +210,18 @@ async def test_answers_that_come_together_let_twice_as_many_follow_although_litt
     assert scene.orders.state is OPEN
 
 
-@driven
-async def test_what_answers_let_follow_waits_for_credit() -> None:
+async def answered_without_credit() -> Scene:
+    """A metered destination that has answered 100 messages, and gives no credit for 200 others."""
     scene = Scene(opens=[PlayedLink(credit=100)])
     scene.post(range(1, 301))
     await asyncio.sleep(4 * STALLED_AFTER)
     scene.link.accept_all()
+    return scene
+
+
+@driven
+async def test_what_answers_let_follow_waits_for_credit() -> None:
+    scene = await answered_without_credit()
     assert len(scene.link.all_sent) == 100
     scene.link.grant(150)
     assert len(scene.link.all_sent) == 250
@@ -223,10 +229,7 @@ async def test_what_answers_let_follow_waits_for_credit() -> None:
 
 @driven
 async def test_answers_before_a_stall_let_nothing_follow_after_it() -> None:
-    scene = Scene(opens=[PlayedLink(credit=100)])
-    scene.post(range(1, 301))
-    await asyncio.sleep(4 * STALLED_AFTER)
-    scene.link.accept_all()
+    scene = await answered_without_credit()
     await asyncio.sleep(4 * STALLED_AFTER)  # without credit
     scene.link.grant(150)
     assert len(scene.link.all_sent) < 110
