@@ -28,3 +28,9 @@ async def until(holds: Callable[[], object], within: float = PATIENCE) -> None:
     async with asyncio.timeout(within):
         while not holds():
             await asyncio.sleep(0.005)
+
+
+async def turns(count: int = 20) -> None:
+    """Let the event loop take ``count`` turns: enough for what waits for nothing but its turn."""
+    for _ in range(count):
+        await asyncio.sleep(0)

@@ -35,8 +35,3 @@ class Sender:
         assert task is not None
         self.closings.append(task.get_name())
         self._running = False
-
-
-async def turns() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)

@@ -8,6 +8,7 @@ import contextlib
 import pytest
 
 from sbpair.pairing.aio_limits import CallLimits
+from tests.waiting import turns
 
 pytestmark = pytest.mark.spec("G-18")
 PATIENCE = 60.0  # seconds; a bound, not a pace
@@ -15,11 +16,6 @@ PATIENCE = 60.0  # seconds; a bound, not a pace
 
 async def forever() -> None:
     await asyncio.Event().wait()
-
-
-async def turns() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_a_body_that_hangs_is_ended_and_the_task_goes_on_uncancelled() -> None:
@@ -63,7 +59,7 @@ async def test_a_task_that_is_cancelled_by_its_caller_too_stays_cancelled() -> N
                 limit.end()  # the time ends while the cancellation is on its way
 
     task = asyncio.create_task(work())
-    await turns()
+    await turns(5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -78,7 +74,7 @@ async def test_a_cancellation_that_the_body_swallows_is_raised_behind_it() -> No
             await forever()
 
     task = asyncio.create_task(work())
-    await turns()
+    await turns(5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -97,7 +93,7 @@ async def test_shortened_limits_end_the_calls_in_progress() -> None:
             await forever()
 
     tasks = [asyncio.create_task(work()) for _ in range(3)]
-    await turns()
+    await turns(5)
     limits.shorten(0.0)
     ended = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(each) for each in ended] == [TimeoutError] * 3

@@ -15,8 +15,8 @@ from azure.servicebus.exceptions import (
 
 from sbpair.pairing import aio_sender_pool
 from sbpair.pairing.aio_sender_pool import AsyncPooledSender, Tasks
-from tests.pairing.test_pool_of_async_senders import Sender, turns
-from tests.waiting import PATIENCE
+from tests.pairing.scripted_sender import Sender
+from tests.waiting import PATIENCE, turns
 
 pytestmark = pytest.mark.spec("R-66")
 

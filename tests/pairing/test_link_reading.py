@@ -19,7 +19,7 @@ from sbpair.pairing.aio_limits import CallLimits
 from sbpair.pairing.classify import classify
 from sbpair.pairing.outcome import Failure
 from sbpair.pairing.shared_link import SharedLink
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, turns
 
 CONDITION = b"amqp:connection:forced"
 SUSPENDED = b"com.microsoft:namespace-suspended"
@@ -120,11 +120,6 @@ async def is_ready() -> bool:
 def encoded(frame: Any) -> bytes:
     head, performative = encode_frame(frame)
     return bytes(head + struct.pack(">H", 0) + performative)
-
-
-async def turns() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.spec("R-5")

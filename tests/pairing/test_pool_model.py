@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.pairing.aio_sender_pool import MAX_SENDERS, AsyncPooledSender, AsyncSenderPool, Tasks
-from tests.pairing.scripted_sender import Sender, turns
-from tests.waiting import PATIENCE
+from tests.pairing.scripted_sender import Sender
+from tests.waiting import PATIENCE, turns
 
 pytestmark = pytest.mark.spec("R-66")
 

@@ -25,8 +25,8 @@ from sbpair.pairing.aio_sender_pool import (
     Tasks,
 )
 from sbpair.pairing.waiting import StillWaiting
-from tests.pairing.scripted_sender import Sender, turns
-from tests.waiting import PATIENCE
+from tests.pairing.scripted_sender import Sender
+from tests.waiting import PATIENCE, turns
 
 pytestmark = pytest.mark.spec("R-66")
 

@@ -16,7 +16,7 @@ from sbpair.envelope import copies
 from sbpair.pairing.aio_limits import CallLimits
 from sbpair.pairing.shared_link import SharedLink
 from sbpair.pairing.wire import FRAMES, TOKEN_CHECK, AsyncWire, Wire
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, turns
 
 pytestmark = pytest.mark.spec("R-66")
 
@@ -95,11 +95,6 @@ def sharing() -> tuple[Handler, Tcp]:
 
 def send(handler: Handler, message: str) -> asyncio.Future[None]:
     return asyncio.ensure_future(handler._send_message_impl_async(message, timeout=7.5))
-
-
-async def turns() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_a_message_is_written_once_and_its_answer_ends_the_send() -> None:
