@@ -174,11 +174,13 @@ class LockRenewal:
             ends = await renew_locks(connection, self._backlog, [each.tag for each in due])
         except ClientError as error:
             logger.info("the locks of %s were not renewed: %s", self._backlog, error)
-            if self._connection is None:
-                return  # the link is lost too, and its messages are delivered again
+            if self._is_stopped():
+                return
             self.clock.forget()
             self.locked_since = time.time()
             self._release(list(self.doubtful))
+            return
+        if self._is_stopped():
             return
         now, wall = self._loop.time(), time.time()
         for each, end in zip(due, ends, strict=True):
@@ -190,3 +192,10 @@ class LockRenewal:
                 self.doubtful.remove(message)
                 message.posted_at = now
                 message.destination.post(message)
+
+    def _is_stopped(self) -> bool:
+        """Whether the link was lost while a renewal was in progress; its messages are delivered again.
+
+        The requests of a group are cancelled a turn of the event loop after the group, and an answer may come between.
+        """
+        return self._renewing is None or self._renewing.cancelling() > 0

@@ -178,6 +178,8 @@ class Renewals:
         self.asked: list[tuple[float, list[bytes]]] = []
         self.gone: set[bytes] = set()
         self.fails = False
+        self.answered = asyncio.Event()  # cleared by a test whose answers take time
+        self.answered.set()
         monkeypatch.setattr("sbpair.syphon.locks.renew_locks", self._renew)
 
     async def _renew(self, connection: object, path: str, tags: Sequence[bytes]) -> list[float | None]:
@@ -185,6 +187,7 @@ class Renewals:
         assert connection is not None
         self.asked.append((now(), list(tags)))
         await asyncio.sleep(0)
+        await self.answered.wait()
         if self.fails:
             raise LinkRefused("no node")
         return [None if tag in self.gone else EPOCH + now() + 60.0 for tag in tags]

@@ -184,6 +184,26 @@ async def test_a_message_whose_lock_ended_while_it_waited_is_renewed_and_goes_th
     assert pumped.counted() == {"received": 1, "pending": 1}
 
 
+@pytest.mark.parametrize("later", range(1, 6))
+@driven
+async def test_an_answer_that_comes_as_the_link_ends_renews_nothing(renewals: Renewals, later: int) -> None:
+    """``later``: turns of the event loop between the end of the link and the answer."""
+    pumped = Pumped()
+    renewals.answered.clear()
+    renewals.gone.add(b"lock-2")
+    await pumped.deliver(parked(1), parked(2, lock=20.0), parked(3, lock=20.0))
+    renewing = pumped.pump._locks._renewing
+    assert renewing is not None
+    pumped.receiver.detached.set_result(None)
+    for _ in range(later):
+        await asyncio.sleep(0)
+    renewals.answered.set()
+    await asyncio.wait([pumped.running, renewing])
+    assert renewing.cancelled() or renewing.exception() is None
+    assert pumped.link.all_sent == [1]
+    assert pumped.receiver.given_back == []
+
+
 # --- transactions
 
 
