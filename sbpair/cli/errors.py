@@ -61,7 +61,7 @@ class Known:
 
 AMBIENT_FAILED = "`az login`, or set the environment that azure-identity reads"
 CREDENTIALS = Known(ExitCode.AUTHORIZATION, "check the key and its name, and that it was not regenerated")
-RIGHTS = Known(ExitCode.AUTHORIZATION, "the key needs Listen on the secondary and Send on the primary")
+RIGHTS = Known(ExitCode.AUTHORIZATION, "the key lacks a right; --help names those that the command needs")
 NO_ANSWER = Known(ExitCode.UNAVAILABLE, "check the address and the network, then try again")
 SETTINGS = Known(ExitCode.CONFIGURATION, "")
 

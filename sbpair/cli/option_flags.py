@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import NoneType
-from typing import TypeVar, get_args, get_origin, get_type_hints
+from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
@@ -26,9 +26,9 @@ from sbpair.cli.parameters import DurationType, span_text
 Options = TypeVar("Options")
 Command = TypeVar("Command", bound=Callable[..., object])
 
-CITATION = re.compile(r" ?\((?:[PQTGF]-\d|0\d)[^()]*\)")  # ids that help texts omit
+CITATION = re.compile(r" ?\([PQTGFSRCOE]-\d[^()]*\)")  # ids that help texts omit
 META = "sbpair.option_flags"
-ENVIRONMENT = {"ca_file": "SBPAIR_CA_FILE"}  # shared by every command and the client
+ENVIRONMENT = {"ca_file": "SBPAIR_CA_FILE"}  # by the name of the flag; shared by every command and the client
 
 
 def flag_name(field: str, names: Mapping[str, str]) -> str:
@@ -54,6 +54,7 @@ def _flag(
     field: dataclasses.Field[object], hint: object, text: str, names: Mapping[str, str]
 ) -> Callable[[Command], Command]:
     kind, is_list = _kind(hint)
+    variable = ENVIRONMENT.get(names.get(field.name, field.name))
     text = f"{text} Give the flag once for each." if is_list else text
     if isinstance(field.default, timedelta):
         text = f"{text}  [default: {span_text(field.default)}]"
@@ -68,13 +69,15 @@ def _flag(
         default=None,
         expose_value=False,
         callback=_collect,
-        envvar=ENVIRONMENT.get(field.name),
-        show_envvar=field.name in ENVIRONMENT,
+        envvar=variable,
+        show_envvar=variable is not None,
         help=text,
     )
 
 
 def _kind(hint: object) -> tuple[click.ParamType[object], bool]:
+    if get_origin(hint) is Literal:
+        return click.Choice(get_args(hint)), False
     plain = next((arm for arm in get_args(hint) if arm is not NoneType), hint)
     if get_origin(hint) is tuple or get_origin(plain) is tuple:
         return click.STRING, True

@@ -51,7 +51,10 @@ class BacklogUnavailableError(PairingError):
 
     def __init__(self, path: str, causes: tuple[Exception, ...]) -> None:
         listed = "; ".join(f"{type(cause).__name__}: {cause}" for cause in causes)
-        super().__init__(f"No backlog queue accepted the message for {path!r}. Tried: {listed or 'nothing'}")
+        super().__init__(
+            f"No backlog queue accepted the message for {path!r}; send it again later, with the same message_id. "
+            f"Tried: {listed or 'nothing'}"
+        )
         self.path = path
         self.causes = causes
 

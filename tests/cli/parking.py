@@ -15,9 +15,16 @@ FLAGS = ("--backlogs", "2", "--primary-namespace-name", "contoso")
 
 
 def park(
-    broker: Broker, count: int, path: str = "orders", properties: dict[str | bytes, Any] | None = None
+    broker: Broker,
+    count: int,
+    path: str = "orders",
+    properties: dict[str | bytes, Any] | None = None,
+    session: str | None = None,
 ) -> None:
-    """Send ``count`` messages to an entity of contoso during an outage, so that they are parked in contoso-dr."""
+    """Send ``count`` messages to an entity of contoso during an outage, so that they are parked in contoso-dr.
+
+    With a session, they are parked in its order.
+    """
     primary, secondary = broker.namespace("contoso"), broker.namespace("contoso-dr")
     primary.take_down("refuse")
     with (
@@ -25,13 +32,19 @@ def park(
             primary.connection_string,
             secondary.connection_string,
             options=PairedNamespaceOptions(
-                backlog_queue_count=2, failover_interval=timedelta(0), primary_namespace_name="contoso"
+                backlog_queue_count=2,
+                failover_interval=timedelta(0),
+                primary_namespace_name="contoso",
+                ordering="none" if session is None else "session",
             ),
             connection_verify=str(broker.ca_file),
         ) as client,
         client.get_queue_sender(path) as sender,
     ):
         sender.send_messages(
-            [ServiceBusMessage(f"order {n}", application_properties=properties) for n in range(count)]
+            [
+                ServiceBusMessage(f"order {n}", application_properties=properties, session_id=session)
+                for n in range(count)
+            ]
         )
     primary.bring_up()

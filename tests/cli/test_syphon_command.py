@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 import pytest
@@ -63,6 +64,23 @@ def test_the_daemon_moves_messages_until_sigterm_and_exits_with_0(start, broker,
     assert code == 0, errors
     assert "stopping" in errors
     assert json.loads(running.line())["completed"] == 5
+
+
+@pytest.mark.spec("O-6")
+def test_a_session_that_waits_for_an_operator_is_in_the_log(start, broker, keys):
+    park(broker, 1, session="s-1")
+    holds = ("--ordering", "session", "--on-poison", "hold", "--allowed-destinations", "prices")
+
+    running = start("syphon", *holds, *FLAGS, **keys)
+    wait_until(lambda: any("is held" in text for text in running.errors))
+    code, errors = running.stop()
+
+    assert code == 0, errors
+    held = next(line for line in errors.splitlines() if "is held" in line)
+    assert re.search(
+        r"contoso/x-servicebus-transfer/ordered/\d: session \S+ is held: .* PathNotAllowed", held
+    )
+    assert "--on-poison dead-letter" in held
 
 
 def test_a_second_signal_leaves_at_once(start, broker, keys):

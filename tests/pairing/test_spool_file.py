@@ -41,8 +41,16 @@ def opened(path: Path) -> Iterator[Open]:
 @pytest.mark.parametrize(
     ("code", "kind", "told"),
     [
-        (sqlite3.SQLITE_BUSY, SpoolError, " is in use by another process; one process owns it at a time"),
-        (sqlite3.SQLITE_LOCKED, SpoolError, " is in use by another process; one process owns it at a time"),
+        (
+            sqlite3.SQLITE_BUSY,
+            SpoolError,
+            " is in use by another process; one process owns it at a time: stop that one, or use a file of your own",
+        ),
+        (
+            sqlite3.SQLITE_LOCKED,
+            SpoolError,
+            " is in use by another process; one process owns it at a time: stop that one, or use a file of your own",
+        ),
         (sqlite3.SQLITE_NOTADB, SpoolError, " is not a spool: why; it was left unchanged; keep the file"),
         (sqlite3.SQLITE_CORRUPT, SpoolError, " is damaged: why; it was left unchanged; keep the file"),
         (sqlite3.SQLITE_READONLY, SpoolError, " cannot be written: why"),
@@ -162,7 +170,9 @@ def test_a_layout_whose_owner_died_before_it_was_named_belongs_to_the_next(opene
     opened("fabrikam").close()
     with pytest.raises(SpoolError) as told:
         opened("contoso")
-    holds = "holds messages for the namespace 'fabrikam', not for 'contoso'"
+    holds = (
+        "holds messages for the namespace 'fabrikam', not for 'contoso': each pairing needs a file of its own"
+    )
     assert str(told.value) == f"the spool {path} {holds}"
     connection = opened(None)
     assert connection.execute("SELECT * FROM pairing").fetchall() == [("fabrikam",)]
@@ -182,7 +192,10 @@ def test_what_is_refused_is_told_in_full_and_let_go(opened: Open, path: Path) ->
     connection.close()
     with pytest.raises(SpoolError) as told:
         opened()
-    assert str(told.value) == f"the spool {path} has version 2; this sbpair reads 1"
+    assert (
+        str(told.value)
+        == f"the spool {path} has version 2; this sbpair reads 1: open it with the version that wrote it"
+    )
     with sqlite3.connect(path, isolation_level=None) as other:  # it is not locked
         other.execute("PRAGMA application_id = 7")
         other.execute("PRAGMA user_version = 1")

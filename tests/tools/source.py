@@ -33,9 +33,20 @@ def documented_fields(path: str, name: str) -> list[tuple[str, str, str, str]]:
             case ast.AnnAssign(target=ast.Name(id=field), annotation=kind) if "ClassVar" not in ast.unparse(
                 kind
             ):
-                default = ast.unparse(node.value) if node.value else "required"
+                default = _default(node.value)
                 found.append((field, ast.unparse(kind), default, _string(after)))
     return found
+
+
+def _default(value: ast.expr | None) -> str:
+    match value:
+        case None:
+            return "required"
+        case ast.Call(func=ast.Name(id="field"), keywords=given):
+            return next(
+                ast.unparse(each.value) for each in given if each.arg in ("default", "default_factory")
+            )
+    return ast.unparse(value)
 
 
 def _string(node: ast.stmt | None) -> str:

@@ -79,7 +79,7 @@ resource orderedBacklogs 'Microsoft.ServiceBus/namespaces/queues@{version}' = [f
 def create(target: BacklogTarget, count: int | None, form: str | None, twins: bool) -> None:
     """Create the missing backlog queues; existing ones are not changed.
 
-    With --ordered creates the ordered ones as well, for senders with ordering="session".
+    With --ordered, also creates the ordered ones, for senders with ordering="session".
 
     Needs the Manage right on the secondary. If senders must not have it, create the queues
     once with this command or with the template of --print bicep, and set

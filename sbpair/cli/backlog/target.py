@@ -42,7 +42,12 @@ _OPTIONS: tuple[Callable[[Callable[..., Result]], Callable[..., Result]], ...] =
     name_option,
     backlogs_option,
     ca_file_option,
-    click.option("--ordered", "is_ordered", is_flag=True, help="The ordered backlog queues, not the others."),
+    click.option(
+        "--ordered",
+        "is_ordered",
+        is_flag=True,
+        help="The ordered backlog queues instead of the others; `create` creates both.",
+    ),
 )
 index_option = click.option(
     "--index",

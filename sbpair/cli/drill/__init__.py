@@ -89,7 +89,9 @@ def command(
     """Fail over one entity on purpose and watch canaries come home.
 
     Only this process fails over; your senders are not affected. A canary is a message with the
-    content type application/vnd.sbpair.canary, so that consumers can skip it. Exit code 1 if a
+    content type application/vnd.sbpair.canary, so that consumers can skip it.
+
+    Needs Send and Listen on both namespaces. Exit code 1 if a
     canary did not come home or no ping was accepted. Ctrl-C also restores everything; the exit
     code is then 130.
 

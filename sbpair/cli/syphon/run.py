@@ -35,6 +35,7 @@ from sbpair.syphon.events import (
     LandingRefused,
     MessageSetAside,
     MessagesUntransferred,
+    SessionHeld,
     SideAccepted,
     SideRefused,
     SyphonConnected,
@@ -153,6 +154,11 @@ class SyphonRun:
                 self._on_problem(f"{reason}; again in {wait:.1f} s", reason)
             case DestinationHeld(path=path, reason=reason, retry_in=wait):
                 self._on_problem(f"{path} is held: {reason}; again in {wait:.1f} s", reason)
+            case SessionHeld(backlog=backlog, session=session, reason=reason, message_id=message_id):
+                say_event(
+                    f"{backlog}: session {session} is held: message {message_id} cannot be delivered: {reason}; "
+                    "fix the cause, or restart with --on-poison dead-letter"
+                )
             case LandingBegan(path=path, out_of_reach=span):
                 self._on_relief()
                 say_event(

@@ -92,7 +92,8 @@ def spool_error(path: Path, error: sqlite3.Error) -> SpoolError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in _IN_USE:
         return SpoolError(
-            f"the spool {path} is in use by {_owner_named(path)}; one process owns it at a time"
+            f"the spool {path} is in use by {_owner_named(path)}; one process owns it at a time: "
+            "stop that one, or use a file of your own"
         )
     if code == sqlite3.SQLITE_FULL:
         return SpoolFullError(f"the disk of the spool {path} is full")
@@ -165,7 +166,10 @@ def _check(connection: sqlite3.Connection, path: Path, primary: str | None) -> N
         _lay_out(connection, primary)
         return
     if version != SCHEMA_VERSION:
-        raise SpoolError(f"the spool {path} has version {version}; this sbpair reads {SCHEMA_VERSION}")
+        raise SpoolError(
+            f"the spool {path} has version {version}; this sbpair reads {SCHEMA_VERSION}: "
+            "open it with the version that wrote it"
+        )
     _check_primary(connection, path, primary)
 
 
@@ -195,7 +199,8 @@ def _check_primary(connection: sqlite3.Connection, path: Path, primary: str | No
         return
     if found is not None:
         raise SpoolError(
-            f"the spool {path} holds messages for the namespace {found[0]!r}, not for {primary!r}"
+            f"the spool {path} holds messages for the namespace {found[0]!r}, not for {primary!r}: "
+            "each pairing needs a file of its own"
         )
     connection.execute("INSERT INTO pairing VALUES (?)", (primary,))
 

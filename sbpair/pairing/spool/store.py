@@ -272,11 +272,12 @@ class Spool:
             room = self._room
             if room.messages + len(ticket.entries) > room.most_messages:
                 raise SpoolFullError(
-                    f"the spool {self.path} is full: it holds {room.messages} of {room.most_messages} messages"
+                    f"the spool {self.path} is full: it holds {room.messages} of {room.most_messages} messages "
+                    "(spool_max_messages)"
                 )
             if room.bytes + ticket.size > room.most_bytes:
                 raise SpoolFullError(
-                    f"the spool {self.path} is full: it holds {room.bytes} of {room.most_bytes} bytes"
+                    f"the spool {self.path} is full: it holds {room.bytes} of {room.most_bytes} bytes (spool_max_bytes)"
                 )
             room.messages += len(ticket.entries)
             room.bytes += ticket.size
