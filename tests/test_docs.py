@@ -21,7 +21,10 @@ import click
 import pytest
 
 from sbpair.cli.group import COMMANDS, cli
+from sbpair.envelope import restore
 from sbpair.pairing.options import ObservationOptions, PairedNamespaceOptions
+from sbpair.syphon import pump, session_relay
+from sbpair.syphon.in_flight import DEAD_LETTER_REASONS
 from sbpair.syphon.options import SyphonOptions
 from tests.tools import generate_docs
 from tests.tools.blocks.api import API
@@ -87,6 +90,34 @@ def test_every_page_can_be_reached_from_the_index():
             targets = (link.partition("#")[0] for link in LINK.findall(page.read_text("utf-8")))
             waiting += [(page.parent / target).resolve() for target in targets if target.endswith(".md")]
     assert set(PAGES) - seen == set()
+
+
+def test_the_index_lists_every_page():
+    index = DOCS / "index.md"
+    targets = (link.partition("#")[0] for link in LINK.findall(index.read_text("utf-8")))
+    listed = {(DOCS / target).resolve() for target in targets if target.endswith(".md")}
+    listed |= set((DOCS / "reference" / "api").glob("*.md"))  # these are listed by their own index
+    assert set(PAGES) - listed == {index}
+
+
+def test_every_reason_with_which_the_syphon_dead_letters_is_documented():
+    page = (DOCS / "reference" / "syphon.md").read_text("utf-8")
+    section = page.partition("## Undeliverable messages")[2].partition("\n## ")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert sorted(documented) == sorted({*DEAD_LETTER_REASONS.values(), *poison_reasons()})
+
+
+def poison_reasons() -> set[str]:
+    """The reasons that the syphon itself finds: the constants that a Poison is made with."""
+    found = set()
+    for module in (restore, session_relay, pump):
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text("utf-8"))):
+            match node:
+                case ast.Call(func=ast.Name(id="Poison"), args=[ast.Name(id=name), *_]) if name.isupper():
+                    found.add(getattr(module, name))
+                case ast.Call(func=ast.Name(id="Poison"), args=[ast.Constant(value=str(reason)), *_]):
+                    found.add(reason)
+    return found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -67,7 +67,7 @@ METRICS = (
     Metric(
         "sbpair_spool_refused_messages_total",
         ("path",),
-        "messages set aside in the spool: the primary refused their content",
+        "messages refused and kept in the spool: the primary refused their content",
     ),
     Metric("sbpair_syphon_connects_total", (), "times both sides were reached"),
     Metric("sbpair_syphon_disconnects_total", (), "times a side was lost or could not be reached"),

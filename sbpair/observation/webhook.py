@@ -1,4 +1,4 @@
-"""Webhooks for failover, failback, dead letters and backlog age.
+"""Webhooks for failover, failback, dead letters, landing and backlog age.
 
     event --write()--> [ bounded queue ] --background thread--> signed POST
                         full: drops the oldest                   one at a time, in order

@@ -38,7 +38,8 @@ class ObservationOptions:
     """Host and port for /live, /ready, /health, /metrics and /state; port 0 picks a free one."""
 
     webhook: str | None = field(default=None, repr=False)
-    """An http or https URL to notify of failover, failback and dead letters."""
+    """An http or https URL to notify of failover and failback and, with a hosted syphon, of dead letters, landing and
+    overdue backlogs."""
 
     webhook_secret: str | None = field(default=None, repr=False)
     """The secret that signs the notices: 16 characters or more."""

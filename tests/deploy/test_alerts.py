@@ -25,6 +25,7 @@ def test_every_metric_that_an_alert_is_on_exists():
         "sbpair_syphon_backlog_depth",
         "sbpair_syphon_backlog_oldest_seconds",
         "sbpair_syphon_backlog_stranded",
+        "sbpair_syphon_backlog_untransferred",
     }
 
 

@@ -107,7 +107,7 @@ def drain(
     """Drain the backlogs, with one Spark task for each.
 
     Safe while syphon daemons run. On one machine `sbpair syphon --drain` is simpler;
-    this command runs the job of docs/how-to/audit.md as a cluster would. Exit code 1 when a
+    this command runs `format("sbpair-syphon")` as a cluster would. Exit code 1 when a
     backlog was not empty within its time limit.
 
     \b

@@ -79,8 +79,8 @@ def monitoring_options(command: Command) -> Command:
             click.option(
                 "--webhook",
                 metavar="URL",
-                help="POST a signed notice of dead letters and of overdue backlogs (--overdue-after) to this "
-                "URL, env:NAME or file:PATH.",
+                help="POST a signed notice of dead letters, landing and overdue backlogs (--overdue-after) to "
+                "this URL, env:NAME or file:PATH.",
             ),
             click.option(
                 "--webhook-secret",

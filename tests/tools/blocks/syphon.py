@@ -32,6 +32,11 @@ def syphon_counters() -> str:
     return table(("counter", "meaning"), [(f"`{name}`", doc) for name, _, doc in rows])
 
 
+def syphon_states() -> str:
+    rows = commented_members("sbpair/syphon/status.py", "SyphonState")
+    return table(("state", "meaning"), [(f"`{value}`", doc) for _, value, doc in rows])
+
+
 def dead_letter_reasons() -> str:
     from sbpair.syphon.in_flight import DEAD_LETTER_REASONS
 
@@ -48,5 +53,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "syphon-counters": syphon_counters,
     "syphon-errors": syphon_errors,
     "syphon-events": syphon_events,
+    "syphon-states": syphon_states,
     "dead-letter-reasons": dead_letter_reasons,
 }
