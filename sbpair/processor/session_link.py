@@ -13,7 +13,7 @@ from collections import deque
 
 from azure.servicebus.exceptions import SessionLockLostError
 
-from sbpair.amqp.performatives import DeliveryState
+from sbpair.amqp.performatives import Condition, DeliveryState
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError
 from sbpair.client.locks import LockClock
@@ -90,6 +90,12 @@ class SessionLink(EntityLink):
     def session_id(self) -> str:
         """The id of the accepted session; "" before that."""
         return "" if self._session is None else self._session.session_id
+
+    @property
+    def detached(self) -> asyncio.Future[Condition | None]:
+        """Resolves when the accepted session is no longer held, with the peer's error."""
+        assert self._session is not None  # noqa: S101  (it was accepted)
+        return self._session.detached
 
     async def state(self) -> bytes | None:
         """Return the state of the session, or None.

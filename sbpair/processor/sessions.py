@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from typing import Any
 
 from sbpair.amqp.performatives import Condition
@@ -26,20 +27,30 @@ ACCEPT_WAITS = 60.0  # seconds that a request for a session waits at the broker
 
 
 class SideTurns:
-    """Ensures that only one side at a time handles a session."""
+    """The order in which the sides handle a session that both hold: one after the other."""
 
     def __init__(self) -> None:
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}
 
-    def of(self, session_id: str) -> asyncio.Lock:
-        """Return the lock of a session, which a side holds while it handles the session."""
-        return self._locks.setdefault(session_id, asyncio.Lock())
+    def enter(self, session_id: str) -> asyncio.Future[None]:
+        """Queue for a session. The future resolves when the turn begins; call :meth:`leave` with it in any case."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(session_id, deque()).append(turn)
+        self._begin(session_id)
+        return turn
 
-    def forget(self, session_id: str) -> None:
-        """Drop the lock of a session if it is free and no task waits for it."""
-        lock = self._locks.get(session_id)
-        if lock is not None and not lock.locked():
-            del self._locks[session_id]
+    def leave(self, session_id: str, turn: asyncio.Future[None]) -> None:
+        """End a turn, or the wait for it; the next in the queue begins."""
+        self._queues[session_id].remove(turn)
+        self._begin(session_id)
+
+    def _begin(self, session_id: str) -> None:
+        """Begin the first turn of the queue, unless it has begun; forget a queue that is empty."""
+        queue = self._queues[session_id]
+        if not queue:
+            del self._queues[session_id]
+        elif not queue[0].done():
+            queue[0].set_result(None)
 
 
 class Sessions:
@@ -102,11 +113,14 @@ class Sessions:
     async def _serve(self, link: SessionLink) -> None:
         context, session_id = self._context, link.session_id
         context.emit(events.SessionAccepted(time.time(), context.path, self.side.value, session_id))
+        turn = self._turns.enter(session_id)
         try:
-            async with self._turns.of(session_id):
+            either: tuple[asyncio.Future[Any], ...] = (turn, link.detached)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not link.detached.done():
                 await link.run()
         finally:
-            self._turns.forget(session_id)
+            self._turns.leave(session_id, turn)
             del self._links[link]
             self._room.set()
             context.emit(events.SessionReleased(time.time(), context.path, self.side.value, session_id))
