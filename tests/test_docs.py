@@ -23,6 +23,8 @@ import pytest
 from sbpair.cli.group import COMMANDS, cli
 from sbpair.envelope import restore
 from sbpair.pairing.options import ObservationOptions, PairedNamespaceOptions
+from sbpair.spark.message_rows import TYPES
+from sbpair.spark.syphon_source import DRAIN_COLUMNS
 from sbpair.syphon import pump, session_relay
 from sbpair.syphon.in_flight import DEAD_LETTER_REASONS
 from sbpair.syphon.options import SyphonOptions
@@ -167,8 +169,18 @@ def test_every_command_and_every_flag_is_documented():
 @pytest.mark.parametrize(("page", "module"), API.items())
 def test_every_public_name_is_in_the_api_reference(page, module):
     text = (DOCS / "reference" / "api" / f"{page}.md").read_text("utf-8")
-    listed = set(re.findall(r"(?:^::: |\]\[)sbpair(?:\.\w+)?\.(\w+)\b", text, re.MULTILINE))
+    listed = set(re.findall(r"(?:^::: |\]\[)sbpair(?:\.\w+)*\.(\w+)", text, re.MULTILINE))
     assert listed == set(import_module(module).__all__)
+
+
+def test_every_column_of_the_spark_sources_is_documented_with_its_type():
+    blocks = {
+        name: text for _, name, text, _ in BLOCK.findall((DOCS / "reference" / "spark.md").read_text("utf-8"))
+    }
+    drained = [tuple(column.split()) for column in DRAIN_COLUMNS.split(", ")]
+    for name, columns in (("message-columns", [*TYPES.items()]), ("drain-columns", drained)):
+        rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| [^|]{10,} \|$", blocks.get(name, ""), re.MULTILINE)
+        assert rows == columns
 
 
 def flags_of(command: str) -> set[str]:

@@ -26,7 +26,8 @@ from .summary import Summary, summarise
 from .tables import DUPLICATES_SCHEMA, MESSAGES_SCHEMA, MISSING_SCHEMA, ORDER, WAITS, writers_table
 from .verdict import Verdict
 
-SKEW = 1.0  # tolerated difference between the clocks of two machines, in seconds
+SKEW = 1.0
+"""The tolerated difference between the clocks of two machines by default, in seconds."""
 REPORT, SUMMARY = "report.html", "summary.json"
 TABLES = ("messages", "writers", "duplicates", "order", "waits", "missing")
 

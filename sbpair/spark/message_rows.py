@@ -192,37 +192,42 @@ VALUES: Mapping[str, Callable[[Row], object]] = {
 }
 """The value of each column of a message, times in milliseconds; the maps are of :attr:`Row.entries`."""
 
-TYPES: Mapping[str, str] = {
-    "namespace": "string",
-    "queue": "string",
-    "sequence_number": "bigint",
-    "message_id": "string",
-    "session_id": "string",
-    "enqueued_time": "timestamp",
-    "expires_at": "timestamp",
-    "time_to_live": "double",
-    "delivery_count": "bigint",
-    "content_type": "string",
-    "subject": "string",
-    "correlation_id": "string",
-    "to": "string",
-    "reply_to": "string",
-    "partition_key": "string",
-    "state": "string",
-    "dead_letter_reason": "string",
-    "dead_letter_error_description": "string",
-    "body": "binary",
-    "body_type": "string",
-    "application_properties": "map<string,string>",
-    "typed_properties": "map<string,struct<type:string,value:string>>",
-    "transfer_path": "string",
-    "transfer_session_id": "string",
-    "transfer_time_to_live": "double",
-    "transfer_scheduled_enqueue_time": "timestamp",
-    "trouble": "string",
-}
-"""The Spark type of each column."""
+COLUMNS: tuple[tuple[str, str, str], ...] = (
+    ("namespace", "string", "short name of the namespace"),
+    ("queue", "string", "path of the entity, with its sub-queue if one is read"),
+    ("sequence_number", "bigint", "number that the entity has given the message"),
+    ("message_id", "string", "message id; one that is not text is converted to it"),
+    ("session_id", "string", "session id; of a parked message, see `transfer_session_id`"),
+    ("enqueued_time", "timestamp", "when the entity accepted the message"),
+    ("expires_at", "timestamp", "when it expires; null if it does not"),
+    ("time_to_live", "double", "time to live in seconds"),
+    ("delivery_count", "bigint", "earlier deliveries"),
+    ("content_type", "string", "content type"),
+    ("subject", "string", "subject, also called label"),
+    ("correlation_id", "string", "correlation id; one that is not text is converted to it"),
+    ("to", "string", "the property `to`"),
+    ("reply_to", "string", "the property `reply_to`"),
+    ("partition_key", "string", "partition key"),
+    ("state", "string", "`active`; other states are not read"),
+    ("dead_letter_reason", "string", "reason of a dead-lettered message"),
+    ("dead_letter_error_description", "string", "description of a dead-lettered message"),
+    ("body", "binary", "body; null with `includeBody=false`"),
+    ("body_type", "string", "`data`, `value` or `sequence`: the section of AMQP that holds the body"),
+    ("application_properties", "map<string,string>", "application properties, each value as text"),
+    (
+        "typed_properties",
+        "map<string,struct<type:string,value:string>>",
+        "application properties, each with its AMQP type and its value as text",
+    ),
+    ("transfer_path", "string", "destination of a parked message; null for other messages"),
+    ("transfer_session_id", "string", "original session id of a parked message"),
+    ("transfer_time_to_live", "double", "original time to live of a parked message, in seconds"),
+    ("transfer_scheduled_enqueue_time", "timestamp", "original schedule of a parked message"),
+    ("trouble", "string", "parts that cannot be decoded, with the reason; null if there are none"),
+)
+"""The columns of a message: name, Spark type, description."""
 
+TYPES: Mapping[str, str] = {name: kind for name, kind, _ in COLUMNS}
 MESSAGE_COLUMNS = ", ".join(f"`{name}` {kind}" for name, kind in TYPES.items())
 OF_BODY = ("body", "body_type")
 

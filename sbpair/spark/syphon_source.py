@@ -51,14 +51,18 @@ COUNTERS = (
     "lock_lost",
     "receives",
 )
+BEFORE_COUNTERS = (
+    ("backlog", "string", "full name of the backlog queue"),
+    ("is_empty", "boolean", "whether it was found empty"),
+)
+AFTER_COUNTERS = (
+    ("seconds", "double", "duration of the drain"),
+    ("trouble", "string", "why it was not found empty; null if it was"),
+)
+"""The columns beside the counters: name, Spark type, description."""
 DRAIN_COLUMNS = ", ".join(
-    (
-        "backlog string",
-        "is_empty boolean",
-        *(f"{name} bigint" for name in COUNTERS),
-        "seconds double",
-        "trouble string",
-    )
+    f"{name} {kind}"
+    for name, kind, _ in (*BEFORE_COUNTERS, *((name, "bigint", "") for name in COUNTERS), *AFTER_COUNTERS)
 )
 Row = tuple[object, ...]
 Tick = dict[str, int]

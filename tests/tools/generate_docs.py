@@ -16,14 +16,35 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.tools.blocks import api, broker, command_line, evidence, observation, pairing, processor, syphon
+from tests.tools.blocks import (
+    api,
+    broker,
+    command_line,
+    evidence,
+    observation,
+    pairing,
+    processor,
+    spark,
+    syphon,
+)
 from tests.tools.source import DOCS, ROOT
 from tests.trials.clients import page as clients
 
 BLOCK = re.compile(r"(<!-- generated:([\w-]+) -->\n)(.*?)(<!-- /generated:\2 -->)", re.DOTALL)
 BLOCKS: dict[str, Callable[[], str]] = {
     name: block
-    for subject in (pairing, syphon, processor, broker, command_line, observation, evidence, api, clients)
+    for subject in (
+        pairing,
+        syphon,
+        processor,
+        broker,
+        command_line,
+        observation,
+        evidence,
+        api,
+        spark,
+        clients,
+    )
     for name, block in subject.BLOCKS.items()
 }
 REQUIREMENT = r"[PQTGFSRCOE]-\d+"

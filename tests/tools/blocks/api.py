@@ -38,6 +38,8 @@ API = {
     "testing": "sbpair.testing",
     "tracing": "sbpair.tracing",
     "spark": "sbpair.spark",
+    "audit": "sbpair.audit",
+    "spark-audit": "sbpair.spark.audit",
 }
 """The public module that each page below docs/reference/api describes."""
 

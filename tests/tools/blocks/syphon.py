@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tests.tools.source import (
     commented_members,
+    documented_classes,
     documented_fields,
-    error_table,
     event_table,
     option_row,
     table,
@@ -24,7 +24,14 @@ def syphon_events() -> str:
 
 
 def syphon_errors() -> str:
-    return error_table("sbpair/client/errors.py")
+    import sbpair.syphon
+
+    rows = [
+        (f"`{name}`", f"`{base}`", doc)
+        for name, base, doc in documented_classes("sbpair/client/errors.py")
+        if name in sbpair.syphon.__all__
+    ]
+    return table(("error", "is a", "what happened"), rows)
 
 
 def syphon_counters() -> str:
