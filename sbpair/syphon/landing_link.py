@@ -214,15 +214,21 @@ class LandingLink:
         try:
             if not await origin.completed_in(batch, txn_id):
                 await self._controller.roll_back(txn_id)
-                origin.lock_given_up(batch)
+                self._give_up(batch)
                 return
             await self._controller.commit(txn_id)
         except ClientError:  # rolled back or unknown: their locks cannot be used in either case
-            origin.lock_given_up(batch)
+            self._give_up(batch)
             return
         for message in batch:
             message.is_settled = True
         self._answer(batch, ACCEPTED)
+
+    def _give_up(self, batch: Sequence[InFlightMessage]) -> None:
+        """Leave messages to their backlog, which delivers them again once their locks end."""
+        batch[0].origin.lock_given_up(batch)
+        for message in batch:
+            message.destination.skipped(message)
 
     def _refused(
         self,

@@ -270,7 +270,7 @@ async def test_a_commit_that_fails_gives_the_locks_up() -> None:
     landed.send(1, 2)
     await turns(20)
     assert landed.scene.told[-1] == ("given up", [1, 2])
-    assert (landed.answers, landed.link.in_flight) == ([], 0)
+    assert (landed.answers, landed.link.in_flight) == ([(1, Released()), (2, Released())], 0)
 
 
 @driven
@@ -285,7 +285,7 @@ async def test_a_lock_that_was_lost_rolls_the_transaction_back_and_gives_the_loc
     await turns(20)
     assert landed.log[-1] == ("roll back", b"t2")
     assert landed.scene.told[-1] == ("given up", [1])
-    assert landed.answers == []
+    assert landed.answers == [(1, Released())]
 
 
 @driven

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +11,10 @@ import pytest
 from sbpair.amqp.performatives import (
     Condition,
 )
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused
+from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, RolledBack
 from sbpair.syphon.delivery import WAITING, DeliveryTimeouts, Destination
 from sbpair.syphon.events import DestinationHeld, LandingBegan, LandingEnded, LandingRefused
+from sbpair.syphon.in_flight import InFlightMessage
 from sbpair.syphon.landing import Landing
 from sbpair.syphon.landings import Landings
 from tests.syphon.played_landing import FULL, NO_TWIN, NOT_ALLOWED, TOO_LARGE, PlayedController, PlayedSender
@@ -152,6 +153,35 @@ async def test_a_twin_that_is_busy_keeps_its_messages(coast: Callable[[], Coast]
     await asyncio.sleep(0.5)
     await turns(20)
     assert shore.scene.told_of("forwarded") == [1]
+
+
+@pytest.mark.spec("C-2")
+@pytest.mark.parametrize("is_locked", [True, False])
+@driven
+async def test_a_twin_whose_probe_was_rolled_back_takes_the_next_message(
+    is_locked: bool, coast: Callable[[], Coast]
+) -> None:
+    """``is_locked``: the commit is refused; otherwise the lock of the probe is lost before."""
+    shore = coast()
+    shore.scene.post([1])
+    await asyncio.sleep(11.1)
+    shore.senders[0].outcomes = [FULL]
+    shore.scene.post([2])
+    await turns(20)
+    assert [twin.state for twin in shore.landings._twins.values()] == [WAITING]
+
+    async def completed_in(messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
+        return is_locked
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shore.scene, "completed_in", completed_in)
+        patch.setitem(shore.controller.fails, "commit", RolledBack("no"))
+        await asyncio.sleep(0.6)
+    assert shore.scene.told[-1] == ("given up", [2])
+    await asyncio.sleep(1.0)
+    shore.scene.post([3])
+    await turns(20)
+    assert shore.scene.told_of("forwarded") == [1, 3]
 
 
 @pytest.mark.spec("C-4")
