@@ -493,7 +493,10 @@ class Destination:
         except ClientError as error:
             self._refuse(error)
         else:
-            self._is_opened(sender)
+            if sender.is_open:
+                self._is_opened(sender)
+            else:
+                self._wait(_reason(None, sender))
 
     def _is_opened(self, sender: SendingLink) -> None:
         self._sender = sender

@@ -93,6 +93,25 @@ async def test_a_message_for_a_link_that_was_lost_opens_another() -> None:
     assert (len(scene.links), scene.link.all_sent) == (2, [2])
 
 
+@pytest.mark.parametrize("is_in_doubt", [False, True])
+@driven
+async def test_a_link_that_is_lost_before_it_can_be_used_is_opened_again(is_in_doubt: bool) -> None:
+    lost = PlayedLink()
+    lost.detach(Condition("amqp:link:detach-forced", "moved"))
+    scene = Scene(opens=[lost])
+    scene.orders.is_in_doubt = is_in_doubt
+    scene.post([1, 2])
+    await turns()
+    assert (scene.orders.state, scene.orders.waiting) == (WAITING, 2)
+    (held,) = scene.said(DestinationHeld)
+    assert held.reason == "the link was lost: amqp:link:detach-forced: moved"
+    await asyncio.sleep(0.6)
+    scene.link.answer()
+    await turns()
+    assert scene.link.all_sent == [1, 2]
+    assert lost.all_sent == []
+
+
 @driven
 async def test_a_link_that_opens_slowly_holds_its_messages_until_it_is_open() -> None:
     scene = Scene()
