@@ -58,7 +58,8 @@ class LandingLink:
         plain.detached.add_done_callback(lambda _: self._ended())
         if via is not None:
             via.on_progress = self._moved
-            via.detached.add_done_callback(lambda _: self._plain.let_go())
+            via.detached.add_done_callback(lambda _: self._via_ended())
+            plain.detached.add_done_callback(lambda _: via.let_go())  # even if it is no longer used
 
     @property
     def is_open(self) -> bool:
@@ -105,9 +106,11 @@ class LandingLink:
         """Detach without waiting; transactions that did not commit are rolled back."""
         self._plain.let_go()
 
+    def _via_ended(self) -> None:
+        if self._via is not None:  # otherwise messages are sent without transactions, and it was idle
+            self._plain.let_go()
+
     def _ended(self) -> None:
-        if self._via is not None:
-            self._via.let_go()
         waiting, self._waiting = self._waiting, deque()
         for message in waiting:
             message.answered(None)

@@ -190,13 +190,21 @@ class Landings:
         assert isinstance(destination, Twin)  # noqa: S101 - there are no others
         await self._slots.take(destination)
         try:
-            plain = await self._secondary.open_sender(destination.path)
-            link = LandingLink(plain, await self._via(destination), self._controller)
+            link = await self._attach(destination)
         except BaseException:
             self._slots.free(destination)
             raise
         link.detached.add_done_callback(lambda _: self._link_closed(destination))
         return link
+
+    async def _attach(self, twin: Twin) -> LandingLink:
+        """Attach both links of a twin, or none. Raises ClientError."""
+        plain = await self._secondary.open_sender(twin.path)
+        try:
+            return LandingLink(plain, await self._via(twin), self._controller)
+        except BaseException:
+            plain.let_go()
+            raise
 
     async def _via(self, twin: Twin) -> Sender | None:
         """Open the link via the backlog; None where the namespace allows no transactions."""

@@ -100,8 +100,14 @@ class PlayedController:
     log: list[Any]
     fails: dict[str, ClientError] = field(default_factory=dict)
     count: int = 0
+    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Cleared by a test whose opening takes time."""
+
+    def __post_init__(self) -> None:
+        self.is_ready.set()
 
     async def ready(self) -> None:
+        await self.is_ready.wait()
         if "ready" in self.fails:
             raise self.fails["ready"]
 

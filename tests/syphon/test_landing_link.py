@@ -233,6 +233,29 @@ async def test_where_no_transaction_can_be_declared_messages_are_sent_plainly() 
     assert (without.link.credit, without.link.is_open) == (7, True)
 
 
+@pytest.mark.parametrize("refused", ["declaring", "sending"])
+@driven
+async def test_the_unused_link_via_a_backlog_without_transactions_ends_with_the_other(refused: str) -> None:
+    landed, other = Landed(), Landed()
+    for each in (landed, other):
+        assert each.via is not None
+        if refused == "declaring":
+            each.controller.fails["declare"] = LinkRefused("none", NOT_ALLOWED.error)
+        else:
+            each.via.outcomes = [NOT_ALLOWED]
+        each.send(1)
+        await turns(20)
+        assert [message.delivery_id for message in each.plain.plain] == [1]
+    assert landed.via is not None
+    landed.via.detached.set_result(Condition("amqp:link:detach-forced", "idle"))
+    await turns(3)
+    assert (landed.plain.let_go_at, landed.link.is_open) == (None, True)
+    assert other.via is not None
+    other.plain.detached.set_result(None)
+    await turns(3)
+    assert other.via.let_go_at == 0.0
+
+
 @pytest.mark.parametrize(
     ("error", "state"),
     [

@@ -31,6 +31,7 @@ class Coast:
         self.scene = Scene()
         self.controller = PlayedController(self.log)
         self.opens: list[ClientError] = []
+        self.refuses_via: ClientError | None = None
         self.opened: list[tuple[str, str | None]] = []
         self.senders: list[PlayedSender] = []
         self.lost: list[str] = []
@@ -53,6 +54,8 @@ class Coast:
         self.opened.append((path, via))
         if self.opens:
             raise self.opens.pop(0)
+        if via is not None and self.refuses_via is not None:
+            raise self.refuses_via
         self.senders.append(PlayedSender(self.log, "plain" if via is None else "via"))
         return self.senders[-1]
 
@@ -236,6 +239,49 @@ async def test_a_controller_that_cannot_be_reached_frees_the_slot_of_the_twin(
     await turns()
     assert shore.landings._slots._holders == {}
     assert shore.landings._twins == {}  # without link and messages it is removed
+
+
+@pytest.mark.spec("C-2", "R-20")
+@pytest.mark.parametrize("end", ["no transactions now", "no link via the backlog", "cancelled"])
+@driven
+async def test_a_link_to_a_twin_is_detached_if_the_rest_of_the_opening_fails(
+    end: str, coast: Callable[[], Coast]
+) -> None:
+    shore = coast()
+    if end == "no transactions now":
+        shore.controller.fails["ready"] = ConnectionLost("no answer")
+    elif end == "no link via the backlog":
+        shore.refuses_via = LinkRefused("no right", Condition("amqp:unauthorized-access"))
+    else:
+        shore.controller.is_ready.clear()
+    shore.scene.post([1])
+    await asyncio.sleep(10.1)
+    assert shore.opened[0] == ("orders", None)
+    if end == "cancelled":
+        shore.landings.stop()
+        await turns()
+    await asyncio.sleep(60.0)
+    assert shore.senders != []
+    assert [each.is_open for each in shore.senders] == [False] * len(shore.senders)
+
+
+@pytest.mark.spec("C-2", "R-20")
+@driven
+async def test_a_link_to_a_twin_that_ends_during_the_opening_is_opened_again(
+    coast: Callable[[], Coast],
+) -> None:
+    shore = coast()
+    shore.controller.is_ready.clear()
+    shore.scene.post([1])
+    await asyncio.sleep(10.1)
+    shore.senders[0].detached.set_result(Condition("amqp:link:detach-forced"))
+    shore.controller.is_ready.set()
+    await turns(20)
+    assert shore.landings._slots._holders == {}
+    assert [each.is_open for each in shore.senders] == [False, False]
+    await asyncio.sleep(0.6)
+    assert shore.scene.told_of("forwarded") == [1]
+    assert len(shore.senders) == 4
 
 
 @pytest.mark.spec("C-1")
