@@ -172,7 +172,8 @@ class Pump:
                 await receiver.drained()
                 await self.is_idle.wait()
         except TimeoutError:
-            self._release(list(self._messages.values()))
+            if self._receiver is not None:  # the link may be lost in the same turn of the event loop
+                self._release(list(self._messages.values()))
         await receiver.close()
 
     # From the backlog

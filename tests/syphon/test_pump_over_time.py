@@ -19,6 +19,7 @@ from sbpair.syphon.in_flight import InFlightMessage
 from sbpair.syphon.pump import LINK_USED_EVERY
 from tests.syphon.played_backlog import Pumped, Renewals, parked, renewals
 from tests.syphon.scripted import BUSY, PlayedLink, driven, now, turns
+from tests.trials.simulation.virtual_loop import VirtualLoop
 
 __all__ = ["renewals"]
 
@@ -289,6 +290,26 @@ async def test_a_stop_gives_back_what_is_not_answered_in_time() -> None:
     assert pumped.counted() == {"received": 2, "released": 2}
     pumped.link.answer()
     assert pumped.counted() == {"received": 2, "forwarded": 1, "released": 2, "lock_lost": 1}
+
+
+@pytest.mark.parametrize("earlier", range(6))
+@driven
+async def test_a_stop_whose_time_ends_as_the_link_is_lost_has_nothing_to_give_back(earlier: int) -> None:
+    """``earlier``: turns of the event loop between the end of the link and the end of the time."""
+    pumped = Pumped()
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    await pumped.deliver(parked(1))
+    stopping = asyncio.ensure_future(pumped.pump.stop(5.0))
+    await asyncio.sleep(4.999)
+    pumped.receiver.detached.set_result(None)
+    for _ in range(earlier):
+        await asyncio.sleep(0)
+    loop.seconds += 0.002
+    await stopping
+    await pumped.running
+    assert pumped.counted() == {"received": 1}
+    assert pumped.pump.unsettled == 0
 
 
 @driven
