@@ -8,6 +8,7 @@ accepted --> messages, one after another --> none for session_idle_timeout --> r
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 
@@ -17,7 +18,6 @@ from sbpair.amqp.performatives import Condition, DeliveryState
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError
 from sbpair.client.locks import LockClock
-from sbpair.client.request import RequestNode
 from sbpair.client.session import SessionReceiver
 from sbpair.pairing.pair_state import Role
 
@@ -25,7 +25,10 @@ from .context import Context
 from .credit import ProcessorWindow
 from .delivery import Delivery, DeliveryPhase
 from .link import EntityLink
+from .management_node import ManagementNode
 from .settlement import Answer, Verb
+
+logger = logging.getLogger("sbpair.processor")
 
 RENEWED_AT = 1 / 3  # of the lock duration is left when a lock is renewed
 REORDERING = (Verb.ABANDON, Verb.RELEASE)  # the message is delivered again, and must precede those after it
@@ -40,7 +43,7 @@ class SessionLink(EntityLink):
         side: Role,
         clock: LockClock,
         connection: NamespaceConnection,
-        node: RequestNode,
+        node: ManagementNode,
     ) -> None:
         super().__init__(context, side, clock)
         self._waiting: deque[Delivery] = deque()
@@ -104,13 +107,14 @@ class SessionLink(EntityLink):
         """
         if self._session is None:
             raise SessionLockLostError(message="The session is not held.")
-        return await self._session.state(self._node)
+        return await self._node.ask(self._session.state)
 
     async def set_state(self, state: bytes | None) -> None:
         """Set the state of the session. Raises as :meth:`state`."""
-        if self._session is None:
+        session = self._session
+        if session is None:
             raise SessionLockLostError(message="The session is not held.")
-        await self._session.set_state(self._node, state)
+        await self._node.ask(lambda node: session.set_state(node, state))
 
     # Order
 
@@ -218,8 +222,9 @@ class SessionLink(EntityLink):
     async def _renew(self, session: SessionReceiver) -> None:
         """Renew the lock. A failed renewal is retried while the lock lasts."""
         try:
-            ends = await session.renew(self._node)
-        except ClientError:
+            ends = await self._node.ask(session.renew)
+        except ClientError as error:
+            logger.info("the lock of a session of %s was not renewed: %s", self._context.path, error)
             return
         self._lock_ends = self._loop.time() + self._clock.renewed(ends, time.time())
 

@@ -15,12 +15,12 @@ from sbpair.amqp.performatives import Condition
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import SessionUnavailable
 from sbpair.client.locks import LockClock
-from sbpair.client.request import RequestNode
 from sbpair.pairing.pair_state import Role
 
 from . import events
 from .context import Context
 from .delivery import Delivery
+from .management_node import ManagementNode
 from .session_link import SessionLink
 
 ACCEPT_WAITS = 60.0  # seconds that a request for a session waits at the broker
@@ -79,7 +79,7 @@ class Sessions:
         context = self._context
         await connection.authorize(context.path)
         context.emit(events.ReceivingStarted(time.time(), context.path, self.side.value))
-        node = RequestNode(connection, connection.namespace.address(f"{context.path}/$management"))
+        node = ManagementNode(connection, context.path)
         self._accepting = asyncio.ensure_future(self._accept(connection, node))
         try:
             either: tuple[asyncio.Future[Any], ...] = (self._accepting, connection.closed)
@@ -95,7 +95,7 @@ class Sessions:
                 await asyncio.gather(*self._serving, return_exceptions=True)
                 node.abandon()
 
-    async def _accept(self, connection: NamespaceConnection, node: RequestNode) -> None:
+    async def _accept(self, connection: NamespaceConnection, node: ManagementNode) -> None:
         while not self.is_stopping:
             await self._room.wait()
             link = SessionLink(self._context, self.side, self._clock, connection, node)

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from sbpair.amqp.performatives import Accepted
+from sbpair.amqp.errors import DETACH_FORCED
+from sbpair.amqp.performatives import Accepted, Condition
 from sbpair.auth.connection_string import parse
 from sbpair.broker.entities.descriptions import QueueDescription
 from sbpair.broker.faults import FaultRule
+from sbpair.broker.frontends.amqp.request_response import RequestLink, ResponseLink
 from sbpair.client.dial import connect
 from sbpair.client.route import Route
 from sbpair.pairing.pair_state import Role
@@ -86,6 +88,19 @@ class Story:
         """Reset all connections to a side."""
         for pipe in self.driven.network.pipes(side=side):
             pipe.cut()
+
+    def links_to_node(self, path: str = "orders", side: str = "contoso") -> list[RequestLink | ResponseLink]:
+        """Return the broker's ends of the links to the ``$management`` node of an entity."""
+        wires = self.driven.servers[side].wires.values()
+        nodes = [node for wire in wires for node in wire.client.links]
+        links = [node for node in nodes if isinstance(node, RequestLink | ResponseLink)]
+        return [link for link in links if link.queue is not None and link.queue.path == path]
+
+    def detach_node(self, path: str = "orders", side: str = "contoso") -> None:
+        """Detach the links to the ``$management`` node of an entity; their connections stay open."""
+        for each in self.links_to_node(path, side):
+            each.link.refuse(Condition(DETACH_FORCED, "The node moves."))
+        self.driven.servers[side].end_turn()
 
     def count_frames(self) -> dict[str, int]:
         """Count the frames that clients write from now on over the open connections, by side."""
