@@ -174,11 +174,12 @@ async def _renew(connection: NamespaceConnection, path: str, receiver: Receiver)
 
     if not isinstance(receiver, SessionReceiver):
         return
-    node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
-    try:
-        while True:
-            await asyncio.sleep(RENEWAL_INTERVAL)
+    address = connection.namespace.address(f"{path}/$management")
+    while True:
+        await asyncio.sleep(RENEWAL_INTERVAL)
+        node = RequestNode(connection, address)  # for each renewal: its links may end before the connection
+        try:
             with suppress(ClientError):
                 await receiver.renew(node)
-    finally:
-        await node.close()
+        finally:
+            await node.close()
