@@ -112,6 +112,12 @@ class InFlightMessage:
     def answered(self, outcome: DeliveryState | None) -> None:
         self.destination.answered(self, outcome)
 
+    def post_home(self, home: MessageTarget) -> None:
+        """Post the message, which is neither queued nor in flight, to its destination on the primary."""
+        self.is_landing = False
+        self.destination = home
+        home.post(self)
+
 
 class DeliveryAction(Enum):
     """The action on a parked message once its destination has answered."""

@@ -63,9 +63,7 @@ class Twin(Destination):
 
     def send_home(self, message: InFlightMessage) -> None:
         """Return a message to its destination on the primary."""
-        message.is_landing = False
-        message.destination = self._home(self.path)
-        message.destination.post(message)
+        message.post_home(self._home(self.path))
 
 
 class Landings:

@@ -109,14 +109,19 @@ class LockRenewal:
         backlog: str,
         deliveries: Callable[[], Iterator[InFlightMessage | LockedDelivery]],
         release: Callable[[Iterable[InFlightMessage]], None],
+        home: Callable[[str], MessageTarget],
     ) -> None:
-        """``deliveries`` iterates over the locked deliveries; ``release`` returns messages to the backlog."""
+        """``deliveries`` iterates over the locked deliveries; ``release`` returns messages to the backlog.
+
+        ``home`` returns the destination of a path: that of a doubtful message may have been forgotten meanwhile.
+        """
         self.clock = LockClock()
         self.locked_since = 0.0  # no lock of the current link is older; wall clock
         self.doubtful: set[InFlightMessage] = set()
         self._backlog = backlog
         self._deliveries = deliveries
         self._release = release
+        self._home = home
         self._loop = asyncio.get_running_loop()
         self._connection: NamespaceConnection | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -191,7 +196,7 @@ class LockRenewal:
             if message in self.doubtful:
                 self.doubtful.remove(message)
                 message.posted_at = now
-                message.destination.post(message)
+                message.post_home(self._home(message.path))
 
     def _is_stopped(self) -> bool:
         """Whether the link was lost while a renewal was in progress; its messages are delivered again.

@@ -103,7 +103,7 @@ class Pump:
         self._held: dict[InFlightMessage, None] = {}  # wait for their destination
         self._stalled: set[InFlightMessage] = set()  # in flight for too long to count as active
         self._overflow = Overflow()
-        self._locks = LockRenewal(backlog, self._locked, self._release)
+        self._locks = LockRenewal(backlog, self._locked, self._release, settings.destination_of)
         self._link_used_at = 0.0  # when credit was last granted; monotonic
         self._to_complete: list[int] = []
         self._forwarded_ids: dict[tuple[str, str], list[str]] = {}  # not reported yet, by path and side

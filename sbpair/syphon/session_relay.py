@@ -160,7 +160,7 @@ class SessionRelay:
         message.lock_ends = self.lock_ends
         if was_doubtful:
             message.posted_at = self._loop.time()
-            message.destination.post(message)
+            message.post_home(self._settings.destination_of(message.path))  # the last may be forgotten
 
     # From the destination
 

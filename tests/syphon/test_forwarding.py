@@ -20,8 +20,10 @@ from sbpair.syphon.events import (
 )
 from sbpair.syphon.forwarding import LOCKED_PAUSE, ForwardingSession
 from sbpair.syphon.status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState
-from tests.syphon.played_backlog import PlayedReceiver, parked
+from tests.syphon.played_backlog import PlayedReceiver, Renewals, parked, renewals
 from tests.syphon.scripted import PlayedLink, driven, now, turns
+
+__all__ = ["renewals"]
 
 pytestmark = pytest.mark.spec("R-66")
 
@@ -294,6 +296,33 @@ async def test_a_stop_after_the_secondary_was_lost_ends_at_once() -> None:
     await world.session.stop()
     assert now() == 0.0
     assert world.primary.close_count == 1
+
+
+@pytest.mark.spec("R-23", "F-66")
+@driven
+async def test_after_a_stop_nothing_retries_a_message_whose_destination_was_forgotten_while_its_lock_was_renewed(
+    renewals: Renewals,
+) -> None:
+    world = World()
+    await world.deliver(parked(1))
+    world.link().answer()
+    await turns()
+    world.receiver().confirm(1, 1)
+    renewals.answered.clear()
+    await world.deliver(parked(2, lock=20.0))
+    world.link().detach()
+    await turns()
+    assert world.session._destinations == {}
+    renewals.answered.set()
+    await turns(20)
+    assert world.link().all_sent == [2]
+    world.primary.refuses["orders"] = [ConnectionLost("no route")] * 99
+    world.link().detach()
+    world.primary.lose()
+    await world.session.stop()
+    before = list(world.events)
+    await asyncio.sleep(600.0)
+    assert world.events == before
 
 
 # --- backlogs

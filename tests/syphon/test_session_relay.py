@@ -364,6 +364,22 @@ async def test_a_message_whose_lock_is_in_doubt_is_posted_once_the_lock_was_rene
     assert relayed.counted() == {"received": 2, "forwarded": 2, "completed": 2}
 
 
+@pytest.mark.spec("R-23", "F-66")
+@driven
+async def test_a_destination_that_was_forgotten_while_the_lock_was_renewed_is_looked_up_again() -> None:
+    forgotten, current = scenes = Scene(), Scene()
+    known = deque(each.orders for each in scenes)
+    relayed = Relayed(parked(0), destination_of=lambda path: known.popleft())
+    relayed.relay.lock_ends = 0.0
+    await asyncio.sleep(1.0)
+    forgotten.link.detach()
+    relayed.relay.lock_ends = 60.0
+    relayed.relay.lock_renewed()
+    await turns()
+    assert forgotten.orders.is_unused
+    assert current.link.all_sent == [1]
+
+
 @driven
 async def test_a_stopped_session_does_not_wait_for_a_message_whose_lock_is_in_doubt() -> None:
     relayed = Relayed(parked(0), parked(1))
