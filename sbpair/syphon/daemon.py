@@ -129,6 +129,7 @@ class Syphon:
         every = self.options.measure_every
         self._depths = None if every is None else BacklogDepths(self.backlogs, every.total_seconds())
         self._monitor_connection: NamespaceConnection | None = None  # while no session has one to lend
+        self._borrowing = asyncio.Lock()
         self._is_clock_reported = False
 
     @classmethod
@@ -504,9 +505,10 @@ class Syphon:
         """Return a connection to the secondary: that of the session, or another one while there is no session."""
         if self._session is not None and self._session.is_connected:
             return self._session.secondary
-        if self._monitor_connection is None or not self._monitor_connection.is_open:
-            self._monitor_connection = await connect(self._secondary, route=self.options.route)
-        return self._monitor_connection
+        async with self._borrowing:  # one that is due meanwhile waits for the same connection
+            if self._monitor_connection is None or not self._monitor_connection.is_open:
+                self._monitor_connection = await connect(self._secondary, route=self.options.route)
+            return self._monitor_connection
 
     def _clock_differs(self, ahead: float) -> None:
         if not self._is_clock_reported:

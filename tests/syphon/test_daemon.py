@@ -520,6 +520,19 @@ async def test_a_monitor_borrows_the_connection_of_the_session_and_dials_its_own
 
 
 @driven
+async def test_two_monitors_that_are_due_together_without_a_session_share_one_connection(
+    worlds: Worlds,
+) -> None:
+    world = worlds()
+    world.dials["secondary"].extend((1.0, 1.0))
+    first, second = await asyncio.gather(
+        world.syphon._borrow_secondary(), world.syphon._borrow_secondary()
+    )
+    assert first is second
+    assert len(world.connections) == 1
+
+
+@driven
 async def test_a_callback_is_called_until_it_is_removed_and_one_that_fails_stops_nothing(
     worlds: Worlds, caplog: pytest.LogCaptureFixture
 ) -> None:
