@@ -51,6 +51,11 @@ class RequestNode:
         self._opening = asyncio.ensure_future(self._open())
         self._opening.add_done_callback(_heard)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether both links are attached."""
+        return all(link is not None and link.is_open for link in (self._receiver, self._sender))
+
     async def ask(self, properties: dict[object, object], body: object) -> Message:
         """Send one request and wait for its answer, ANSWER_TIMEOUT seconds at most.
 

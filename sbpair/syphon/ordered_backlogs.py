@@ -269,15 +269,17 @@ class OrderedBacklog:
         self._doubtful.discard(relay)
         if receiver is None or receiver.detached.done():
             return
+        if self._node is None:
+            address = self._connection.namespace.address(f"{self.name}/$management")
+            self._node = RequestNode(self._connection, address)
+        node = self._node
         try:
-            if self._node is None:
-                address = self._connection.namespace.address(f"{self.name}/$management")
-                self._node = RequestNode(self._connection, address)
-            ends = await receiver.renew(self._node)
+            ends = await receiver.renew(node)
         except ClientError as error:
             logger.info("the lock of a session of %s was not renewed: %s", self.name, error)
-            node, self._node = self._node, None
-            if node is not None:
+            # A node that refused one lock serves the other sessions.
+            if self._node is node and (isinstance(error, ConnectionLost) or not node.is_open):
+                self._node = None
                 node.abandon()
             relay.stop()
             return

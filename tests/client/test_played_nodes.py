@@ -24,8 +24,10 @@ async def test_a_request_has_its_own_answer(played: Played) -> None:
     held: list[Message] = []
     played.peer.nodes["orders/$management"] = lambda request: held.append(request)  # type: ignore[func-returns-value]
     node = RequestNode(played.connection, "orders/$management")
+    assert not node.is_open
     asked = [asyncio.ensure_future(node.ask({"number": number}, [number])) for number in range(2)]
     await turns()
+    assert node.is_open
     assert [request.application_properties for request in held] == [{"number": 0}, {"number": 1}]
     assert [request.body for request in held] == [ValueBody([0]), ValueBody([1])]
     ids = [request.properties.message_id for request in held if request.properties]
@@ -42,6 +44,7 @@ async def test_a_request_has_its_own_answer(played: Played) -> None:
     assert [answer.body for answer in answers] == [ValueBody(0), ValueBody(1)]
     await node.close()
     assert len(played.peer.detached) == 2
+    assert not node.is_open
 
 
 async def test_an_answer_that_cannot_be_read_fails_all_that_wait(played: Played) -> None:

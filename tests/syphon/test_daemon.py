@@ -525,9 +525,7 @@ async def test_two_monitors_that_are_due_together_without_a_session_share_one_co
 ) -> None:
     world = worlds()
     world.dials["secondary"].extend((1.0, 1.0))
-    first, second = await asyncio.gather(
-        world.syphon._borrow_secondary(), world.syphon._borrow_secondary()
-    )
+    first, second = await asyncio.gather(world.syphon._borrow_secondary(), world.syphon._borrow_secondary())
     assert first is second
     assert len(world.connections) == 1
 

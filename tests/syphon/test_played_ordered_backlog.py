@@ -40,10 +40,15 @@ class LockedSession(PlayedSession):
     locked_until = 0.0
     renewed_at: list[float]
     refuses: ClientError | None = None
+    renewal_takes = 0.0  # seconds
 
     async def renew(self, node: object) -> float:
         assert isinstance(node, Node)
         self.renewed_at.append(now())
+        if self.renewal_takes:
+            await asyncio.sleep(self.renewal_takes)
+            if node.is_abandoned:
+                raise ConnectionLost("no answer")
         if self.refuses is not None:
             raise self.refuses
         return EPOCH + now() + 60.0
@@ -53,6 +58,7 @@ class Node:
     """The management node of the backlog."""
 
     made: list[Node]
+    is_open = True
 
     def __init__(self, connection: object, address: str) -> None:
         self.address, self.is_closed, self.is_abandoned = address, False, False
@@ -189,10 +195,29 @@ async def test_a_session_without_the_end_of_its_lock_is_renewed_before_anything_
     assert kept.scene.link.sent[0].lock_ends == 60.0
 
 
+@pytest.mark.parametrize("refusal", ["com.microsoft:session-lock-lost", "com.microsoft:server-busy"])
 @driven
-async def test_a_lock_that_is_not_renewed_ends_the_relay_and_the_node_is_opened_again() -> None:
+async def test_a_lock_that_is_not_renewed_ends_its_relay_alone(refusal: str) -> None:
     one, two = session(1, 2), session(3)
-    one.refuses = LinkRefused("lost", Condition("com.microsoft:session-lock-lost"))
+    one.refuses = LinkRefused("not renewed", Condition(refusal))
+    one.renewal_takes, two.renewal_takes = 0.1, 0.2
+    kept = Kept(one, two, places=2)
+    await asyncio.sleep(45.0)
+    assert (one.renewed_at, two.renewed_at) == ([31.0], [31.0])
+    assert one.closed_at is not None
+    assert two.closed_at is None
+    assert kept.backlog.sessions == 1
+    assert [node.is_abandoned for node in Node.made] == [False]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+@driven
+async def test_a_node_that_fails_ends_the_relay_and_is_opened_again(
+    is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = session(1, 2), session(3)
+    one.refuses = LinkRefused("no link") if is_refused else ConnectionLost("no answer")
+    monkeypatch.setattr(Node, "is_open", not is_refused)
     kept = Kept(one, two, places=2)
     await asyncio.sleep(31.5)
     assert one.renewed_at == [31.0]
