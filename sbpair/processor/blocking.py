@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import CancelledError
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -73,9 +74,10 @@ class PairedServiceBusProcessor(BaseProcessor):
         try:
             asyncio.run_coroutine_threadsafe(core.stop(), loop).result()
         finally:
+            with self._lock:
+                self._loop = self._core = None  # no call is passed to the loop any more
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
-            self._loop = self._core = None
 
     def request_stop(self) -> None:
         """Ask :meth:`run` to stop and return at once; for signal handlers and message handlers."""
@@ -130,6 +132,7 @@ class PairedServiceBusProcessor(BaseProcessor):
             ready.put(None)
             loop.run_forever()
             invoker.close()
+            loop.run_until_complete(cancel_other_tasks())
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
@@ -185,8 +188,21 @@ class PairedServiceBusProcessor(BaseProcessor):
         check_answer(*self._in_loop(settled()))
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        loop = self._loop
-        if loop is None or loop.is_closed():
-            work.close()
-            raise ValueError(f"the processor of {self.path} is stopped")
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
+        with self._lock:
+            loop = self._loop
+            if loop is None or loop.is_closed():
+                work.close()
+                raise ValueError(f"the processor of {self.path} is stopped")
+            called = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return called.result()
+        except CancelledError:
+            raise ValueError(f"the processor of {self.path} is stopped") from None
+
+
+async def cancel_other_tasks() -> None:
+    """Cancel the tasks of the running loop but this one, and wait until they have ended."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -244,6 +244,7 @@ class QueueLink(EntityLink):
         """Give back the messages in flight, wait for the last confirmations, and detach."""
         await self._strays.close(CONFIRM_WITHIN)
         await super().close()
+        self._forget()  # a peer that is silent has not ended the link: what it did not confirm is a stray now
         self._strays.give_up()
 
     def _forget(self) -> None:

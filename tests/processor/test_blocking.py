@@ -149,3 +149,23 @@ def test_closing_the_client_stops_its_processors(pair: Pair) -> None:
         handled.get(timeout=PATIENCE)
     assert "stopped" in repr(processor)
     assert pair.said(LockLost) == []
+
+
+@pytest.mark.spec("C-17")
+def test_a_call_that_still_waits_when_the_processor_stops_ends_with_an_error(pair: Pair) -> None:
+    waits, ended = threading.Event(), Queue[object]()
+
+    async def endless() -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            ended.put(processor._in_loop(endless()))
+        except ValueError as error:
+            ended.put(error)
+
+    with client_of(pair) as client, client.get_queue_processor("orders", lambda m: None) as processor:
+        threading.Thread(target=call, daemon=True).start()
+        assert waits.wait(PATIENCE)
+    assert "is stopped" in str(ended.get(timeout=PATIENCE))

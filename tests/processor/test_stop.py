@@ -1,0 +1,33 @@
+"""Stopping against a peer that has fallen silent, and while a side attaches or connects."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sbpair.broker.faults import Outage
+from sbpair.processor import ReceivedMessage, SettlementUnknown, SettlementUnknownError
+from tests.processor.driven import Story, play_with
+from tests.processor.pair import numbered
+
+
+@pytest.mark.spec("C-13", "C-17")
+def test_a_completion_that_a_silent_peer_does_not_confirm_ends_when_the_processor_stops() -> None:
+    async def story(story: Story) -> None:
+        kept: list[ReceivedMessage] = []
+
+        async def keep(message: ReceivedMessage) -> None:
+            kept.append(message)
+
+        await story.put([numbered(1)])
+        async with story.processor(keep, autosettle=False, secondary="never") as processor:
+            await story.until(lambda: bool(kept))
+            story.driven.servers["contoso"].take_down(Outage.SILENT)
+            completing = asyncio.ensure_future(processor.complete_message(kept[0]))
+            await asyncio.sleep(1)
+        with pytest.raises(SettlementUnknownError):
+            await asyncio.wait_for(completing, 1)
+        assert [event.message_ids for event in story.said(SettlementUnknown)] == [("m1",)]
+
+    play_with(story)
