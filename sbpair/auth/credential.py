@@ -108,6 +108,8 @@ class Bearer:
         asking, now = self._asking, time.monotonic()
         if asking is None or not self._serves(asking, now):
             asking = self._asking = asyncio.ensure_future(self._ask())
+            # Its error counts as retrieved even if all callers are cancelled.
+            asking.add_done_callback(lambda task: task.cancelled() or task.exception())
             self._asked_at = now
         return await asyncio.shield(asking)
 

@@ -110,6 +110,8 @@ class TransactionController:
         is_over = opening is None or (opening.done() and not _is_open(opening))
         if opening is None or is_over:
             opening = self._opening = asyncio.ensure_future(self._open())
+            # Its error counts as retrieved even if all callers are cancelled.
+            opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(opening)
 
     async def _open(self) -> Sender:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -280,6 +281,32 @@ def test_a_question_that_was_cancelled_with_its_loop_is_asked_anew() -> None:
 
     asyncio.run(give_up())
     assert asyncio.run(source.token("a")).text == "jwt"  # and not the end of the first
+
+
+@pytest.mark.spec("R-66")
+async def test_a_credential_that_fails_after_its_caller_was_cancelled_fails_without_a_word() -> None:
+    unheard: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def get_token(self, *scopes: str) -> Given:
+            asked.set()
+            await answer.wait()
+            raise ClientAuthenticationError("no")
+
+    bearer = Bearer(Slow())
+    asking = asyncio.ensure_future(bearer.token("sb://x/y"))
+    await asked.wait()
+    asking.cancel()
+    await asyncio.wait([asking])
+    failing = bearer._asking
+    assert failing is not None
+    answer.set()
+    await asyncio.wait([failing])
+    del asking, failing, bearer
+    gc.collect()  # asyncio reports unretrieved exceptions here
+    assert unheard == []
 
 
 async def test_a_credential_that_never_answers_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Source
 from sbpair.auth.connection_string import parse
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.request import CREDIT
+from sbpair.client.transaction import NODE as COORDINATOR
 from tests.waiting import PATIENCE
 
 NAMESPACE = "Endpoint=sb://contoso.example:5671;SharedAccessKeyName=Root;SharedAccessKey=KEY"
@@ -96,7 +97,7 @@ class Peer(asyncio.Transport):
     def _attach(self, event: LinkAttached) -> None:
         link, attach = event.link, event.attach
         is_theirs = isinstance(link, ReceiverLink)
-        address = (attach.target if is_theirs else attach.source).address  # type: ignore[union-attr]
+        address = getattr(attach.target if is_theirs else attach.source, "address", COORDINATOR)
         path = str(address).removeprefix("amqps://contoso.example:5671/")
         if path in self.silent:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -13,6 +14,8 @@ from sbpair.client.claims import FIRST_RETRY, REFRESH_MARGIN, check, renewal_due
 from sbpair.client.errors import ConnectionLost, LinkRefused, TokenRefused
 from sbpair.client.locks import renew_locks
 from sbpair.client.request import RequestNode, peek, refusal_of, value_of
+from sbpair.client.transaction import NODE as COORDINATOR
+from sbpair.client.transaction import TransactionController
 from tests.client.played import Played, outcomes, status, turns
 
 pytestmark = pytest.mark.spec("R-66")
@@ -326,3 +329,25 @@ async def test_locks_that_are_not_renewed_are_an_error(played: Played, answer: M
 async def test_a_delivery_without_a_lock_is_refused_before_it_is_asked_for(played: Played) -> None:
     with pytest.raises(LinkRefused, match=r"^a delivery of orders has no lock: its tag is not a UUID$"):
         await renewed(played, tags=[b"short"])
+
+
+# --- the coordinator of transactions
+
+
+async def test_an_opening_whose_caller_was_cancelled_fails_without_a_word(played: Played) -> None:
+    unheard: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unheard.append(context))
+    played.peer.silent.add(COORDINATOR)
+    controller = TransactionController(played.connection)
+    asking = asyncio.ensure_future(controller.ready())
+    await turns()
+    opening = controller._opening
+    assert opening is not None
+    asking.cancel()
+    await asyncio.wait([asking])
+    played.connection.abort()
+    await asyncio.wait([opening])
+    assert not opening.cancelled()
+    del asking, controller, opening
+    gc.collect()  # asyncio reports unretrieved exceptions here
+    assert unheard == []
