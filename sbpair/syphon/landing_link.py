@@ -156,11 +156,12 @@ class LandingLink:
                 self._refused(batch, batch[:1], refusal)
         except ClientError as error:
             state = None if error.condition is None else Rejected(error.condition)
+            rest = [message for message in batch if message in self._running]  # the others were sent plainly
             if isinstance(error, LinkRefused) and _is_not_allowed(state):
                 self._via = None  # no transactions here
-                self._send_plainly(batch)
+                self._send_plainly(rest)
             else:
-                self._answer(batch, state)
+                self._answer(rest, state)
         finally:
             for message in batch:
                 self._running.pop(message, None)
@@ -248,6 +249,7 @@ class LandingLink:
 
     def _send_plainly(self, batch: Iterable[InFlightMessage]) -> None:
         for message in batch:
+            self._running.pop(message, None)
             self._plain.transfer(message)
 
     def _answer(self, batch: Iterable[InFlightMessage], state: DeliveryState | None) -> None:

@@ -178,6 +178,30 @@ async def test_a_message_larger_than_the_entity_takes_is_sent_plainly() -> None:
     assert [entry[0] for entry in landed.log].count("commit") == 1
 
 
+@pytest.mark.parametrize(
+    ("error", "plain", "answers"),
+    [
+        (ConnectionLost("gone"), [3], [(2, None)]),
+        (LinkRefused("none", NOT_ALLOWED.error), [3, 2], []),
+    ],
+)
+@driven
+async def test_a_larger_message_is_sent_once_if_no_transaction_can_be_declared_for_the_others(
+    error: ClientError, plain: list[int], answers: list[tuple[int, DeliveryState | None]]
+) -> None:
+    landed = Landed(max_message_size=len(named("p1")) + 120)
+    landed.send(1)
+    await turns(20)
+    assert landed.answers == [(1, ACCEPTED)]
+    landed.controller.fails["declare"] = error
+    small, large = landed.send(2), landed.send(3, payload="larger" * 40)
+    await turns(20)
+    assert [each.delivery_id for each in landed.plain.plain] == plain
+    assert landed.answers[1:] == answers
+    assert landed.link.in_flight == len(plain)
+    assert [each.is_settled for each in (*small, *large)] == [False, False]
+
+
 @driven
 async def test_a_message_that_the_backlog_refuses_is_answered_and_the_rest_goes_again() -> None:
     landed = Landed()
