@@ -124,8 +124,11 @@ class LandingLink:
 
     def _push(self) -> None:
         self._push_is_due = False
+        if self.detached.done():
+            self._ended()  # a refusal may have put messages back since
+            return
         now = self._loop.time()
-        while self._waiting and len(self._tasks) < MAX_TRANSACTIONS and not self.detached.done():
+        while self._waiting and len(self._tasks) < MAX_TRANSACTIONS:
             batch: list[InFlightMessage] = []
             while self._waiting and len(batch) < MAX_IN_TRANSACTION:
                 message = self._waiting.popleft()

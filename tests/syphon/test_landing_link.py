@@ -357,6 +357,22 @@ async def test_with_one_link_the_other_ends_and_what_waits_is_answered_without_a
 
 
 @driven
+async def test_what_a_refusal_puts_back_after_the_link_has_ended_is_answered_without_an_outcome() -> None:
+    landed = Landed()
+    landed.plain.outcomes = [TOO_LARGE]
+
+    async def roll_back(txn_id: bytes) -> None:
+        landed.plain.detached.set_result(Condition("amqp:link:detach-forced"))
+        await turns(3)
+
+    landed.controller.roll_back = roll_back  # type: ignore[method-assign]
+    landed.send(1, 2, 3)
+    await turns(20)
+    assert landed.answers == [(1, TOO_LARGE), (2, None), (3, None)]
+    assert landed.link.in_flight == 0
+
+
+@driven
 async def test_a_message_whose_lock_may_have_ended_is_skipped() -> None:
     landed = Landed()
     (message,) = landed.send(1)
