@@ -161,8 +161,8 @@ class Destination:
 
     @property
     def is_unused(self) -> bool:
-        """Whether there is neither a link nor anything to send."""
-        return self.state in (OPEN, CLOSED) and not self.is_open and not self._queue
+        """Whether there is neither a link, nor anything to send, nor an outcome to come."""
+        return self.state in (OPEN, CLOSED) and not (self.is_open or self._queue or self.in_flight)
 
     def post(self, message: InFlightMessage) -> None:
         """Send ``message``, now or when the destination can take it."""

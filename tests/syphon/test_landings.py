@@ -284,6 +284,59 @@ async def test_a_link_to_a_twin_that_ends_during_the_opening_is_opened_again(
     assert len(shore.senders) == 4
 
 
+@pytest.mark.spec("C-2", "R-20")
+@driven
+async def test_a_twin_whose_link_ends_during_a_transaction_is_stopped_with_the_landings(
+    coast: Callable[[], Coast],
+) -> None:
+    shore = coast()
+    is_sent = asyncio.Event()
+
+    async def send(*given: object) -> None:
+        await is_sent.wait()  # the outcome is unknown, because the link ends
+
+    shore.scene.post([1])
+    await asyncio.sleep(11.1)
+    plain, via = shore.senders
+    via.send = send  # type: ignore[assignment]
+    shore.scene.post([2])
+    await turns(20)
+    plain.let_go()
+    await turns(20)
+    is_sent.set()
+    await turns(20)
+    assert shore.scene.told_of("held")[-1:] == [2]
+    shore.opens = [ConnectionLost("gone")] * 99
+    shore.home.stop()
+    shore.landings.stop()
+    before = list(shore.scene.events)
+    await asyncio.sleep(600.0)
+    assert shore.scene.events == before
+
+
+@pytest.mark.spec("C-2", "R-20")
+@driven
+async def test_a_twin_whose_link_ended_during_its_last_transaction_is_forgotten_after_it(
+    coast: Callable[[], Coast],
+) -> None:
+    shore = coast()
+    is_committed = asyncio.Event()
+
+    async def commit(txn_id: bytes) -> None:
+        await is_committed.wait()
+
+    shore.controller.commit = commit  # type: ignore[method-assign]
+    shore.scene.post([1])
+    await asyncio.sleep(10.1)
+    shore.senders[0].let_go()
+    await turns(20)
+    is_committed.set()
+    await asyncio.sleep(1.0)
+    assert shore.scene.told_of("forwarded") == [1]
+    assert shore.landings._twins == {}
+    assert shore.landings._slots._holders == {}
+
+
 @pytest.mark.spec("C-1")
 @driven
 async def test_a_destination_is_in_doubt_from_the_start_if_it_was_out_of_reach_before(
