@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 
 from sbpair.amqp.performatives import DeliveryState
 from sbpair.pairing.pair_state import Role
+from sbpair.pairing.threads import reopen_after_fork
 
 from .base import BaseProcessor, check_answer
 from .delivery import Delivery
@@ -31,6 +32,7 @@ from .threads import Handler, ThreadInvoker
 from .tracing import spans
 
 T = TypeVar("T")
+_left_to_the_parent: list[object] = []  # keeps its loops and sockets from being collected in a child
 
 
 class PairedServiceBusProcessor(BaseProcessor):
@@ -53,7 +55,8 @@ class PairedServiceBusProcessor(BaseProcessor):
         self._stop_requests: SimpleQueue[None] = SimpleQueue()  # put() may be called in a signal handler
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        reopen_after_fork(self)
 
     def run(self) -> None:
         """Receive until :meth:`request_stop` is called, or the wait is interrupted; then stop."""
@@ -66,7 +69,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         Must not be called from a signal handler, or from a message handler, for which it would wait: use
         :meth:`request_stop` there.
         """
-        with self._lock:
+        with self.lock:
             thread, loop, core = self._thread, self._loop, self._core
             self._thread = None
             if thread is None or loop is None or core is None:
@@ -74,7 +77,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         try:
             asyncio.run_coroutine_threadsafe(core.stop(), loop).result()
         finally:
-            with self._lock:
+            with self.lock:
                 self._loop = self._core = None  # no call is passed to the loop any more
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
@@ -83,8 +86,14 @@ class PairedServiceBusProcessor(BaseProcessor):
         """Ask :meth:`run` to stop and return at once; for signal handlers and message handlers."""
         self._stop_requests.put(None)
 
+    def reopen_in_child(self) -> None:
+        """After a fork, in the child: be stopped. The thread and its connections are the parent's, and run on there."""
+        if self._loop is not None:
+            _left_to_the_parent.append((self._loop, self._core))
+        self._thread = self._loop = self._core = None
+
     def __enter__(self) -> Self:
-        with self._lock:
+        with self.lock:
             if self._thread is not None:
                 raise ValueError(f"the processor of {self.path} is running")
             self._stop_requests = SimpleQueue()
@@ -188,7 +197,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         check_answer(*self._in_loop(settled()))
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        with self._lock:
+        with self.lock:
             loop = self._loop
             if loop is None or loop.is_closed():
                 work.close()

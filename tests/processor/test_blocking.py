@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -12,7 +13,8 @@ import pytest
 from azure.servicebus.exceptions import MessageLockLostError
 
 from sbpair import PairedServiceBusClient
-from sbpair.processor import DeadLetter, LockLost, ProcessorOptions, ReceivedMessage
+from sbpair.processor import DeadLetter, EntityMissing, LockLost, ProcessorOptions, ReceivedMessage
+from tests.children import exit_code_of
 from tests.processor.pair import Pair, numbered, put
 from tests.waiting import PATIENCE
 
@@ -169,3 +171,30 @@ def test_a_call_that_still_waits_when_the_processor_stops_ends_with_an_error(pai
         threading.Thread(target=call, daemon=True).start()
         assert waits.wait(PATIENCE)
     assert "is stopped" in str(ended.get(timeout=PATIENCE))
+
+
+@pytest.mark.spec("C-17", "F-19")
+def test_a_forked_child_stops_and_starts_its_copy_of_a_processor_and_the_parents_goes_on(pair: Pair) -> None:
+    handled: Queue[ReceivedMessage] = Queue()
+    fill(pair, 1)
+    with client_of(pair) as client:
+        processor = client.get_queue_processor("orders", handled.put)
+        processor.on_event(pair.events.append)
+        with processor:
+            handled.get(timeout=PATIENCE)
+            wait_for(lambda: processor.counters.completed == 1)
+            wait_for(lambda: pair.said(EntityMissing))  # the secondary's: no thread is busy during the fork
+            child = os.fork()
+            if child == 0:
+                try:
+                    processor.stop()
+                    with processor:
+                        pass
+                    client.close()
+                    os._exit(0)
+                except BaseException:
+                    os._exit(1)
+            assert exit_code_of(child) == 0
+            fill(pair, 1)
+            handled.get(timeout=PATIENCE)
+            wait_for(lambda: processor.counters.completed == 2)
