@@ -269,6 +269,26 @@ def test_a_request_that_waits_is_given_what_comes(rest: Rest, client: ServiceBus
     assert (got[0].status, got[0].body) == (200, b"at last")
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_request_that_waits_is_not_cut_as_one_that_has_not_begun(
+    broker: Broker, contoso: NamespaceControl, queue: str, scheme: str
+) -> None:
+    rest = Rest(
+        contoso, ssl.create_default_context(cafile=str(broker.ca_file)) if scheme == "https" else None
+    )
+    got: list[Answer] = []
+    waiting = threading.Thread(target=lambda: got.append(rest.take(queue, 30)))
+    waiting.start()
+    frontend = contoso.server.frontend
+    wait_until(lambda: frontend.namespace.queue(queue) in frontend._lines)
+    http = contoso.server._sniffer._http
+    assert http is not None
+    assert http._patience == {}
+    rest.send(queue, "x")
+    waiting.join(30)
+    assert [answer.status for answer in got] == [200]
+
+
 def test_who_has_gone_is_given_nothing(
     rest: Rest, client: ServiceBusClient, queue: str, contoso: NamespaceControl
 ) -> None:

@@ -305,7 +305,7 @@ def _plain(status: int, text: str) -> web.Response:
 
 
 class Sniffer(asyncio.Protocol):
-    """Reads the first byte inside TLS and hands the connection over to AMQP or HTTP."""
+    """Reads the first byte, inside TLS if there is any, and hands the connection over to AMQP or HTTP."""
 
     def __init__(self, server: WireHost, http: HttpServer) -> None:
         self._server = server

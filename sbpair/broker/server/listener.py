@@ -194,18 +194,15 @@ class ProtocolSniffer:
             if first == _OPENS_AMQP:
                 await _adopt(sock, lambda plain: AmqpWire(self._server, plain))
             elif first == _OPENS_TLS:
-                await self._greet_tls(sock)
+                await self._greet_http(sock, await asyncio.to_thread(self._tls))
             elif first.isalpha() and first.isupper():
-                http = await self._http_server()
-                transport = await _adopt(sock, lambda _: http.protocol())
-                http.watch(transport)
-                self._remember(transport)
+                await self._greet_http(sock)
 
-    async def _greet_tls(self, sock: socket.socket) -> None:
-        from .http import Sniffer
-
+    async def _greet_http(self, sock: socket.socket, context: ssl.SSLContext | None = None) -> None:
+        """Take over a connection that speaks HTTP, or with ``context`` TLS, in which HTTP or AMQP follows."""
         http = await self._http_server()
-        context = await asyncio.to_thread(self._tls)
+        from .http import Sniffer  # imported by now
+
         self._remember(await _adopt(sock, lambda _: Sniffer(self._server, http), context))
 
     def _remember(self, transport: asyncio.Transport) -> None:

@@ -143,14 +143,15 @@ class NamespaceServer:
         """Close the port and every connection."""
         with suppress(PortUnavailable):  # the port closes anyway
             self.active_faults.stop()
-        self._timer.cancel()
-        if self._continuation is not None:
-            self._continuation.cancel()
         self._close_ports()
         self._abort_all()
         await self._sniffer.close()
         while self.wires:
             await asyncio.sleep(0)  # each connection_lost removes its wire
+        self._timer.cancel()  # the end of a connection can arm it
+        if self._continuation is not None:
+            self._continuation.cancel()
+            self._continuation = None
         with suppress(StoreFailed):  # already reported to the broker
             self.commit()
         if self._audit_writer is not None:
