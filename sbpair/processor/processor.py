@@ -126,6 +126,8 @@ class Processor:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        for side in self._sides:
+            side.abort()
         if self._timer is not None:
             self._timer.cancel()
 

@@ -85,14 +85,18 @@ class ProcessorSide:
             while not self._reception.is_stopping:
                 await asyncio.sleep(await self._attempt())
         except asyncio.CancelledError:
-            if self.connection is not None:
-                self.connection.abort()
+            self.abort()
             raise
 
     async def close(self) -> None:
         """Close the connection with an AMQP close."""
         if self.connection is not None:
             await self.connection.close()
+
+    def abort(self) -> None:
+        """Drop the connection, even one that was opened after :meth:`close`."""
+        if self.connection is not None:
+            self.connection.abort()
 
     async def _attempt(self) -> float:
         """Receive over one link until it ends; return the seconds to wait before the next."""

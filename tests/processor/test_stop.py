@@ -1,4 +1,4 @@
-"""Stopping against a peer that has fallen silent, and while a side attaches or connects."""
+"""Stopping while a peer is silent, and while a side connects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import asyncio
 import pytest
 
 from sbpair.broker.faults import Outage
-from sbpair.processor import ReceivedMessage, SettlementUnknown, SettlementUnknownError
+from sbpair.processor import (
+    ReceivedMessage,
+    ReceivingLost,
+    ReceivingStarted,
+    SettlementUnknown,
+    SettlementUnknownError,
+)
 from tests.processor.driven import Story, play_with
 from tests.processor.pair import numbered
 
@@ -29,5 +35,23 @@ def test_a_completion_that_a_silent_peer_does_not_confirm_ends_when_the_processo
         with pytest.raises(SettlementUnknownError):
             await asyncio.wait_for(completing, 1)
         assert [event.message_ids for event in story.said(SettlementUnknown)] == [("m1",)]
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-17")
+def test_a_connection_that_opens_while_the_processor_stops_is_closed() -> None:
+    async def story(story: Story) -> None:
+        for side in ("contoso", "contoso-dr"):
+            story.make(side, "chats", requires_session=True)
+        async with story.processor(path="chats", max_concurrent_sessions=1):
+            await story.until(lambda: len(story.said(ReceivingStarted)) == 2)
+            story.driven.at_distance(0.4)
+            story.cut("contoso")
+            story.driven.servers["contoso-dr"].take_down(Outage.SILENT)  # its close takes five seconds
+            await story.until(lambda: bool(story.said(ReceivingLost)))
+            await asyncio.sleep(story.said(ReceivingLost)[0].retry_in + 0.1)
+        await asyncio.sleep(1)
+        assert story.driven._live() == []
 
     play_with(story)
