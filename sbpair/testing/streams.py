@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 HANDSHAKE_WITHIN = 20.0  # seconds
+ACCEPT_RETRY = 0.05  # seconds
 
 
 async def accepted(client: socket.socket, context: ssl.SSLContext | None) -> Streams:
@@ -46,34 +47,36 @@ async def accept_until(
     Every ``serve`` owns its connection and closes it. Returns the tasks that still run; each of them has
     begun, so that cancelling it reaches its ``finally``. The caller closes ``listener``.
 
-    ``asyncio.Server`` does not serve here: on Python 3.11 its ``close`` forgets a connection that is being
-    accepted, which then stays open.
+    A connection that cannot be accepted is tried again every ACCEPT_RETRY seconds.
+
+    No future holds an accepted socket: a cancelled one would lose it. Nor is there an ``asyncio.Server``: on Python
+    3.11 its ``close`` forgets a connection that is being accepted, which then stays open.
     """
-    listener.setblocking(False)
-    serving: set[asyncio.Task[None]] = set()
-    accepting = asyncio.create_task(_accept(stop, listener, serve, serving))
-    await stop.wait()
-    # Wakes the accept, which would lose a socket that is accepted at the moment it is cancelled.
-    with socket.socket(listener.family) as last:
-        last.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(last, listener.getsockname())
-        await accepting
-    await asyncio.sleep(0)
-    return serving
-
-
-async def _accept(
-    stop: asyncio.Event,
-    listener: socket.socket,
-    serve: Callable[[socket.socket], Coroutine[object, object, None]],
-    serving: set[asyncio.Task[None]],
-) -> None:
     loop = asyncio.get_running_loop()
-    while True:
-        connection, _ = await loop.sock_accept(listener)
-        if stop.is_set():
-            connection.close()
+    serving: set[asyncio.Task[None]] = set()
+    again: asyncio.TimerHandle | None = None
+
+    def accept() -> None:
+        nonlocal again
+        try:
+            connection, _ = listener.accept()
+        except BlockingIOError:  # the client has disconnected
+            return
+        except OSError:  # out of descriptors: the connection stays queued
+            loop.remove_reader(listener)
+            again = loop.call_later(ACCEPT_RETRY, loop.add_reader, listener, accept)
             return
         task = loop.create_task(serve(connection))
         serving.add(task)
         task.add_done_callback(serving.discard)
+
+    listener.setblocking(False)
+    loop.add_reader(listener, accept)
+    try:
+        await stop.wait()
+    finally:
+        loop.remove_reader(listener)
+        if again is not None:
+            again.cancel()
+    await asyncio.sleep(0)
+    return serving

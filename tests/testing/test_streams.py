@@ -1,10 +1,17 @@
-"""A proxy between two TLS connections ends at once and leaves no socket, in any state of its connections."""
+"""A proxy between two TLS connections ends at once and leaves no socket, in any state of its connections.
+
+It accepts connections again after one could not be accepted.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import gc
+import os
 import socket
 import ssl
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +20,8 @@ import pytest
 
 from sbpair.broker.certificates import Certificates, provide
 from sbpair.testing import ChaosProxy
+from sbpair.testing.streams import accept_until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.spec("E-7")
 
@@ -50,3 +59,51 @@ def test_it_ends_while_its_target_does_not_answer_the_handshake(certificates: Ce
             assert silent.recv(1) == b"\x16"
             proxy.__exit__(None, None, None)
     gc.collect()
+
+
+class Exhausted(socket.socket):
+    """A listener without descriptors for its connections, ``failures`` times."""
+
+    failures = 1
+    tries = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.tries += 1
+        if self.tries <= self.failures:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+async def test_a_connection_that_cannot_be_accepted_is_accepted_later() -> None:
+    stop, served = asyncio.Event(), asyncio.Event()
+
+    async def serve(connection: socket.socket) -> None:
+        connection.close()
+        served.set()
+
+    with Exhausted() as listener, socket.socket() as client:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        accepting = asyncio.create_task(accept_until(stop, listener, serve))
+        client.connect(listener.getsockname())
+        try:
+            await asyncio.wait_for(served.wait(), PATIENCE)
+        finally:
+            stop.set()
+            await accepting
+
+
+async def test_accepting_ends_while_no_connection_can_be_accepted() -> None:
+    async def serve(connection: socket.socket) -> None:
+        connection.close()
+
+    stop = asyncio.Event()
+    with Exhausted() as listener, socket.socket() as client:
+        listener.failures = sys.maxsize
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        accepting = asyncio.create_task(accept_until(stop, listener, serve))
+        client.connect(listener.getsockname())
+        await until(lambda: listener.tries)
+        stop.set()
+        assert await asyncio.wait_for(accepting, PATIENCE) == set()
