@@ -34,6 +34,7 @@ Result = TypeVar("Result")
 LOOPBACK = "127.0.0.1"
 CHUNK = 65_536
 MAX_QUEUED = 4_096  # pieces in transit in one direction; beyond that the peer is slowed down
+FLUSH_WITHIN = 1.0  # seconds
 _ENDPOINT = re.compile(r"(Endpoint=sb://)[^/;]+", re.IGNORECASE)
 _RESET = struct.pack("ii", 1, 0)
 
@@ -278,6 +279,7 @@ class _ProxiedConnection:
         self._cut = cut
         self._passed = {IN: 0, OUT: 0}
         self._tasks: list[asyncio.Task[None]] = []
+        self._aborting: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Forward until either side closes."""
@@ -291,26 +293,38 @@ class _ProxiedConnection:
             writing.append(asyncio.create_task(self._write(direction, line)))
             self._tasks += [writing[-1], asyncio.create_task(self._read(direction, line))]
         await asyncio.wait(writing, return_when=asyncio.FIRST_COMPLETED)  # flush what was read
-        self.end()
+        self._stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for writer in self._writers.values():
             writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
+        flushing = (writer.wait_closed() for writer in self._writers.values())
+        await asyncio.gather(*flushing, return_exceptions=True)
+        if self._aborting is not None:
+            self._aborting.cancel()
 
     def end(self) -> None:
-        """Close both sockets."""
-        for task in self._tasks:
-            task.cancel()
+        """Close both sockets. A peer that does not read loses what it has not received within FLUSH_WITHIN."""
+        self._stop()
+        if self._aborting is None:
+            self._aborting = asyncio.get_running_loop().call_later(FLUSH_WITHIN, self._abort)
 
     def reset(self) -> None:
         """Close both sockets with a reset."""
         for writer in self._writers.values():
             sock = writer.get_extra_info("socket")
             if sock is not None:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                with suppress(OSError):  # it is closed already
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._abort()
+        self._stop()
+
+    def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _abort(self) -> None:
+        for writer in self._writers.values():
             writer.transport.abort()
-        self.end()
 
     async def _read(self, direction: str, line: Line) -> None:
         reader, proxy = self._readers[direction], self._proxy

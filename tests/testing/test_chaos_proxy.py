@@ -7,6 +7,7 @@ import gc
 import socket
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +22,7 @@ from sbpair.client.dial import connect
 from sbpair.testing import ChaosProxy
 from sbpair.testing.frames import Action, altered
 from tests.syphon.pair import parked
+from tests.waiting import PATIENCE, wait_until
 
 pytestmark = [
     pytest.mark.usefixtures("forgiving_of_sockets"),
@@ -343,6 +345,68 @@ def until(holds):
         assert time.monotonic() < by, "it did not happen in time"
         with suppress(InterruptedError):
             time.sleep(0.005)
+
+
+def fill(peer):
+    """Send until no byte has left for a while: the buffers on the way are full, or this machine is busy."""
+    peer.settimeout(0.5)
+    with suppress(TimeoutError):
+        while True:
+            peer.sendall(b"\x16" * 1_000_000)
+    peer.settimeout(PATIENCE)
+
+
+def ends(peer):
+    with suppress(ConnectionError):
+        while peer.recv(1_000_000):
+            pass
+    return True
+
+
+def proxies_that_run():
+    return {thread for thread in threading.enumerate() if thread.name == "sbpair-chaos"}
+
+
+@pytest.mark.spec("E-7")
+def test_a_cut_reaches_a_client_whose_target_does_not_read():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        ChaosProxy(*silent.getsockname()) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port)) as client,
+    ):
+        fill(client)
+        proxy.cut()
+        assert ends(client)
+
+
+@pytest.mark.spec("E-7")
+def test_a_proxy_ends_while_its_target_does_not_read():
+    before = proxies_that_run()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        ChaosProxy(*silent.getsockname()) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port)) as client,
+    ):
+        fill(client)
+        proxy.__exit__(None, None, None)
+        wait_until(lambda: proxies_that_run() <= before)
+
+
+@pytest.mark.spec("E-7")
+def test_a_connection_that_was_cut_can_be_reset_while_its_client_does_not_read():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        ChaosProxy(*server.getsockname()) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port)) as client,
+    ):
+        target, _ = server.accept()
+        with target:
+            fill(target)
+            proxy.cut()
+            assert ends(target)
+            proxy.reset()
+            client.settimeout(PATIENCE)
+            assert ends(client)
 
 
 @pytest.mark.filterwarnings("default:unclosed <socket:ResourceWarning")
