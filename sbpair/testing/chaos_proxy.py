@@ -406,7 +406,7 @@ class _ProxiedConnection:
         active.applied()
         match rule.action:
             case Action.HOLD:
-                await asyncio.to_thread(active.released.wait)
+                await active.released()
                 return False
             case Action.KILL if rule.pid is not None:
                 os.kill(rule.pid, signal.SIGKILL)

@@ -10,8 +10,11 @@ Anything but plain AMQP (TLS, HTTP, WebSocket) passes as unnamed bytes. A rule c
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -284,7 +287,7 @@ class ActiveRule:
         self.seen = 0
         self.hits = 0
         self._has_applied = threading.Event()
-        self.released = threading.Event()
+        self._released: Future[None] = Future()
 
     def is_due(self, passing: Passing) -> bool:
         """Count a frame; whether to act on it."""
@@ -303,5 +306,10 @@ class ActiveRule:
         return self._has_applied.wait(seconds)
 
     def release(self) -> None:
-        """Forward the frames this rule holds."""
-        self.released.set()
+        """Forward the frames this rule holds. Idempotent and thread-safe."""
+        with suppress(InvalidStateError):
+            self._released.set_result(None)
+
+    async def released(self) -> None:
+        """Return once the rule is released. No thread waits, since many connections may be held."""
+        await asyncio.shield(asyncio.wrap_future(self._released))  # cancelled, it must not release the others

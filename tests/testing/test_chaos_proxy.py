@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -79,6 +79,9 @@ def received(raw, size):
     while len(got) < size:
         got += raw.recv(100)
     return got
+
+
+OPEN = b"\x00\x00\x00\x0c\x02\x00\x00\x00\x00\x53\x10\x45"
 
 
 def send(client, body="x", timeout=10.0):
@@ -219,6 +222,37 @@ class TestBreaking:
             held.release()
             sending.result(60)
         assert contoso.counts("orders").active == 1
+
+    @pytest.mark.spec("E-7")
+    def test_connections_that_are_held_keep_no_other_from_connecting(self):
+        with ExitStack() as opened:
+            target = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+            target.settimeout(PATIENCE)
+            proxy = opened.enter_context(ChaosProxy("localhost", target.getsockname()[1]))
+            held = proxy.on("open", direction="in", action="hold", nth=None)
+            for number in range(1, 41):  # more than asyncio has threads for names of hosts
+                client = opened.enter_context(socket.create_connection(("127.0.0.1", proxy.port)))
+                opened.enter_context(target.accept()[0])
+                client.sendall(OPEN)
+                wait_until(lambda awaited=number: held.hits == awaited)
+
+    @pytest.mark.spec("E-7")
+    def test_a_rule_still_holds_after_a_connection_that_it_held_was_cut(self):
+        with ExitStack() as opened:
+            target = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+            target.settimeout(PATIENCE)
+            proxy = opened.enter_context(ChaosProxy(*target.getsockname()))
+            held = proxy.on("open", direction="in", action="hold", nth=None)
+            for number in (1, 2):
+                proxy.cut()
+                client = opened.enter_context(socket.create_connection(("127.0.0.1", proxy.port)))
+                peer = opened.enter_context(target.accept()[0])
+                client.sendall(OPEN)
+                wait_until(lambda awaited=number: held.hits == awaited)
+            assert proxy.passed["in"] == 0
+            held.release()
+            peer.settimeout(PATIENCE)
+            assert received(peer, len(OPEN)) == OPEN
 
     def test_a_black_hole_swallows_and_stays_open(self, proxy, client, contoso):
         with client.get_queue_sender("orders") as sender:
