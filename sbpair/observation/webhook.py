@@ -3,7 +3,8 @@
     event --write()--> [ bounded queue ] --background thread--> signed POST
                         full: drops the oldest                   one at a time, in order
 
-:meth:`Webhook.write` never waits for the network. The thread starts with the first notice.
+:meth:`Webhook.write` never waits for the network. The thread starts with the first notice, and again with the next one
+if it could not deliver.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ class Webhook:
             if self._signals is not None:
                 self._signals.set(self._signals.closing)
             thread = self._thread
+            if thread is None:
+                self._drop_all()
         if thread is not None:
             thread.join(within + STOP_TIMEOUT)
             if thread.is_alive():
@@ -150,10 +153,15 @@ class Webhook:
         if self.counters.dropped == 1:
             logger.warning("the queue of the webhook for %s is full; dropping the oldest notices", self.name)
 
+    def _drop_all(self) -> None:
+        self.counters.dropped += len(self._waiting)
+        self._waiting.clear()
+
     def _wake(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+            thread.start()  # may fail; the next notice tries again
+            self._thread = thread
         elif self._signals is not None:
             self._signals.set(self._signals.news)
 
@@ -161,7 +169,20 @@ class Webhook:
 
     def _run(self) -> None:
         logging.getLogger("httpx").addFilter(_is_not_ours)
-        asyncio.run(self._serve())
+        try:
+            asyncio.run(self._serve())
+        except Exception as error:  # no descriptor for a loop, no usable certificates or proxy for a client
+            logger.error(
+                "the webhook for %s cannot deliver (%s); the next notice tries again",
+                self.name,
+                type(error).__name__,
+            )
+        finally:
+            with self._lock:
+                if self._within is None:
+                    self._thread = None
+                else:
+                    self._drop_all()
 
     async def _serve(self) -> None:
         import httpx
@@ -178,8 +199,8 @@ class Webhook:
         finally:
             with self._lock:
                 self._signals = None
-                self.counters.dropped += len(self._waiting)
-                self._waiting.clear()
+                if self._within is not None:
+                    self._drop_all()
 
     async def _deliver_until_closed(self, client: httpx.AsyncClient, signals: _Signals) -> None:
         delivering = asyncio.ensure_future(self._deliver_all(client, signals))

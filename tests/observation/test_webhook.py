@@ -15,6 +15,7 @@ import pytest
 import respx
 
 from sbpair.observation import Patience, SignatureRefused, Webhook, WebhookKind, WriterRole, verify
+from sbpair.observation.webhook import THREAD_NAME
 from sbpair.observation.webhook_delivery import sign
 from sbpair.pairing.events import EntityFailedOver, EntityRecovered, EntitySuspected, PingSent
 from sbpair.syphon.events import (
@@ -299,6 +300,58 @@ def test_after_close_notices_are_dropped(receiver, make):
     webhook.write(FAILED_OVER)
 
     assert (webhook.counters.dropped, posted(receiver)) == (1, [])
+
+
+@pytest.mark.spec("R-29")
+def test_a_client_that_cannot_be_made_is_tried_again_at_the_next_notice(receiver, make, monkeypatch, caplog):
+    genuine, failures = httpx.AsyncClient, iter([OSError("no descriptor is left")])
+
+    def client(**options):
+        for failure in failures:
+            raise failure
+        return genuine(**options)
+
+    monkeypatch.setattr(httpx, "AsyncClient", client)
+    with make() as webhook:
+        webhook.write(FAILED_OVER)
+        wait_until(lambda: not webhooks_that_run())
+        webhook.write(RECOVERED)
+
+    assert [each["kind"] for each in posted(receiver)] == ["failover", "failback"]
+    assert (webhook.counters.delivered, webhook.counters.dropped) == (2, 0)
+    assert "https://hooks.example cannot deliver (OSError); the next notice tries again" in caplog.text
+
+
+@pytest.mark.spec("R-29")
+def test_notices_of_a_client_that_could_never_be_made_are_dropped_at_the_close(make, monkeypatch):
+    def client(**_):
+        raise OSError("no descriptor is left")
+
+    monkeypatch.setattr(httpx, "AsyncClient", client)
+    with make() as webhook:
+        webhook.write(FAILED_OVER)
+        wait_until(lambda: not webhooks_that_run())
+
+    assert (webhook.counters.delivered, webhook.counters.dropped) == (0, 1)
+
+
+@pytest.mark.spec("R-29")
+def test_a_thread_that_cannot_start_is_tried_again_at_the_next_notice(receiver, make, monkeypatch):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    with make() as webhook:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            with pytest.raises(RuntimeError):
+                webhook.write(FAILED_OVER)
+        webhook.write(RECOVERED)
+
+    assert [each["kind"] for each in posted(receiver)] == ["failover", "failback"]
+
+
+def webhooks_that_run():
+    return [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
 
 
 @pytest.mark.spec("S-12")
