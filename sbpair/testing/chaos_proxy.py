@@ -45,7 +45,8 @@ class ChaosProxy:
     ``rtt``: seconds added to each round trip, half each way. ``bandwidth``: bytes per second each way. ``slice``:
     maximum bytes per write. All three can be changed at any time and affect subsequent traffic.
 
-    ``listen``: the address for clients, port 0 for any free one; entering raises OSError when it is taken.
+    ``listen``: the address for clients, port 0 for any free one; entering raises OSError when it is taken,
+    and OverflowError when it cannot exist.
     ``target_tls`` and ``client_tls``: contexts for TLS to the target and to clients.
     """
 
@@ -106,17 +107,18 @@ class ChaosProxy:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     def _run(self, started: Future[None]) -> None:
-        asyncio.run(self._serve(started))
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._serve(started))
+        except BaseException as error:
+            if started.done():
+                raise
+            self._loop = None
+            started.set_exception(error)  # entering raises it
 
     async def _serve(self, started: Future[None]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            listener = socket.create_server(self._listen, family=_family(self._listen[0]))
-        except OSError as error:
-            self._loop = None
-            started.set_exception(error)
-            return
-        with listener:
+        with socket.create_server(self._listen, family=_family(self._listen[0])) as listener:
             self.port = listener.getsockname()[1]
             started.set_result(None)
             forwarding = await accept_until(self._stop, listener, self._forward)

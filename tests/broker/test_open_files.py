@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from errno import EMFILE
+from typing import NoReturn
 
 import pytest
 
@@ -60,3 +61,17 @@ def test_a_connection_that_cannot_be_accepted_is_logged_and_served_later(
             client.sendall(b"AMQP\x03\x01\x00\x00")
             assert client.recv(8) == b"AMQP\x03\x01\x00\x00"
     assert len(caplog.records) == 1  # not once for each retry
+
+
+def without_descriptors() -> NoReturn:
+    raise OSError(EMFILE, os.strerror(EMFILE))
+
+
+def test_a_broker_that_gets_no_event_loop_raises_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker({"contoso": 0})
+    with monkeypatch.context() as patched:
+        patched.setattr("sbpair.broker.server.broker.new_event_loop", without_descriptors)
+        with pytest.raises(OSError, match="Too many open files"):
+            broker.start()
+    with broker:
+        assert broker.namespace("contoso").port > 0

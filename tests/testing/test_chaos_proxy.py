@@ -368,6 +368,11 @@ class TestRules:
     def test_the_bytes_that_arrive_of_an_altered_frame(self, action, arrives):
         assert altered(action, b"\x00\x00\x00\x0aabcdef")[: len(arrives)] == arrives
 
+    @pytest.mark.spec("E-7")
+    def test_a_port_that_cannot_be_is_refused(self):
+        with pytest.raises(OverflowError, match="0-65535"):
+            ChaosProxy("127.0.0.1", 1, listen=("127.0.0.1", 70_000)).__enter__()
+
     def test_a_cut_in_no_direction_is_refused(self, proxy):
         with pytest.raises(ValueError, match="up"):
             proxy.cut_next("up", 1)

@@ -184,7 +184,7 @@ class Broker:
         """Start the thread and return when every port answers.
 
         Raises PortUnavailable, which names the namespace and the port, and BrokerError when the broker is already
-        running or has released its data directory.
+        running or has released its data directory. Raises OSError when no descriptor is left for the event loop.
         """
         if self._thread is not None:
             raise BrokerError("The broker is already running.")
@@ -359,8 +359,13 @@ class Broker:
     # -- thread and loop
 
     def _run(self, started: Future[None]) -> None:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self._serve(started))
+        try:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._serve(started))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)  # there is no loop; start() raises it
 
     async def _serve(self, started: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
