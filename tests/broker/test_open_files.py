@@ -13,9 +13,12 @@ from errno import EMFILE
 from typing import NoReturn
 
 import pytest
+from aiohttp import web
 
 from sbpair.broker import Broker
 from sbpair.broker.server import event_loop
+from sbpair.broker.server.http_endpoint import HttpEndpoint
+from sbpair.testing import ChaosProxy
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.spec("R-43")
@@ -75,3 +78,17 @@ def test_a_broker_that_gets_no_event_loop_raises_from_its_start(monkeypatch: pyt
             broker.start()
     with broker:
         assert broker.namespace("contoso").port > 0
+
+
+class Unused(HttpEndpoint):
+    def application(self) -> web.Application:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("entered", [Unused("page"), ChaosProxy("127.0.0.1", 1)])
+def test_an_endpoint_and_a_proxy_that_get_no_event_loop_raise_when_entered(
+    entered: Unused | ChaosProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncio.events.new_event_loop", without_descriptors)
+    with pytest.raises(OSError, match="Too many open files"):
+        entered.__enter__()

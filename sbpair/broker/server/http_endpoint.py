@@ -32,7 +32,7 @@ LOOPBACK = "127.0.0.1"
 class HttpEndpoint(ABC):
     """Serves its ``application`` on ``host`` and ``port`` (0: any free port).
 
-    Entering raises EndpointUnavailable.
+    Entering raises EndpointUnavailable, and OSError when no descriptor is left for the event loop.
     """
 
     def __init__(self, what: str, host: str = LOOPBACK, port: int = 0) -> None:
@@ -65,9 +65,7 @@ class HttpEndpoint(ABC):
         listener = self._bind()
         started: Future[None] = Future()
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(listener, started)),
-            name=f"sbpair-{self.what}",
-            daemon=True,
+            target=self._run, args=(listener, started), name=f"sbpair-{self.what}", daemon=True
         )
         self._thread.start()
         started.result()
@@ -80,6 +78,16 @@ class HttpEndpoint(ABC):
             with suppress(RuntimeError):  # its loop is closed: it ended after a failure
                 self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(ENDS_WITHIN)
+
+    def _run(self, listener: socket.socket, started: Future[None]) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._serve(listener, started))
+        except BaseException as error:
+            if started.done():
+                raise
+            listener.close()
+            started.set_exception(error)  # there is no loop; entering raises it
 
     def _bind(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
