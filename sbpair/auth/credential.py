@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from urllib.parse import quote_plus
 
+from sbpair.shared_task import result_of, share
+
 if TYPE_CHECKING:
     from azure.core.credentials import (
         AccessToken,
@@ -107,11 +109,9 @@ class Bearer:
     async def token(self, audience: str) -> Token:
         asking, now = self._asking, time.monotonic()
         if asking is None or not self._serves(asking, now):
-            asking = self._asking = asyncio.ensure_future(self._ask())
-            # Its error counts as retrieved even if all callers are cancelled.
-            asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+            asking = self._asking = share(self._ask())
             self._asked_at = now
-        return await asyncio.shield(asking)
+        return await result_of(asking)
 
     def _serves(self, asking: asyncio.Task[Token], now: float) -> bool:
         """Whether a request at ``now`` may share this answer: not cancelled, and of this event loop."""

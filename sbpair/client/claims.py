@@ -20,6 +20,7 @@ from sbpair.amqp.performatives import Condition
 from sbpair.amqp.types import Timestamp
 from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.auth.credential import CredentialRefused, CredentialUnavailable, Token
+from sbpair.shared_task import result_of
 
 from .errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
 from .link import LinkHost
@@ -86,7 +87,7 @@ class Tokens:
         if task is None:
             task = self._putting[path] = asyncio.ensure_future(self._put(path))
             task.add_done_callback(partial(self._was_put, path))
-        await asyncio.shield(task)
+        await result_of(task)
 
     def _was_put(self, path: str, task: asyncio.Task[None]) -> None:
         """After a failure, which the waiting callers receive, the next call tries again."""

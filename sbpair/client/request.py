@@ -17,6 +17,7 @@ from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.message import Message, Properties, ValueBody, split
 from sbpair.amqp.performatives import Accepted, Condition, Source, Target
 from sbpair.amqp.types import Int
+from sbpair.shared_task import result_of, share
 
 from .errors import ConnectionLost, LinkRefused
 from .link import ANSWER_TIMEOUT, LinkHost, Receiver, Sender
@@ -48,8 +49,7 @@ class RequestNode:
         self._answers: dict[object, asyncio.Future[Message]] = {}
         self._receiver: Receiver | None = None
         self._sender: Sender | None = None
-        self._opening = asyncio.ensure_future(self._open())
-        self._opening.add_done_callback(_heard)
+        self._opening = share(self._open())
 
     @property
     def is_open(self) -> bool:
@@ -61,7 +61,7 @@ class RequestNode:
 
         Raises LinkRefused, or ConnectionLost when no answer arrives.
         """
-        sender = await asyncio.shield(self._opening)
+        sender = await result_of(self._opening)
         number = f"{self._name}-{next(self._numbers)}"
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
@@ -228,9 +228,3 @@ def value_of(answer: Message) -> dict[Any, Any]:
     """The map in the body of an answer; empty for any other body."""
     value = answer.body.value if isinstance(answer.body, ValueBody) else None
     return value if isinstance(value, dict) else {}
-
-
-def _heard(opening: asyncio.Task[Sender]) -> None:
-    """Mark its error as retrieved: there may be no waiting caller."""
-    if not opening.cancelled():
-        opening.exception()

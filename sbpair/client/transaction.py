@@ -25,6 +25,7 @@ from sbpair.amqp.performatives import (
     Rejected,
     Source,
 )
+from sbpair.shared_task import result_of, share
 
 from .connection import SECOND, UNSETTLED, NamespaceConnection
 from .errors import ClientError, ConnectionLost, RolledBack
@@ -109,10 +110,8 @@ class TransactionController:
         opening = self._opening
         is_over = opening is None or (opening.done() and not _is_open(opening))
         if opening is None or is_over:
-            opening = self._opening = asyncio.ensure_future(self._open())
-            # Its error counts as retrieved even if all callers are cancelled.
-            opening.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return await asyncio.shield(opening)
+            opening = self._opening = share(self._open())
+        return await result_of(opening)
 
     async def _open(self) -> Sender:
         """Attach in a session of its own: in a shared one, the first entity attached would bind all transactions."""

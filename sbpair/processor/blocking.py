@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -35,6 +36,14 @@ T = TypeVar("T")
 _left_to_the_parent: list[object] = []  # keeps its loops and sockets from being collected in a child
 
 
+@dataclass(eq=False)
+class _AtFork:
+    """What a fork needs of a processor."""
+
+    lock: threading.Lock
+    reopen_in_child: Callable[[], None]
+
+
 class PairedServiceBusProcessor(BaseProcessor):
     """Calls a function for each message of an entity, on both namespaces. Created by a paired client.
 
@@ -55,8 +64,9 @@ class PairedServiceBusProcessor(BaseProcessor):
         self._stop_requests: SimpleQueue[None] = SimpleQueue()  # put() may be called in a signal handler
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self.lock = threading.Lock()
-        reopen_after_fork(self)
+        self._lock = threading.Lock()
+        self._at_fork = _AtFork(self._lock, self._leave_to_parent)
+        reopen_after_fork(self._at_fork)
 
     def run(self) -> None:
         """Receive until :meth:`request_stop` is called, or the wait is interrupted; then stop."""
@@ -69,7 +79,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         Must not be called from a signal handler, or from a message handler, for which it would wait: use
         :meth:`request_stop` there.
         """
-        with self.lock:
+        with self._lock:
             thread, loop, core = self._thread, self._loop, self._core
             self._thread = None
             if thread is None or loop is None or core is None:
@@ -77,7 +87,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         try:
             asyncio.run_coroutine_threadsafe(core.stop(), loop).result()
         finally:
-            with self.lock:
+            with self._lock:
                 self._loop = self._core = None  # no call is passed to the loop any more
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
@@ -86,14 +96,14 @@ class PairedServiceBusProcessor(BaseProcessor):
         """Ask :meth:`run` to stop and return at once; for signal handlers and message handlers."""
         self._stop_requests.put(None)
 
-    def reopen_in_child(self) -> None:
-        """After a fork, in the child: be stopped. The thread and its connections are the parent's, and run on there."""
+    def _leave_to_parent(self) -> None:
+        """In a forked child: be stopped. The thread and its connections are the parent's, and run on there."""
         if self._loop is not None:
             _left_to_the_parent.append((self._loop, self._core))
         self._thread = self._loop = self._core = None
 
     def __enter__(self) -> Self:
-        with self.lock:
+        with self._lock:
             if self._thread is not None:
                 raise ValueError(f"the processor of {self.path} is running")
             self._stop_requests = SimpleQueue()
@@ -141,7 +151,7 @@ class PairedServiceBusProcessor(BaseProcessor):
             ready.put(None)
             loop.run_forever()
             invoker.close()
-            loop.run_until_complete(cancel_other_tasks())
+            loop.run_until_complete(_cancel_other_tasks())
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
@@ -197,7 +207,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         check_answer(*self._in_loop(settled()))
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        with self.lock:
+        with self._lock:
             loop = self._loop
             if loop is None or loop.is_closed():
                 work.close()
@@ -209,7 +219,7 @@ class PairedServiceBusProcessor(BaseProcessor):
             raise ValueError(f"the processor of {self.path} is stopped") from None
 
 
-async def cancel_other_tasks() -> None:
+async def _cancel_other_tasks() -> None:
     """Cancel the tasks of the running loop but this one, and wait until they have ended."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:

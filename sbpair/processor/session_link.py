@@ -18,6 +18,7 @@ from sbpair.amqp.performatives import Condition, DeliveryState
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError
 from sbpair.client.locks import LockClock
+from sbpair.client.management_node import ManagementNode
 from sbpair.client.session import SessionReceiver
 from sbpair.pairing.pair_state import Role
 
@@ -25,7 +26,6 @@ from .context import Context
 from .credit import ProcessorWindow
 from .delivery import Delivery, DeliveryPhase
 from .link import EntityLink
-from .management_node import ManagementNode
 from .settlement import Answer, Verb
 
 logger = logging.getLogger("sbpair.processor")

@@ -15,12 +15,12 @@ from sbpair.amqp.performatives import Condition
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import SessionUnavailable
 from sbpair.client.locks import LockClock
+from sbpair.client.management_node import ManagementNode
 from sbpair.pairing.pair_state import Role
 
 from . import events
 from .context import Context
 from .delivery import Delivery
-from .management_node import ManagementNode
 from .session_link import SessionLink
 
 ACCEPT_WAITS = 60.0  # seconds that a request for a session waits at the broker

@@ -503,9 +503,9 @@ class Syphon:
 
     async def _borrow_secondary(self) -> NamespaceConnection:
         """Return a connection to the secondary: that of the session, or another one while there is no session."""
-        if self._session is not None and self._session.is_connected:
-            return self._session.secondary
         async with self._borrowing:  # one that is due meanwhile waits for the same connection
+            if self._session is not None and self._session.is_connected:
+                return self._session.secondary
             if self._monitor_connection is None or not self._monitor_connection.is_open:
                 self._monitor_connection = await connect(self._secondary, route=self.options.route)
             return self._monitor_connection

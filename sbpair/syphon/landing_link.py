@@ -147,8 +147,12 @@ class LandingLink:
         self._moved()
         self._push()
 
-    async def _land(self, batch: Sequence[InFlightMessage]) -> None:
-        """Send and complete in one transaction; answer each message once."""
+    async def _land(self, batch: list[InFlightMessage]) -> None:
+        """Send and complete in one transaction; answer each message once.
+
+        ``batch`` keeps only the messages that are still this transaction's: one that was sent plainly may return in
+        another batch before this one ends.
+        """
         try:
             refusal = await self._trial(batch[0])
             if refusal is None:
@@ -159,12 +163,11 @@ class LandingLink:
                 self._refused(batch, batch[:1], refusal)
         except ClientError as error:
             state = None if error.condition is None else Rejected(error.condition)
-            rest = [message for message in batch if message in self._running]  # the others were sent plainly
             if isinstance(error, LinkRefused) and _is_not_allowed(state):
                 self._via = None  # no transactions here
-                self._send_plainly(rest)
+                self._send_plainly(batch)
             else:
-                self._answer(rest, state)
+                self._answer(batch, state)
         finally:
             for message in batch:
                 self._running.pop(message, None)
@@ -185,14 +188,15 @@ class LandingLink:
                 return None
             return outcome if outcome is not None else Rejected()
 
-    async def _commit(self, batch: Sequence[InFlightMessage]) -> None:
+    async def _commit(self, batch: list[InFlightMessage]) -> None:
         via, attach = self._via, self._plain.link.remote_attach
         if via is None:
             self._send_plainly(batch)
             return
         payloads = _addressed(batch, (attach and attach.max_message_size) or None)
-        self._send_plainly(each for each in batch if each not in payloads)
-        batch = list(payloads)
+        plain = [each for each in batch if each not in payloads]
+        batch[:] = payloads
+        self._send_plainly(plain)
         if not batch:
             return
         txn_id = await self._controller.declare()

@@ -22,7 +22,8 @@ from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, ConnectionLost, SessionUnavailable
 from sbpair.client.locks import LockClock
-from sbpair.client.request import RequestNode
+from sbpair.client.management_node import ManagementNode
+from sbpair.shared_task import share
 
 from .claims import is_refusal
 from .credit import INITIAL_SIZE, SMALLEST_SIZE
@@ -110,7 +111,7 @@ class OrderedBacklog:
         self._missing_interval = missing_interval
         self._backoff = Backoff(FIRST_RETRY, retry_backoff_max, random.random)
         self._clock = LockClock()
-        self._node: RequestNode | None = None
+        self._node = ManagementNode(connection, name)
         self._relays: dict[SessionRelay, asyncio.Task[None]] = {}
         self._doubtful: set[SessionRelay] = set()
         self._doubted = asyncio.Event()
@@ -135,8 +136,7 @@ class OrderedBacklog:
             for relay in list(self._relays):
                 relay.stop()
             await asyncio.gather(renewing, *self._relays.values(), return_exceptions=True)
-            if self._node is not None:
-                await self._node.close()
+            await self._node.close()
 
     async def drain(self) -> None:
         """Wait until the queue holds no messages, including locked ones."""
@@ -169,8 +169,7 @@ class OrderedBacklog:
         try:
             if self._is_stopping:  # it stopped while this waited for a place
                 return
-            self._accepting = asyncio.ensure_future(self._accept(place))
-            self._accepting.add_done_callback(_retrieved)
+            self._accepting = share(self._accept(place))
             await asyncio.wait([self._accepting])
             if self._accepting.cancelled():
                 return
@@ -269,18 +268,10 @@ class OrderedBacklog:
         self._doubtful.discard(relay)
         if receiver is None or receiver.detached.done():
             return
-        if self._node is None:
-            address = self._connection.namespace.address(f"{self.name}/$management")
-            self._node = RequestNode(self._connection, address)
-        node = self._node
         try:
-            ends = await receiver.renew(node)
+            ends = await self._node.ask(receiver.renew)
         except ClientError as error:
             logger.info("the lock of a session of %s was not renewed: %s", self.name, error)
-            # A node that refused one lock serves the other sessions.
-            if self._node is node and (isinstance(error, ConnectionLost) or not node.is_open):
-                self._node = None
-                node.abandon()
             relay.stop()
             return
         relay.lock_ends = began + self._clock.renewed(ends, time.time())
@@ -297,9 +288,3 @@ def session_credit(budget: int, sessions: int) -> Callable[[int], int]:
     return lambda largest: max(
         1, min(MAX_IN_MEMORY, share // (max(largest, SMALLEST_SIZE) if largest else INITIAL_SIZE))
     )
-
-
-def _retrieved(accepting: asyncio.Task[SessionRelay | None]) -> None:
-    """Mark the task's error as retrieved, since no caller waits for it once the backlog is stopped."""
-    if not accepting.cancelled():
-        accepting.exception()

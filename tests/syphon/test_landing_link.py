@@ -202,6 +202,41 @@ async def test_a_larger_message_is_sent_once_if_no_transaction_can_be_declared_f
     assert [each.is_settled for each in (*small, *large)] == [False, False]
 
 
+@pytest.mark.parametrize("fails", ["first", "second"])
+@driven
+async def test_a_larger_message_that_is_sent_again_belongs_to_its_second_batch(fails: str) -> None:
+    landed = Landed(max_message_size=len(named("p1")) + 120)
+    landed.send(1)
+    await turns(20)
+    declared: list[asyncio.Future[bytes]] = []
+
+    async def declare() -> bytes:
+        declared.append(asyncio.get_running_loop().create_future())
+        return await declared[-1]
+
+    landed.controller.declare = declare  # type: ignore[method-assign]
+    landed.send(2)
+    (large,) = landed.send(3, payload="larger" * 40)
+    await turns(20)
+    landed.answered(landed.plain.plain.pop(), FULL)
+    await asyncio.sleep(TRIED_FOR)
+    landed.link.transfer(large)
+    await turns(20)
+    first, second = declared
+    if fails == "first":
+        first.set_exception(ConnectionLost("gone"))
+    else:
+        first.set_result(b"t8")
+        await turns(20)
+        second.set_exception(ConnectionLost("gone"))
+    await turns(20)
+    ends = [(2, None)] if fails == "first" else [(2, ACCEPTED), (3, None)]
+    assert landed.answers == [(1, ACCEPTED), (3, FULL), *ends]
+    assert landed.link.in_flight == (1 if fails == "first" else 0)
+    second.cancel()
+    await turns(20)
+
+
 @driven
 async def test_a_message_that_the_backlog_refuses_is_answered_and_the_rest_goes_again() -> None:
     landed = Landed()

@@ -134,7 +134,7 @@ def session(*numbers: int, lock: float = 60.0) -> LockedSession:
 @pytest.fixture(autouse=True)
 def nodes(monkeypatch: pytest.MonkeyPatch) -> list[Node]:
     Node.made = []
-    monkeypatch.setattr("sbpair.syphon.ordered_backlogs.RequestNode", Node)
+    monkeypatch.setattr("sbpair.client.management_node.RequestNode", Node)
     return Node.made
 
 

@@ -12,6 +12,7 @@ import time
 
 from sbpair.amqp.connection import Connection, ConnectionRole
 from sbpair.amqp.events import ConnectionClosed, ConnectionOpened
+from sbpair.shared_task import result_of, share
 
 WITHIN = 10.0  # seconds; callers may give up sooner
 CHUNK = 65_536  # bytes
@@ -27,9 +28,8 @@ class HealthProbe:
     async def round_trip(self) -> float:
         """Return how long AMQP open and close took, in seconds. Raises OSError or TimeoutError without an answer."""
         if self._probing is None or self._probing.done():
-            self._probing = asyncio.get_running_loop().create_task(self._round_trip())
-            self._probing.add_done_callback(_heard)
-        return await asyncio.shield(self._probing)
+            self._probing = share(self._round_trip())
+        return await result_of(self._probing)
 
     async def close(self) -> None:
         """Cancel the probe in progress, if any."""
@@ -68,9 +68,3 @@ async def _open_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWr
                 if not is_open or event.condition is not None:
                     raise ConnectionError(f"the port closed the connection: {event.condition}")
                 return
-
-
-def _heard(probing: asyncio.Task[float]) -> None:
-    """Mark the task's error as retrieved, since all callers may have been cancelled."""
-    if not probing.cancelled():
-        probing.exception()

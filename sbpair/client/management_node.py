@@ -1,6 +1,6 @@
-"""The ``$management`` node of an entity, for as long as the connection: its links may end before.
+"""The ``$management`` node of an entity for the lifetime of a connection, which its links may not outlast.
 
-request --fails--> the next request opens other links; these are detached after the requests that still use them
+request --links lost--> the next request opens other links; the old are detached after the requests that still use them
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError
-from sbpair.client.request import RequestNode
+from .connection import NamespaceConnection
+from .errors import ClientError, ConnectionLost
+from .request import RequestNode
 
 T = TypeVar("T")
 
@@ -28,8 +28,8 @@ class ManagementNode:
     async def ask(self, request: Callable[[RequestNode], Awaitable[T]]) -> T:
         """Make a request over the current links, and return its answer; raises the errors of ``request``.
 
-        After a ClientError, even a refusal, the next request uses other links: the error does not tell whether these
-        still work.
+        After a ConnectionLost, or once one of the links has ended, the next request opens others. A node that refuses
+        one request serves the next.
         """
         node = self._node
         if node is None:
@@ -37,8 +37,8 @@ class ManagementNode:
         self._requests[node] += 1
         try:
             return await request(node)
-        except ClientError:
-            if node is self._node:
+        except ClientError as error:
+            if node is self._node and (isinstance(error, ConnectionLost) or not node.is_open):
                 self._node = None
             raise
         finally:
@@ -48,7 +48,15 @@ class ManagementNode:
                 if node is not self._node:
                     node.abandon()
 
+    async def close(self) -> None:
+        """Detach the links. Never raises; requests in flight fail."""
+        for node in self._nodes():
+            await node.close()
+
     def abandon(self) -> None:
         """Detach without waiting: the connection is no longer used. Requests in flight fail."""
-        for node in {*self._requests, *([] if self._node is None else [self._node])}:
+        for node in self._nodes():
             node.abandon()
+
+    def _nodes(self) -> set[RequestNode]:
+        return {*self._requests, *([] if self._node is None else [self._node])}
