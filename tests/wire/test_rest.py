@@ -283,7 +283,7 @@ def test_a_request_that_waits_is_not_cut_as_one_that_has_not_begun(
     wait_until(lambda: frontend.namespace.queue(queue) in frontend._lines)
     http = contoso.server._sniffer._http
     assert http is not None
-    assert http._patience == {}
+    assert [each for each in http._patience if not each.is_closing()] == []  # others may have left early
     rest.send(queue, "x")
     waiting.join(30)
     assert [answer.status for answer in got] == [200]
