@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from sbpair.shared_task import result_of, share
+
 from .listening import stop_accepting
 from .metrics import CONTENT_TYPE
 from .record import plain, scrubbed
@@ -80,8 +82,8 @@ class _Pages:
 
     async def health(self, request: web.Request) -> web.Response:
         if self._probing is None or self._probing.done():
-            self._probing = asyncio.ensure_future(self._probe())
-        code, fields = await asyncio.shield(self._probing)
+            self._probing = share(self._probe())
+        code, fields = await result_of(self._probing)
         details = self._status.details
         return _json(fields if details is None else fields | dict(details()), code)
 

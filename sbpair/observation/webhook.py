@@ -199,8 +199,6 @@ class Webhook:
         finally:
             with self._lock:
                 self._signals = None
-                if self._within is not None:
-                    self._drop_all()
 
     async def _deliver_until_closed(self, client: httpx.AsyncClient, signals: _Signals) -> None:
         delivering = asyncio.ensure_future(self._deliver_all(client, signals))

@@ -21,6 +21,7 @@ from azure.servicebus import TransportType
 from sbpair.pairing.address import Access, proxy_url
 from sbpair.pairing.base_runtime import CLOSING
 from sbpair.pairing.pair_state import Role
+from sbpair.pairing.threads import leave_to_the_parent
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
 from sbpair.syphon.events import SideAccepted, SideRefused, SyphonEvent
 
@@ -36,7 +37,6 @@ logger = logging.getLogger("sbpair.syphon")
 MISSING = timedelta(seconds=3)  # between checks for a backlog queue: this client may be creating it
 MEASURED = timedelta(seconds=60)  # between measurements of the backlogs, for the gauges of the status pages
 LAST_STEPS = 3.0  # seconds that closing the connections may take after the last message
-_left_to_the_parent: list[object] = []  # keeps the parent's sockets and loops from being collected in a child
 
 
 class HostedSyphon:
@@ -107,7 +107,7 @@ class HostedSyphon:
             self._core.side_accepted(Role(event.side))
 
     def _leave_to_the_parent(self) -> None:
-        _left_to_the_parent.append(self._syphon)
+        leave_to_the_parent(self._syphon)
         self._syphon = self._made()
 
 
@@ -206,7 +206,7 @@ class SyphonTask(HostedSyphon):
 
     def reset_in_child(self) -> None:
         if self._task is not None:
-            _left_to_the_parent.append(self._task)
+            leave_to_the_parent(self._task)
             self._leave_to_the_parent()
             self._begin()
 

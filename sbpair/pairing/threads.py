@@ -266,11 +266,17 @@ class Forkable(Protocol):
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _held: list[Forkable] = []
+_left_to_the_parent: list[object] = []
 
 
 def reopen_after_fork(thing: Forkable) -> None:
     """Reopen ``thing`` in every child that is forked while it lives."""
     _alive.add(thing)
+
+
+def leave_to_the_parent(thing: object) -> None:
+    """In a forked child: keep ``thing``, whose sockets and loops are the parent's, from being collected."""
+    _left_to_the_parent.append(thing)
 
 
 def _before() -> None:

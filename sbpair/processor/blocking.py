@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 from sbpair.amqp.performatives import DeliveryState
 from sbpair.pairing.pair_state import Role
-from sbpair.pairing.threads import reopen_after_fork
+from sbpair.pairing.threads import leave_to_the_parent, reopen_after_fork
 
 from .base import BaseProcessor, check_answer
 from .delivery import Delivery
@@ -33,7 +33,6 @@ from .threads import Handler, ThreadInvoker
 from .tracing import spans
 
 T = TypeVar("T")
-_left_to_the_parent: list[object] = []  # keeps its loops and sockets from being collected in a child
 
 
 @dataclass(eq=False)
@@ -65,7 +64,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._at_fork = _AtFork(self._lock, self._leave_to_parent)
+        self._at_fork = _AtFork(self._lock, self._stop_in_child)
         reopen_after_fork(self._at_fork)
 
     def run(self) -> None:
@@ -96,10 +95,10 @@ class PairedServiceBusProcessor(BaseProcessor):
         """Ask :meth:`run` to stop and return at once; for signal handlers and message handlers."""
         self._stop_requests.put(None)
 
-    def _leave_to_parent(self) -> None:
+    def _stop_in_child(self) -> None:
         """In a forked child: be stopped. The thread and its connections are the parent's, and run on there."""
         if self._loop is not None:
-            _left_to_the_parent.append((self._loop, self._core))
+            leave_to_the_parent((self._loop, self._core))
         self._thread = self._loop = self._core = None
 
     def __enter__(self) -> Self:

@@ -23,7 +23,9 @@ from sbpair.amqp.errors import NOT_ALLOWED, NOT_FOUND
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
-from sbpair.client.request import RequestNode, peek
+from sbpair.client.management_node import ManagementNode
+from sbpair.client.request import peek
+from sbpair.shared_task import result_of, share
 
 from . import worker
 from .checkpoint import NAMESPACE, check_origin, origin_name
@@ -352,7 +354,7 @@ class _Link:
     def __init__(self, options: SourceOptions, origin: str | None) -> None:
         self._namespace, self._wire, self._origin = options.namespace, options.wire, origin
         self._connection: asyncio.Task[NamespaceConnection] | None = None
-        self._nodes: dict[str, RequestNode] = {}
+        self._nodes: dict[str, ManagementNode] = {}
         self.by_session: set[str] = set()
         """The entities that refused a receiver without a session."""
 
@@ -362,8 +364,8 @@ class _Link:
             task.done() and (task.cancelled() or task.exception() or not task.result().is_open)
         ):
             self.drop()
-            task = self._connection = asyncio.ensure_future(self._dial())
-        return await asyncio.shield(task)
+            task = self._connection = share(self._dial())
+        return await result_of(task)
 
     async def _dial(self) -> NamespaceConnection:
         namespace = self._namespace.namespace()
@@ -392,13 +394,8 @@ class _Link:
         await connection.authorize(path)
         node = self._nodes.get(path)
         if node is None:
-            address = connection.namespace.address(f"{path}/$management")
-            node = self._nodes[path] = RequestNode(connection, address)
-        try:
-            return await peek(node, path, start, most)
-        except ClientError:
-            self._nodes.pop(path, None)  # its links may be detached although the connection is open
-            raise
+            node = self._nodes[path] = ManagementNode(connection, path)
+        return await node.ask(lambda links: peek(links, path, start, most))
 
     async def first(self, path: str, number: int) -> Seen | None:
         """The first message at or after ``number``; None when there is none."""

@@ -27,6 +27,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
+from sbpair.loop_thread import serve_in_loop
+
 from .frames import IN, OUT, Action, ActiveRule, Conversation, FrameRule, Passing, altered
 from .streams import Streams, accept_until, accepted, opened
 
@@ -83,9 +85,15 @@ class ChaosProxy:
 
     def __enter__(self) -> ChaosProxy:
         started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="sbpair-chaos", daemon=True)
+        self._thread = threading.Thread(
+            target=serve_in_loop, args=(self._serve, started), name="sbpair-chaos", daemon=True
+        )
         self._thread.start()
-        started.result()
+        try:
+            started.result()
+        except Exception:
+            self._loop = None
+            raise
         return self
 
     def __exit__(
@@ -105,16 +113,6 @@ class ChaosProxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
-
-    def _run(self, started: Future[None]) -> None:
-        try:
-            with asyncio.Runner() as runner:
-                runner.run(self._serve(started))
-        except BaseException as error:
-            if started.done():
-                raise
-            self._loop = None
-            started.set_exception(error)  # entering raises it
 
     async def _serve(self, started: Future[None]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -406,13 +406,20 @@ def proxies_that_run():
     return {thread for thread in threading.enumerate() if thread.name == "sbpair-chaos"}
 
 
-@pytest.mark.spec("E-7")
-def test_a_cut_reaches_a_client_whose_target_does_not_read():
+@contextmanager
+def proxied():
+    """Yield a listening target that reads nothing by itself, a proxy to it, and a client of the proxy."""
     with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        ChaosProxy(*silent.getsockname()) as proxy,
+        socket.create_server(("127.0.0.1", 0)) as target,
+        ChaosProxy(*target.getsockname()) as proxy,
         socket.create_connection(("127.0.0.1", proxy.port)) as client,
     ):
+        yield target, proxy, client
+
+
+@pytest.mark.spec("E-7")
+def test_a_cut_reaches_a_client_whose_target_does_not_read():
+    with proxied() as (_, proxy, client):
         fill(client)
         proxy.cut()
         assert ends(client)
@@ -421,11 +428,7 @@ def test_a_cut_reaches_a_client_whose_target_does_not_read():
 @pytest.mark.spec("E-7")
 def test_a_proxy_ends_while_its_target_does_not_read():
     before = proxies_that_run()
-    with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        ChaosProxy(*silent.getsockname()) as proxy,
-        socket.create_connection(("127.0.0.1", proxy.port)) as client,
-    ):
+    with proxied() as (_, proxy, client):
         fill(client)
         proxy.__exit__(None, None, None)
         wait_until(lambda: proxies_that_run() <= before)
@@ -433,11 +436,7 @@ def test_a_proxy_ends_while_its_target_does_not_read():
 
 @pytest.mark.spec("E-7")
 def test_a_connection_that_was_cut_can_be_reset_while_its_client_does_not_read():
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        ChaosProxy(*server.getsockname()) as proxy,
-        socket.create_connection(("127.0.0.1", proxy.port)) as client,
-    ):
+    with proxied() as (server, proxy, client):
         target, _ = server.accept()
         with target:
             fill(target)

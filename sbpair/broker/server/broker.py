@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from sbpair.loop_thread import serve_in_loop
+
 from ..access import OpenAccess, SharedAccess, Verifier
 from ..auth import EMULATOR_POLICY, SharedAccessPolicy
 from ..clock import Clock, ManualClock, ShiftedClock, SystemClock
@@ -192,7 +194,12 @@ class Broker:
             raise BrokerError("The broker has released its data directory: create a new Broker.")
         event_loop.raise_limit()
         started: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="sbpair-broker", daemon=True)
+        self._thread = threading.Thread(
+            target=serve_in_loop,
+            args=(self._serve, started, new_event_loop),
+            name="sbpair-broker",
+            daemon=True,
+        )
         self._thread.start()
         try:
             started.result()
@@ -357,15 +364,6 @@ class Broker:
         self._in_loop(advance_all)
 
     # -- thread and loop
-
-    def _run(self, started: Future[None]) -> None:
-        try:
-            with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                runner.run(self._serve(started))
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)  # there is no loop; start() raises it
 
     async def _serve(self, started: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()

@@ -17,8 +17,11 @@ import threading
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from sbpair.loop_thread import serve_in_loop
 
 from ..errors import EndpointUnavailable
 
@@ -65,10 +68,17 @@ class HttpEndpoint(ABC):
         listener = self._bind()
         started: Future[None] = Future()
         self._thread = threading.Thread(
-            target=self._run, args=(listener, started), name=f"sbpair-{self.what}", daemon=True
+            target=serve_in_loop,
+            args=(partial(self._serve, listener), started),
+            name=f"sbpair-{self.what}",
+            daemon=True,
         )
         self._thread.start()
-        started.result()
+        try:
+            started.result()
+        except Exception:
+            listener.close()
+            raise
         return self
 
     def __exit__(
@@ -78,16 +88,6 @@ class HttpEndpoint(ABC):
             with suppress(RuntimeError):  # its loop is closed: it ended after a failure
                 self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(ENDS_WITHIN)
-
-    def _run(self, listener: socket.socket, started: Future[None]) -> None:
-        try:
-            with asyncio.Runner() as runner:
-                runner.run(self._serve(listener, started))
-        except BaseException as error:
-            if started.done():
-                raise
-            listener.close()
-            started.set_exception(error)  # there is no loop; entering raises it
 
     def _bind(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET

@@ -169,17 +169,16 @@ async def _handle(
 async def _renew(connection: NamespaceConnection, path: str, receiver: Receiver) -> None:
     """Renew the lock of a session until cancelled; a lost lock ends the link, which the receiver reports."""
     from sbpair.client.errors import ClientError
-    from sbpair.client.request import RequestNode
+    from sbpair.client.management_node import ManagementNode
     from sbpair.client.session import SessionReceiver
 
     if not isinstance(receiver, SessionReceiver):
         return
-    address = connection.namespace.address(f"{path}/$management")
-    while True:
-        await asyncio.sleep(RENEWAL_INTERVAL)
-        node = RequestNode(connection, address)  # for each renewal: its links may end before the connection
-        try:
+    node = ManagementNode(connection, path)
+    try:
+        while True:
+            await asyncio.sleep(RENEWAL_INTERVAL)
             with suppress(ClientError):
-                await receiver.renew(node)
-        finally:
-            await node.close()
+                await node.ask(receiver.renew)
+    finally:
+        await node.close()
