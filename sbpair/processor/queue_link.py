@@ -60,7 +60,7 @@ class QueueLink(EntityLink):
         context = self._context
         receiver = await connection.open_receiver(context.path, self._on_message, self._on_disposition)
         self._attached(connection, receiver)
-        self._strays.connection = connection
+        self._strays.connection, self._strays.is_attached = connection, True
         self._strays.settle()
         self._watchdog.attached(self._loop.time())
         self._replacing = False
@@ -146,13 +146,14 @@ class QueueLink(EntityLink):
         return None if self._receiver is None else self._watchdog.next_check()
 
     def handle_timer(self, now: float) -> None:
-        """Renew locks, detect lost ones, and check the link, as due."""
+        """Renew locks, detect lost ones, settle strays, and check the link, as due."""
         self._lose_expired(now)
         self._strays.give_up(now)
+        self._strays.settle()
+        self._renew_due(now)
         receiver = self._receiver
         if receiver is None:
             return
-        self._renew_due(now)
         self._check_answers(now)
         if not self._open and not self.is_stopping:
             self._watch(receiver, now)
@@ -172,12 +173,15 @@ class QueueLink(EntityLink):
             self._lose(delivery, error)
 
     def _renew_due(self, now: float) -> None:
-        if self._connection is None or (self._renewing is not None and not self._renewing.done()):
+        connection = self._strays.connection  # may outlive the link, as the locks do
+        if connection is None or not connection.is_open:
+            return
+        if self._renewing is not None and not self._renewing.done():
             return
         ends_by, most = now + self._clock.span * RENEWED_AT, self._context.max_lock_renewal
         due = [each for each in self._locked() if each.lock_ends < ends_by and now - each.arrived < most]
         if due:
-            self._renewing = asyncio.ensure_future(self._renew(self._connection, due))
+            self._renewing = asyncio.ensure_future(self._renew(connection, due))
 
     async def _renew(self, connection: NamespaceConnection, due: list[Delivery]) -> None:
         """Renew some locks. A failed renewal is retried while the locks last."""
@@ -249,7 +253,7 @@ class QueueLink(EntityLink):
 
     def _forget(self) -> None:
         """Handle the end of the link. Locks outlive it: handlers continue, and their settlements become strays."""
-        self._strays.connection = None
+        self._strays.is_attached = False
         if self._asking is not None:
             self._asking.cancel()
         self._asking = None

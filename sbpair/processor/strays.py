@@ -3,6 +3,7 @@
     the handler ends after the link -----------------> settled by the lock token --confirmed, refused
     the settlement was sent, but not confirmed ------> settled again --confirmed
                                                               '-- no such lock: settled before, or lost: unknown
+    refused while no link is attached ---------------> settled again, until a refusal comes with a link attached
     no connection until the lock ends ---------------> lost, or unknown
 
 Without this, every message in flight on a detached link would be delivered twice.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from sbpair.amqp.performatives import Condition
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.disposition import settle_by_token
-from sbpair.client.errors import ClientError
+from sbpair.client.errors import ClientError, LinkRefused
 from sbpair.client.request import RequestNode
 
 from .delivery import Delivery
@@ -49,7 +50,9 @@ class Strays:
         self._waiting: dict[Stray, None] = {}
         self._settling: asyncio.Task[None] | None = None
         self.connection: NamespaceConnection | None = None
-        """The connection to settle over; None while there is none."""
+        """The connection of the latest link, which it may outlive; None before the first."""
+        self.is_attached = False
+        """Whether a link to the entity is attached: until then, a refusal may be the reason why none is."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -60,10 +63,11 @@ class Strays:
         self.settle()
 
     def settle(self) -> None:
-        """Settle the waiting strays, if there is a connection."""
+        """Settle the waiting strays, if the connection is open; to be called again while any waits."""
         if (
             self._waiting
             and self.connection is not None
+            and self.connection.is_open
             and (self._settling is None or self._settling.done())
         ):
             self._settling = asyncio.ensure_future(self._settle())
@@ -75,7 +79,7 @@ class Strays:
                 await self._settle_over(connection)
             except ClientError:
                 if connection is self.connection:
-                    return  # the waiting strays are settled over the next connection
+                    return  # settle() is called again in a moment
 
     async def _settle_over(self, connection: NamespaceConnection) -> None:
         node = RequestNode(connection, connection.namespace.address(f"{self._path}/$management"))
@@ -87,6 +91,8 @@ class Strays:
 
     async def _settle_one(self, node: RequestNode, stray: Stray) -> None:
         refusal = await settle_by_token(node, stray.delivery.tag, stray.delivery.state)
+        if refusal is not None and not self.is_attached and refusal.symbol not in LOCK_LOST:
+            raise LinkRefused(f"a settlement on {self._path} was refused", refusal)
         if self._waiting.pop(stray, stray) is stray:
             return
         if refusal is not None and stray.was_sent and refusal.symbol in LOCK_LOST:
@@ -105,7 +111,7 @@ class Strays:
     async def close(self, timeout: float) -> None:
         """Settle waiting strays within ``timeout`` seconds, and report the rest as unknown."""
         self.settle()
-        if self._settling is not None and self.connection is not None:
+        if self._settling is not None:
             await asyncio.wait([self._settling], timeout=timeout)
             self._settling.cancel()
         self.give_up()

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from sbpair.amqp.errors import DETACH_FORCED
+from sbpair.amqp.errors import DETACH_FORCED, INTERNAL_ERROR
 from sbpair.amqp.performatives import Accepted, Condition
 from sbpair.auth.connection_string import parse
 from sbpair.broker.entities.descriptions import QueueDescription
 from sbpair.broker.faults import FaultRule
+from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver
 from sbpair.broker.frontends.amqp.request_response import RequestLink, ResponseLink
 from sbpair.client.dial import connect
 from sbpair.client.route import Route
@@ -101,6 +102,16 @@ class Story:
         for each in self.links_to_node(path, side):
             each.link.refuse(Condition(DETACH_FORCED, "The node moves."))
         self.driven.servers[side].end_turn()
+
+    def detach_receiver(self, path: str = "orders", side: str = "contoso") -> None:
+        """Detach the links that receive from an entity; their connections stay open."""
+        server = self.driven.servers[side]
+        for wire in list(server.wires.values()):
+            for node in [each for each in wire.client.links if isinstance(each, QueueReceiver)]:
+                if node.queue.path == path:
+                    node.link.refuse(Condition(INTERNAL_ERROR, "The link moves."))
+                    server.frontend.stir(wire.client)
+        server.end_turn()
 
     def count_frames(self) -> dict[str, int]:
         """Count the frames that clients write from now on over the open connections, by side."""

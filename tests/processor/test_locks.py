@@ -8,8 +8,25 @@ from datetime import timedelta
 
 import pytest
 
-from sbpair.broker.faults import FaultRule, Lose, LoseLock, Operation, Withhold
-from sbpair.processor import LockLost, MessagesReceived, ReceivedMessage, ReceivingStarted, SettlementUnknown
+from sbpair.broker.faults import (
+    DetachLink,
+    Effect,
+    FaultRule,
+    Lose,
+    LoseLock,
+    Operation,
+    RejectWith,
+    Withhold,
+)
+from sbpair.processor import (
+    LockLost,
+    MessagesReceived,
+    ReceivedMessage,
+    ReceivingLost,
+    ReceivingStarted,
+    SettlementRefused,
+    SettlementUnknown,
+)
 from tests.processor.driven import Story, play_with
 from tests.processor.pair import numbered
 from tests.syphon.driven import CLOCK
@@ -91,6 +108,83 @@ def test_what_waits_for_a_handler_is_given_back_at_half_of_its_lock() -> None:
             async with story.processor(secondary="never"):
                 await story.until(lambda: len(story.handled) == 199, within=40.0)
             assert stuck.counters.released == stuck.counters.received - 41
+
+    play_with(story)
+
+
+LONGEST = timedelta(minutes=10)  # between two attempts to attach a link
+
+
+async def detached_for_long(story: Story) -> None:
+    """Detach the only link each time it is attached, until the next attempt is more than half a minute away."""
+
+    def lost() -> list[ReceivingLost]:
+        return story.said(ReceivingLost)
+
+    while not lost() or lost()[-1].retry_in < 30:
+        before = len(lost())
+        await story.until(lambda: len(story.said(ReceivingStarted)) > before)  # noqa: B023
+        story.detach_receiver()
+        await story.until(lambda: len(lost()) > before)  # noqa: B023
+
+
+@pytest.mark.spec("C-12")
+def test_a_lock_is_renewed_while_its_link_waits_for_another_attempt() -> None:
+    async def story(story: Story) -> None:
+        async def slow(message: ReceivedMessage) -> None:
+            await asyncio.sleep(200)  # of locks that last a minute
+            await story.note(message)
+
+        await story.put([numbered(1)])
+        async with story.processor(slow, secondary="never", retry_backoff_max=LONGEST) as processor:
+            await detached_for_long(story)
+            await story.until(lambda: processor.counters.completed == 1)
+        assert (story.handled, story.left(), story.said(LockLost)) == (["m1"], 0, [])
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-13")
+def test_a_handler_that_ends_while_its_link_waits_for_another_attempt_completes_its_message_at_once() -> None:
+    async def story(story: Story) -> None:
+        may_end = asyncio.Event()
+
+        async def wait(message: ReceivedMessage) -> None:
+            await may_end.wait()
+            await story.note(message)
+
+        await story.put([numbered(1)])
+        async with story.processor(wait, secondary="never", retry_backoff_max=LONGEST) as processor:
+            await detached_for_long(story)
+            attached = len(story.said(ReceivingStarted))
+            may_end.set()
+            await story.until(lambda: processor.counters.completed == 1, within=2.0)
+            assert len(story.said(ReceivingStarted)) == attached
+        assert (story.handled, story.left()) == (["m1"], 0)
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-13")
+@pytest.mark.parametrize(
+    "effect", [RejectWith("com.microsoft:server-busy"), DetachLink()], ids=lambda each: each.name
+)
+def test_a_completion_that_is_refused_while_no_link_is_attached_is_made_again(effect: Effect) -> None:
+    async def story(story: Story) -> None:
+        may_end = asyncio.Event()
+
+        async def wait(message: ReceivedMessage) -> None:
+            await may_end.wait()
+            await story.note(message)
+
+        await story.put([numbered(1)])
+        async with story.processor(wait, secondary="never", retry_backoff_max=LONGEST) as processor:
+            await detached_for_long(story)
+            story.set_fault(FaultRule(effect, "orders", Operation.SETTLE, times=3))
+            may_end.set()
+            await story.until(lambda: processor.counters.completed == 1, within=10.0)
+        assert (story.handled, story.left()) == (["m1"], 0)
+        assert story.said(SettlementRefused) == story.said(SettlementUnknown) == []
 
     play_with(story)
 

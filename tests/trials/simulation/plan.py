@@ -32,6 +32,7 @@ class Kind(Enum):
     )
     CRASH = "dies after so many steps, and another comes [syphon or processor]"
     SENDER_CRASH = "dies after so many steps, and another comes [client]"
+    DETACH = "loses one of its links, after so many steps [syphon or processor at side]"
     DISABLED = "is disabled [entity]"
     BROKER_CRASH = "dies at a commit, and comes back from its disk [side]"
 
@@ -88,11 +89,13 @@ COUNTS = {
     Kind.ACK_LOST: (1, 3),
     Kind.CRASH: (0, 9),
     Kind.STALL: (0, 9),
+    Kind.DETACH: (0, 30),
     Kind.SENDER_CRASH: (1, 6),
     Kind.PARTITION: (0, 5),  # those that messages without a key come to first
 }
-_DRAWN = tuple(kind for kind in Kind if kind is not Kind.BROKER_CRASH)  # that one: see drawn_crashes
-BY_STEPS = frozenset((Kind.CRASH, Kind.STALL, Kind.SENDER_CRASH))
+_DRAWN = tuple(kind for kind in Kind if kind not in (Kind.BROKER_CRASH, Kind.DETACH))
+"""The others have draws of their own: see :func:`drawn_crashes` and :func:`drawn_detachments`."""
+BY_STEPS = frozenset((Kind.CRASH, Kind.STALL, Kind.SENDER_CRASH, Kind.DETACH))
 """They begin after a number of steps of a target that has messages in flight, so that they affect these."""
 
 
@@ -182,6 +185,20 @@ def drawn_crashes(rng: Random, plan: Iterable[Fault]) -> list[Fault]:
         )
         for _ in range(rng.randint(1, 3))
     ]
+
+
+def drawn_detachments(rng: Random, shape: Shape, plan: Iterable[Fault]) -> list[Fault]:
+    """Links that a broker ends while their connection stays open, many of them soon after something else began."""
+    began = [fault.at for fault in plan if fault.at < WORKLOAD]
+    hosts = [f"syphon-{index}" for index in range(shape.syphons)]
+    hosts += [f"processor-{index}" for index in range(shape.processors)]
+    drawn = []
+    for _ in range(rng.randint(1, 8)):
+        target = f"{rng.choice(hosts)} {rng.choice((PRIMARY, SECONDARY, SECONDARY))}"  # some land there
+        is_soon = began and rng.random() < 0.7
+        at = rng.choice(began) + rng.uniform(0, 30) if is_soon else rng.uniform(0, WORKLOAD)
+        drawn.append(Fault(Kind.DETACH, target, at, 0.0, rng.randint(*COUNTS[Kind.DETACH])))
+    return drawn
 
 
 def drawn_shortages(rng: Random, shape: Shape) -> list[Fault]:

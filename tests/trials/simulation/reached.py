@@ -44,6 +44,8 @@ MUST_REACH = (
     "landing ended",
     "landing refused",
     "ack of a landing lost",
+    "link detached",
+    "link of a landing detached",
     "replayed from the spool",
     "expired in the spool",
     "sender crashed with messages in its spool",

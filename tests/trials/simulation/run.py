@@ -45,6 +45,7 @@ from .plan import (
     Kind,
     Shape,
     drawn_crashes,
+    drawn_detachments,
     drawn_disorder,
     drawn_entity,
     drawn_interruptions,
@@ -68,6 +69,7 @@ SPOOLING = 0.25  # have senders with a spool
 ORDERED = 0.3  # keep the order of sessions
 LANDING = 0.4  # have syphons that may land on the secondary
 PROCESSING = 0.4  # have processors as consumers
+DETACHING = 0.5  # have brokers that end single links
 LOOK = 5.0  # seconds between two looks of the consumers
 CONNECTION_STRING = (
     "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
@@ -120,6 +122,9 @@ def run(seed: int, keep: Sequence[int] | None = None, *, has_fence: bool = True)
     if processing.random() < PROCESSING:
         shape = drawn_processing(processing, shape)
         plan = sorted((*plan, *drawn_interruptions(processing, shape)), key=lambda fault: fault.at)
+    links = Random(f"links of {seed}")
+    if links.random() < DETACHING:
+        plan = sorted((*plan, *drawn_detachments(links, shape, plan)), key=lambda fault: fault.at)
     if keep is not None:
         plan = [plan[index] for index in keep]
     history = History()
@@ -200,6 +205,7 @@ class Run:
             find_expired(self.world)
             find_untransferred(self.world)
             consumer.cancel()
+            self._end_births()
             await asyncio.gather(*(process.stop() for process in self._processors.values()), *self._deaths)
             self._end()
             await asyncio.gather(*(task for _, task in self.syphons.values()), return_exceptions=True)
@@ -298,9 +304,11 @@ class Run:
         self.history.reached["forwarded"] += syphon.counters.forwarded
         self.history.reached["landed"] += syphon.counters.landed
 
-    def _end(self) -> None:
+    def _end_births(self) -> None:
         for birth in self._births.values():
             birth.cancel()
+
+    def _end(self) -> None:
         for client in self.clients.values():
             client.crash()
         for pipe in self.world.network.pipes():

@@ -13,6 +13,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sbpair.amqp.errors import DETACH_FORCED, INTERNAL_ERROR
+from sbpair.amqp.performatives import Condition
 from sbpair.broker.access import OpenAccess
 from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
@@ -22,6 +24,7 @@ from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
 from sbpair.broker.errors import BrokerError
 from sbpair.broker.faults import FaultRule, Operation, RejectWith
+from sbpair.broker.frontends.amqp.coordinator import CoordinatorNode
 from sbpair.broker.server.namespace_server import NamespaceServer
 from sbpair.broker.server.wire import AmqpWire
 from sbpair.envelope.names import backlog_queue_name
@@ -224,6 +227,10 @@ class World:
                 host, side = fault.target.split()
                 self.disturb(host, 0.0)
                 self._cut(self.network.pipes(host, side))
+            case Kind.DETACH:
+                host, side = fault.target.split()
+                self.disturb(host, 0.0)
+                self._detach(host, side, Random(str(fault)))
             case Kind.SILENT:
                 self._disturb_all(fault.target, fault.span)
                 self._stall(self.network.pipes(side=fault.target), fault.at + fault.span)
@@ -353,6 +360,25 @@ class World:
     def _cut(self, pipes: Iterable[Any]) -> None:
         for pipe in pipes:
             pipe.cut()
+
+    def _detach(self, host: str, side: str, rng: Random) -> None:
+        """The broker ends one link of this process; its connection stays open."""
+        ends = (pipe.server.protocol for pipe in self.network.pipes(host, side))
+        clients = [wire.client for wire in ends if isinstance(wire, AmqpWire)]
+        links = [(type(node).__name__, client, node) for client in clients for node in client.links]
+        if not links:
+            return
+        kind = rng.choice(sorted({each[0] for each in links}))  # most are receivers of backlogs
+        _, client, node = rng.choice([each for each in links if each[0] == kind])
+        path = node.queue.path if node.queue else ""
+        self.history.note(self.now, host, "detached", "", f"{kind} {path} of {side}")
+        self.history.reached["link detached"] += 1
+        if side == SECONDARY and (path in self.shape.twins or isinstance(node, CoordinatorNode)):
+            self.history.reached["link of a landing detached"] += 1
+        symbol = rng.choice((DETACH_FORCED, INTERNAL_ERROR))
+        node.link.refuse(Condition(symbol, "The broker ended this link, as the plan says."))
+        self.servers[side].frontend.stir(client)
+        self.servers[side].end_turn()
 
     def _stall(self, pipes: Iterable[Any], until: float) -> None:
         for pipe in pipes:
@@ -558,5 +584,5 @@ def arm(world: World, faults: Iterable[Fault]) -> None:
             loop.call_at(fault.at, world.begin, fault)
             loop.call_at(fault.at + fault.span, world.end, fault)
         else:
-            begin = partial(world.begin, fault)
-            loop.call_at(fault.at, world.after_steps, fault.target, fault.count, begin)
+            begin, host = partial(world.begin, fault), fault.target.split()[0]
+            loop.call_at(fault.at, world.after_steps, host, fault.count, begin)
