@@ -236,6 +236,10 @@ class AsyncRuntime(BaseRuntime):
         self._woken.set()
         self.dispatcher.emit(happened)
 
+    def _timers_changed(self) -> None:
+        if self._loop is not None:
+            call_in_loop(self._loop, self._woken.set)
+
     def sdk_client(self, side: Side, *, retry_total: int | None = 0) -> ServiceBusClient:
         """One SDK client per side and retry setting, made on first use."""
         self._check_side(side.role)

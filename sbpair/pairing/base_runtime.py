@@ -168,6 +168,10 @@ class BaseRuntime:
         """Dispatch the pending events; timers may have changed with them."""
         raise NotImplementedError
 
+    def _timers_changed(self) -> None:
+        """Check the timers again, after a change on any thread."""
+        raise NotImplementedError
+
     @property
     def retry_total(self) -> int | None:
         """The retries of the SDK itself: 0, or None for its default while sbpair is disabled (G-4)."""
@@ -518,6 +522,7 @@ class BaseRuntime:
             self._spooling.keep(path, request)
         except Exception as error:  # full, not writable, or a message that cannot be encoded
             return error
+        self._timers_changed()  # the send may have given up waiting: nothing else schedules the replay
         return None
 
     def _creation_result(self, error: Exception | None) -> Result:

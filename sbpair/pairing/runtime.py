@@ -219,6 +219,9 @@ class Runtime(BaseRuntime):
         self._watch.wake()
         self.dispatcher.emit(happened)
 
+    def _timers_changed(self) -> None:
+        self._watch.wake()
+
     def sdk_client(self, side: Side, *, retry_total: int | None = 0) -> ServiceBusClient:
         """One SDK client per side and retry setting, made on first use."""
         key = (side.role, retry_total)

@@ -13,6 +13,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from sbpair import (
     BacklogsCreated,
     BacklogUnavailableError,
+    EntityRecovered,
     EntityState,
     MessageSpooled,
     PairingEvent,
@@ -331,4 +332,23 @@ async def test_a_disk_that_stalls_holds_no_send_and_what_it_writes_later_comes_h
     disk.answers.set()
     either.secondary.bring_up()
     either.primary.bring_up()
+    assert (await either.heard(SpoolReplayed)).message_ids == ("m",)
+
+
+@pytest.mark.spec("G-18", "G-7")
+async def test_what_a_disk_writes_after_everything_recovered_comes_home_without_another_send(
+    either: Either, spool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = StalledDisk(monkeypatch)
+    sender = either.client(interval=0, ping=1, spool=spool).get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("first"))
+    await either.heard(BacklogsCreated)
+    either.primary.take_down("refuse")
+    either.secondary.take_down("refuse")
+    with pytest.raises(SpoolError, match="may be in it nevertheless"):
+        await either.send(sender, ServiceBusMessage("x", message_id="m"), timeout=5)
+    either.secondary.bring_up()
+    either.primary.bring_up()
+    await either.heard(EntityRecovered)
+    disk.answers.set()
     assert (await either.heard(SpoolReplayed)).message_ids == ("m",)

@@ -32,7 +32,7 @@ class Base(BaseRuntime):
         sides = (Side(role, f"{role}.example", SdkSettings(**of_sdk)) for role in Role)
         super().__init__(*sides, "contoso", PairedNamespaceOptions(**settings), self._none, random.Random(7))
         self.told: list[PairingEvent] = []
-        self.publications = self.limits_asked = 0
+        self.publications = self.limits_asked = self.timer_checks = 0
         self.is_locked = False
         self.on_event(self.told.append)
 
@@ -52,3 +52,6 @@ class Base(BaseRuntime):
 
     def _learn_limit(self) -> None:
         self.limits_asked += 1
+
+    def _timers_changed(self) -> None:
+        self.timer_checks += 1

@@ -84,9 +84,10 @@ def test_what_the_spool_says_is_the_answer() -> None:
     core, spool = spooling()
     request = freeze(ServiceBusMessage("x"))
     assert core._write("orders", request) is None
-    assert spool.kept == [("orders", request)]
+    assert (spool.kept, core.timer_checks) == ([("orders", request)], 1)
     spool.error = SpoolError("full")
     assert core._write("orders", request) is spool.error
+    assert core.timer_checks == 1
 
 
 @pytest.mark.spec("F-19")
