@@ -25,7 +25,7 @@ from sbpair.tracing import current
 from . import sdk, threads
 from .address import Side
 from .aio_sender_pool import AsyncPooledSender, AsyncSenderPool, Tasks
-from .aio_threads import Lookups, LoopCredential, Threads, call_in_loop
+from .aio_threads import Lookups, LoopCredential, Threads, call_in_loop, finish
 from .background import AsyncServices
 from .base_pool import role_of, spared
 from .base_runtime import (
@@ -33,6 +33,7 @@ from .base_runtime import (
     MAX_ENTRY_SECONDS,
     MAX_PING_SECONDS,
     MAX_PROBE_SECONDS,
+    SPOOL_CLOSING,
     BaseRuntime,
     backlogs_event,
     failed_over,
@@ -279,19 +280,21 @@ class AsyncRuntime(BaseRuntime):
         self._closed.set()
         self._closing.set()
         self._tasks.cancel()
-        pools, clients = list(self._pools.values()), list(self._clients.values())
+        pools = list(self._pools.values())
         self._pools.clear()
-        self._clients.clear()
         for each in pools:
             each.close(now=True)
         for lookups in self._lookups.values():
             lookups.close()
         await self._tasks.join(CLOSING)
         await self._threads.join(CLOSING)
-        if self._spooling is not None:
-            self._spooling.close()
-        for client in clients:
+        spooling = self._spooling
+        if spooling is not None and not await finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
+            self._spool_left_open(spooling)
+        for key, client in list(self._clients.items()):
+            # one by one: a close that is cancelled can be repeated
             await client.close()
+            self._clients.pop(key, None)
 
     async def close_side(self, role: Role) -> None:
         """Close the links to one namespace; the partner has five seconds to follow (P-50)."""

@@ -11,11 +11,13 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from azure.core.credentials import AccessToken
 
 from .threads import Workers
+from .waiting import StillWaiting
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -42,8 +44,21 @@ class Threads:
         return await _ran(self._workers, name, task)
 
     async def join(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for the running tasks."""
-        await _ran(Workers(), "sbpair-join", lambda: self._workers.join(seconds))
+        """Wait up to ``seconds`` for the running tasks; not at all if the system cannot create a thread."""
+        with suppress(StillWaiting):
+            await _ran(Workers(), "sbpair-join", lambda: self._workers.join(seconds))
+
+
+async def finish(name: str, task: Callable[[], object], seconds: float) -> bool:
+    """The asyncio twin of :func:`sbpair.pairing.threads.finish`."""
+    try:
+        async with asyncio.timeout(seconds):
+            await _ran(Workers(), name, task)
+    except TimeoutError:
+        return False
+    except StillWaiting:
+        task()
+    return True
 
 
 class Lookups:

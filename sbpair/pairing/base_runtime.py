@@ -72,6 +72,7 @@ MAX_PROBE_SECONDS = 15.0  # seconds for a probe of a side that refused the clien
 MAX_ENTRY_SECONDS = 5.0  # seconds that entering a sender waits for its link
 MAX_PING_SECONDS = 30.0  # seconds for one ping, including opening its link
 CLOSING = 5.0  # seconds that close() waits for operations in progress
+SPOOL_CLOSING = 2.0  # seconds that it then waits for the disk of the spool
 REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message (Q-16)
 
 logger = logging.getLogger("sbpair")
@@ -444,6 +445,12 @@ class BaseRuntime:
         if self._spooling is not None:
             self._spooling.disown()
             self._spooling, self._has_left_spool = None, True
+
+    def _spool_left_open(self, spooling: Spooling) -> None:
+        logger.warning(
+            "the disk does not answer: the spool %s stays in use until it does, or this process ends",
+            spooling.path,
+        )
 
     def is_spooling(self, path: str) -> bool:
         """Whether messages of this entity wait in the spool; newer ones then queue behind them."""

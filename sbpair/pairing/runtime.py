@@ -29,6 +29,7 @@ from .base_runtime import (
     MAX_ENTRY_SECONDS,
     MAX_PING_SECONDS,
     MAX_PROBE_SECONDS,
+    SPOOL_CLOSING,
     BaseRuntime,
     backlogs_event,
     failed_over,
@@ -255,19 +256,21 @@ class Runtime(BaseRuntime):
         self._closed.set()
         self._watch.close()
         with self._making:
-            pools, clients = list(self._pools.values()), list(self._clients.values())
+            pools = list(self._pools.values())
             self._pools.clear()
-            self._clients.clear()
         for each in pools:
             each.recall()
             each.close()
         until = time.monotonic() + CLOSING
         for workers in (*self._openers.values(), self._workers, self._closers):
             workers.join(until - time.monotonic())
-        if self._spooling is not None:
-            self._spooling.close()
-        for client in clients:
+        spooling = self._spooling
+        if spooling is not None and not threads.finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
+            self._spool_left_open(spooling)
+        for key, client in list(self._clients.items()):
+            # one by one: a close that is interrupted can be repeated
             client.close()  # last, since it closes any sender that is still open a second time
+            self._clients.pop(key, None)
 
     def close_side(self, role: Role) -> None:
         """Close the links to one namespace; the partner has five seconds to follow (P-50)."""

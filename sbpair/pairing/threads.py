@@ -154,6 +154,23 @@ class Workers:
         self.push()
 
 
+def finish(name: str, task: Callable[[], object], seconds: float) -> bool:
+    """Run a last task on a thread of its own, and wait up to ``seconds``; returns whether it has ended.
+
+    Where the system cannot create a thread, the task runs here. Raises its exception if it has ended.
+    """
+    try:
+        job = Workers().start(name, task)
+    except StillWaiting:
+        task()
+        return True
+    if not job.wait(seconds):
+        return False
+    if job.error is not None:
+        raise job.error
+    return True
+
+
 class Watched(Protocol):
     """A connection on which calls are watched; ``until`` is the deadline of its call, infinite without one."""
 

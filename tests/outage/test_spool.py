@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -306,13 +307,13 @@ class StalledDisk:
     """Make spool writes wait until ``answers`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.answers, real = threading.Event(), Spool.append
+        self.answers, real = threading.Event(), Spool._transact
 
-        def append(*given: object) -> None:
+        def transact(*given: object) -> None:
             assert self.answers.wait(PATIENCE)
             real(*given)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Spool, "append", append)
+        monkeypatch.setattr(Spool, "_transact", transact)
 
 
 @pytest.mark.spec("G-18", "G-7", "F-89")
@@ -333,6 +334,39 @@ async def test_a_disk_that_stalls_holds_no_send_and_what_it_writes_later_comes_h
     either.secondary.bring_up()
     either.primary.bring_up()
     assert (await either.heard(SpoolReplayed)).message_ids == ("m",)
+
+
+@pytest.mark.spec("G-18", "G-7")
+async def test_a_client_closes_while_the_disk_of_its_spool_stalls_and_the_file_is_free_once_it_answers(
+    either: Either, spool: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = StalledDisk(monkeypatch)
+    client = either.client(interval=0, ping=1, spool=spool)
+    sender = client.get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("first"))
+    await either.heard(BacklogsCreated)
+    either.primary.take_down("refuse")
+    either.secondary.take_down("refuse")
+    with pytest.raises(SpoolError, match="may be in it nevertheless"):
+        await either.send(sender, ServiceBusMessage("x", message_id="m"), timeout=5)
+    await either.done(client.close())
+    assert not disk.answers.is_set()
+    assert f"the spool {spool} stays in use until it does" in caplog.text
+    with pytest.raises(SpoolError, match="in use"):
+        Spool(spool, primary=None)
+    disk.answers.set()
+    await either.until(lambda: is_free(spool))
+    with closing(Spool(spool, primary=None)) as left:
+        assert left.waiting("orders") == 1
+
+
+def is_free(spool: str) -> bool:
+    """Whether no process uses a spool."""
+    try:
+        Spool(spool, primary=None).close()
+    except SpoolError:
+        return False
+    return True
 
 
 @pytest.mark.spec("G-18", "G-7")

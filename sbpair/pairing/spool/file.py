@@ -14,6 +14,7 @@ import logging
 import os
 import sqlite3
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import SpoolError, SpoolFullError
@@ -83,7 +84,8 @@ def open_file(path: Path, primary: str | None) -> sqlite3.Connection:
 
 def close_file(connection: sqlite3.Connection, path: Path) -> None:
     """Close and unlock the database; this merges the write-ahead log into it."""
-    _owner(path).unlink(missing_ok=True)
+    with suppress(OSError):  # the directory may be read-only by now; the file only words an error
+        _owner(path).unlink()
     connection.close()
 
 

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Self
 
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -198,6 +199,11 @@ class Spooling:
             is_read_later=is_read_later,
         )
         return cls(spool, send_again, emit, rng)
+
+    @property
+    def path(self) -> Path:
+        """The file of the spool."""
+        return self._spool.path
 
     def waiting(self, path: str | None = None) -> int:
         """Number of waiting messages, of one entity or of all."""
