@@ -188,6 +188,24 @@ async def test_a_cancelled_schedule_leaves_no_task_that_fails_unheard(
     assert unheard == []
 
 
+@pytest.mark.spec("R-20")
+async def test_a_close_that_was_cancelled_can_be_repeated_and_leaves_no_connection(aio_pairing) -> None:
+    client = aio_pairing.client(interval=60)
+    receiver = client.get_queue_receiver("orders")
+    await receiver.peek_messages()
+    assert aio_pairing.primary.connection_count == 1
+    closing = asyncio.create_task(client.close())
+    while not client._runtime._closed.is_set():
+        await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await client.close()
+    async with asyncio.timeout(PATIENCE):
+        while aio_pairing.primary.connection_count:
+            await asyncio.sleep(0.01)
+
+
 async def test_closes_at_once_wait_for_each_other_and_leave_no_connection(aio_pairing) -> None:
     client = aio_pairing.client(interval=60)
     aio_pairing.primary.create_queue("invoices")

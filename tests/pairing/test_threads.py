@@ -11,7 +11,8 @@ from functools import partial
 import pytest
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from sbpair.pairing.threads import Job, Watch, Workers
+from sbpair.pairing import aio_threads
+from sbpair.pairing.threads import Job, Watch, Workers, finish
 from tests.waiting import PATIENCE
 
 
@@ -120,3 +121,32 @@ def test_what_is_queued_runs_in_order_as_room_comes() -> None:
     jobs[2].wait(PATIENCE)
     workers.join(PATIENCE)
     assert ran == [0, 2]
+
+
+@pytest.mark.spec("R-9")
+def test_a_last_task_runs_in_its_caller_where_no_thread_can_start(no_threads) -> None:
+    ran_in: list[threading.Thread] = []
+    assert finish("sbpair-spool", lambda: ran_in.append(threading.current_thread()), 0.0)
+    assert ran_in == [threading.current_thread()]
+
+
+@pytest.mark.spec("R-9")
+async def test_in_asyncio_too_a_last_task_runs_in_its_caller_where_no_thread_can_start(no_threads) -> None:
+    ran_in: list[threading.Thread] = []
+    assert await aio_threads.finish(
+        "sbpair-spool", lambda: ran_in.append(threading.current_thread()), PATIENCE
+    )
+    assert ran_in == [threading.current_thread()]
+
+
+@pytest.mark.spec("R-9")
+async def test_nothing_waits_for_the_threads_of_a_client_where_no_thread_can_start(no_threads) -> None:
+    await aio_threads.Threads().join(PATIENCE)
+
+
+def test_what_ends_a_last_task_is_raised() -> None:
+    def fail() -> None:
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        finish("sbpair-spool", fail, PATIENCE)
