@@ -87,6 +87,7 @@ class AsyncRuntime(BaseRuntime):
         self._tasks = Tasks()
         self._writing = asyncio.Semaphore(MAX_WRITERS)
         self._threads = Threads()
+        self._writers = Threads()  # to the spool: a stalled disk holds up nothing else
         self._lookups = {side.role: Lookups(side.hosts()) for side in (primary, secondary)}
         self._creating: dict[int, asyncio.Task[Exception | None]] = {}
         self._pools: dict[str, AsyncSenderPool] = {}
@@ -287,7 +288,7 @@ class AsyncRuntime(BaseRuntime):
         for lookups in self._lookups.values():
             lookups.close()
         await self._tasks.join(CLOSING)
-        await self._threads.join(CLOSING)
+        await asyncio.gather(self._threads.join(CLOSING), self._writers.join(CLOSING))
         spooling = self._spooling
         if spooling is not None and not await finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
             self._spool_left_open(spooling)
@@ -367,7 +368,7 @@ class AsyncRuntime(BaseRuntime):
         request.carry_trace()  # in this task, which has the caller's span
         try:
             async with asyncio.timeout(until - time.monotonic()), self._writing:
-                written = await self._threads.run("sbpair-spool", lambda: self._write(path, request))
+                written = await self._writers.run("sbpair-spool", lambda: self._write(path, request))
         except TimeoutError:
             return not_written_in_time()
         except OperationTimeoutError as error:  # no thread was free

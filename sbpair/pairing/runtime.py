@@ -86,6 +86,7 @@ class Runtime(BaseRuntime):
         self._turns: dict[str, ThreadTurns] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._workers, self._closers = Workers(), Workers()
+        self._writers = Workers()  # to the spool: neither a stalled disk nor hanging pings hold up the other
         self._openers = {
             role: Workers() for role in Role
         }  # a side that hangs blocks its own workers only
@@ -262,7 +263,7 @@ class Runtime(BaseRuntime):
             each.recall()
             each.close()
         until = time.monotonic() + CLOSING
-        for workers in (*self._openers.values(), self._workers, self._closers):
+        for workers in (*self._openers.values(), self._workers, self._writers, self._closers):
             workers.join(until - time.monotonic())
         spooling = self._spooling
         if spooling is not None and not threads.finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
@@ -431,7 +432,7 @@ class Runtime(BaseRuntime):
         request.carry_trace()  # in this thread, which has the caller's span
         written: list[Exception | None] = []
         try:
-            job = self._workers.start(
+            job = self._writers.start(
                 "sbpair-spool", lambda: written.append(self._write(path, request)), until=until
             )
         except OperationTimeoutError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from sbpair import (
     EntityRecovered,
     EntityState,
     MessageSpooled,
+    PairedServiceBusClient,
     PairingEvent,
     SendRaised,
     SpooledMessageRefused,
@@ -27,6 +28,8 @@ from sbpair import (
 )
 from sbpair.broker.faults import RejectWith
 from sbpair.pairing.spool.store import Spool
+from sbpair.pairing.threads import Workers
+from sbpair.pairing.waiting import StillWaiting
 from sbpair.testing.ledger import Ledger
 from tests.children import exit_code_of
 from tests.outage.conftest import Either
@@ -334,6 +337,33 @@ async def test_a_disk_that_stalls_holds_no_send_and_what_it_writes_later_comes_h
     either.secondary.bring_up()
     either.primary.bring_up()
     assert (await either.heard(SpoolReplayed)).message_ids == ("m",)
+
+
+@pytest.mark.spec("G-18", "G-7")
+async def test_a_message_is_spooled_while_every_other_thread_of_its_client_hangs(
+    either: Either, spool: str
+) -> None:
+    client = either.client(interval=0, ping=1, spool=spool)
+    sender = client.get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("first"))
+    await either.heard(BacklogsCreated)
+    either.primary.take_down("refuse")
+    either.secondary.take_down("refuse")
+    answers = threading.Event()
+    try:
+        with suppress(StillWaiting):
+            while True:
+                workers_of(client).start("hangs", lambda: answers.wait(PATIENCE))
+        receipt = await either.send(sender, ServiceBusMessage("x"))
+        assert receipt.stored_in is StoredIn.SPOOL
+    finally:
+        answers.set()
+
+
+def workers_of(client: PairedServiceBusClient) -> Workers:
+    """The threads that pings and replays of a client run on."""
+    runtime = client._runtime
+    return runtime._threads._workers if hasattr(runtime, "_threads") else runtime._workers
 
 
 @pytest.mark.spec("G-18", "G-7")
