@@ -26,6 +26,19 @@ def test_a_lock_moves_the_timer_once(namespace, orders):
     assert namespace.take_moved_timer() is None
 
 
+@pytest.mark.spec("F-7")
+def test_a_renewal_by_a_shorter_duration_than_before_moves_the_timer(namespace, orders):
+    orders.enqueue(StoredMessage(b""), NOON)
+    message = orders.receive(NOON)
+    assert namespace.take_moved_timer() == NOON + MINUTE
+    namespace.update_queue("orders", QueueDescription(lock_duration=MINUTE // 6), NOON)
+    namespace.take_moved_timer()
+
+    orders.renew(message.lock_token, NOON)
+
+    assert namespace.take_moved_timer() == NOON + MINUTE // 6
+
+
 def test_a_timer_that_was_read_in_between_is_still_taken(namespace, orders):
     orders.enqueue(StoredMessage(b""), NOON)
     orders.receive(NOON)

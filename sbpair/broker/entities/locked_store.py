@@ -254,6 +254,7 @@ class LockedStore(MessageStore):
             raise NotAllowed("A message of a session is locked through its session: renew the session lock.")
         message = self.locked_message(token, now)
         self._locks.extend(message, now + self.description.lock_duration)
+        self.timers_moved()  # the duration may have been shortened
         self.accessed_at = now
         return message.locked_until
 
