@@ -401,7 +401,7 @@ class Broker:
 
         def call() -> None:
             try:
-                done.set_result(self._run_and_commit(function))
+                done.set_result(self._run_and_commit(lambda: self._run_as_turn(function)))
             except BaseException as error:
                 done.set_exception(error)
 
@@ -415,6 +415,14 @@ class Broker:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(call)
             return self._loop is not None
+
+    def _run_as_turn(self, function: Callable[[], Result]) -> Result:
+        """Run ``function`` in the loop, then deliver its changes and arm the timers that it moved."""
+        try:
+            return function()
+        finally:
+            for server in self._servers:
+                server.end_turn()
 
     def _run_and_commit(self, function: Callable[[], Result]) -> Result:
         """Run ``function``, commit what it changed, and return its result."""

@@ -38,7 +38,7 @@ Rules = tuple[AccessRule, ...]
 
 
 class InLoop(Protocol):
-    """Runs a function in the broker's loop and returns its result or raises its error."""
+    """Runs a function as a turn of the broker's loop, if there is one, and returns its result or raises its error."""
 
     def __call__(self, function: Callable[[], Result], /) -> Result:
         """Return the result of ``function``."""
@@ -183,13 +183,7 @@ class NamespaceControl:
     def act(self, action: Callable[[NamespaceServer], Result]) -> Result:
         """Call ``action`` in the broker's loop, deliver and store its changes, and return its result."""
 
-        def act_and_end_turn() -> Result:
-            try:
-                return action(self._server)
-            finally:
-                self._server.end_turn()
-
-        return self._in_loop(act_and_end_turn)
+        return self._in_loop(lambda: action(self._server))
 
     # -- entities
 
