@@ -18,6 +18,7 @@ from sbpair.amqp.performatives import Source, Target
 from sbpair.broker import Broker
 from sbpair.broker.auth import Right, SharedAccessPolicy, make_token
 from sbpair.broker.faults import Outage
+from tests.waiting import PATIENCE, wait_until
 
 NAMES = ("contoso", "contoso-dr")
 
@@ -133,6 +134,21 @@ def test_a_request_to_the_namespace_that_is_down_meets_its_outage(
     finally:
         connection.close()
         broker.namespace("contoso").bring_up()
+
+
+@pytest.mark.spec("F-25")
+def test_a_request_that_arrived_during_a_silent_outage_is_answered_after_it(broker: Broker) -> None:
+    contoso = broker.namespace("contoso")
+    connection = HTTPConnection("localhost", contoso.port, timeout=PATIENCE)
+    contoso.take_down("silent")
+    try:
+        connection.request("GET", "/orders", headers={"Host": "contoso"})
+        wait_until(lambda: contoso.inspect(lambda server: server.turned_away))
+        contoso.bring_up()
+        assert connection.getresponse().status == 401
+    finally:
+        connection.close()
+        contoso.bring_up()
 
 
 def said(broker: Broker, hostname: str | None, policy: str, key: str) -> tuple[bool, str]:

@@ -126,8 +126,8 @@ class HttpServer:
         if server is None:
             names = self._front.neighbours.names
             return _plain(404, f"Host does not name a namespace of this port; there are: {names}.")
-        if server.turns_away(transport):
-            await _nothing()
+        while server.turns_away(transport):
+            await server.wait_until_up()
         headers = {name.lower(): value for name, value in request.headers.items()}
         header_names = {name.lower(): name for name in request.headers}
         requested = requests.Request(

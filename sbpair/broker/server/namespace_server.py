@@ -75,6 +75,8 @@ class NamespaceServer:
         self.active_faults = ActiveFaults(self)
         self._outage: Outage | None = None
         self._silent_sockets: list[socket.socket] = []  # accepted during a silent outage
+        self.turned_away: set[asyncio.Future[None]] = set()
+        """HTTP requests on a shared port that wait for the end of the outage."""
         self._timer = Alarm(self.handle_timer, slack=0.001)
         self._continuation: asyncio.Handle | None = None  # continues a delivery too large for one turn
         self._on_failure = on_failure
@@ -212,6 +214,9 @@ class NamespaceServer:
                 each.listen()
         outage, self._outage = self._outage, None
         self.delay = 0.0
+        for end in self.turned_away:
+            if not end.done():
+                end.set_result(None)
         if outage is Outage.SILENT:
             for wire in list(self.wires.values()):
                 wire.unmute()
@@ -255,6 +260,15 @@ class NamespaceServer:
         if self._outage is Outage.RESET and transport is not None:
             _abort(transport)
         return self._outage in (Outage.RESET, Outage.SILENT)
+
+    async def wait_until_up(self) -> None:
+        """Wait until the outage ends, or is replaced by another."""
+        end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.turned_away.add(end)
+        try:
+            await end
+        finally:  # also when the client disconnects, which cancels this task
+            self.turned_away.discard(end)
 
     def _welcome(self, sock: socket.socket) -> None:
         outage = None if self.neighbours.are_several else self._outage
