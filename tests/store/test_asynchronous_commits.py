@@ -19,9 +19,10 @@ from sbpair.broker import Broker
 from sbpair.broker.entities import QueueDescription, StoredMessage
 from sbpair.broker.errors import StoreFailed
 from sbpair.broker.store.sqlite import SqliteStore
+from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from tests.store.kept import NOON, Kept, contents
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 ONE = Message(body=DataBody((b"x",))).encode()
 
@@ -73,14 +74,20 @@ def broker(tmp_path: Path, gate: Gate) -> Iterator[Broker]:
 
 
 @asynccontextmanager
-async def senders(broker: Broker, count: int) -> AsyncIterator[list[Any]]:
+async def connected(broker: Broker, count: int) -> AsyncIterator[list[NamespaceConnection]]:
     text = broker.namespace("contoso").connection_string
     connections = [await connect(parse(text)) for _ in range(count)]
     try:
-        yield [await each.open_sender("orders") for each in connections]
+        yield connections
     finally:
         for each in connections:
             await each.close()
+
+
+@asynccontextmanager
+async def senders(broker: Broker, count: int) -> AsyncIterator[list[Any]]:
+    async with connected(broker, count) as connections:
+        yield [await each.open_sender("orders") for each in connections]
 
 
 @pytest.mark.spec("G-26")
@@ -110,6 +117,33 @@ async def test_a_change_by_a_call_waits_for_the_commit_in_progress(broker: Broke
         await asyncio.wait_for(made, PATIENCE)
         assert isinstance(await asyncio.wait_for(first, PATIENCE), Accepted)
     assert broker.namespace("contoso").counts("orders").active == 1
+
+
+@pytest.mark.spec("R-50")
+async def test_a_connection_has_its_timer_set_with_its_answers_even_if_commit_follows_commit(
+    broker: Broker, gate: Gate
+) -> None:
+    server = broker.namespace("contoso").server
+    async with connected(broker, 3) as connections:
+        one, other, _ = [await each.open_sender("orders") for each in connections]
+        watched = list(server.wires.values())[2].client
+        await until(lambda: not watched.timers_moved)
+        gate.is_open = False
+        sends = [asyncio.create_task(one.send(ONE))]
+        await gate.wait()
+        sends.append(asyncio.create_task(other.send(ONE)))
+        await until(lambda: server.is_holding)
+        attach = asyncio.create_task(connections[2].open_receiver("orders", lambda event: None))
+        await until(lambda: watched.timers_moved)
+        gate.passing.release()
+        await gate.wait()  # the attach is answered after this commit, and another one follows it
+        sends.append(asyncio.create_task(one.send(ONE)))
+        await until(lambda: server.is_holding)
+        gate.passing.release()
+        await gate.wait()
+        assert not watched.timers_moved
+        gate.open()
+        await asyncio.wait_for(asyncio.gather(attach, *sends), PATIENCE)
 
 
 @pytest.mark.spec("G-26", "F-89")

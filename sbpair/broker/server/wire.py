@@ -190,10 +190,12 @@ class AmqpWire(asyncio.Protocol):
             self._held_output += self.client.data_to_send()
 
     def flush_held(self) -> None:
-        """Write the output held for a commit that is now on disk."""
+        """Write the output held for a commit that is now on disk; :meth:`flush` may not follow while others do."""
         if not self._is_mute:
             held, self._held_output = self._held_output, b""
             self._write(held)
+            if self.client.timers_moved and not self.client.is_closed:
+                self.arm()
 
     def _write(self, data: bytes) -> None:
         data = self._before_cut("out", data)
