@@ -69,6 +69,8 @@ class Tokens:
         self._shown: set[str] = set()
         self._putting: dict[str, asyncio.Task[None]] = {}
         self._refresher: asyncio.Task[None] | None = None
+        self._next_due = 0.0  # until when the refresher waits, in seconds since the epoch
+        self._sooner = asyncio.Event()  # set when a token has to be renewed before that
         self._is_stopped = False
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Resolves with the reason when the last token has expired and could not be renewed."""
@@ -115,7 +117,9 @@ class Tokens:
         before = self._puts.get(path)
         if before is None or before.token.text != token.text:
             await self._show(audience, token)
-        self._puts[path] = _Put(token, renewal_due(token.expires, time.time()))
+        put = self._puts[path] = _Put(token, renewal_due(token.expires, time.time()))
+        if put.due < self._next_due:
+            self._sooner.set()
         if self._is_stopped:  # while the answer was on its way to this task
             return
         if self._refresher is None or self._refresher.done():
@@ -147,9 +151,14 @@ class Tokens:
         """Renew the tokens in the order in which they fall due."""
         while self._puts:
             path, put = min(self._puts.items(), key=lambda item: item[1].due)
-            await asyncio.sleep(max(0.0, put.due - time.time()))
-            if self._puts.get(path) is put:
-                await self._renew(path, put)
+            self._next_due = put.due
+            self._sooner.clear()
+            try:
+                async with asyncio.timeout(max(0.0, put.due - time.time())):
+                    await self._sooner.wait()
+            except TimeoutError:  # it is due
+                if self._puts.get(path) is put:
+                    await self._renew(path, put)
 
     async def _renew(self, path: str, put: _Put) -> None:
         try:

@@ -16,9 +16,11 @@ from sbpair.client.locks import renew_locks
 from sbpair.client.request import RequestNode, peek, refusal_of, value_of
 from sbpair.client.transaction import NODE as COORDINATOR
 from sbpair.client.transaction import TransactionController
+from tests import waiting
 from tests.client.played import Played, outcomes, status, turns
 
 pytestmark = pytest.mark.spec("R-66")
+DAY = 86_400.0
 
 # --- requests
 
@@ -221,6 +223,21 @@ async def test_paths_are_authorized_once_however_many_ask_and_again_when_forgott
     await played.connection.authorize("b")
     assert len(played.peer.requests) == 3
     assert played.connection.claims == 2
+
+
+@pytest.mark.spec("F-41")
+async def test_a_token_that_is_put_later_and_ends_sooner_is_renewed_in_time(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives = [DAY, 0.01, DAY]
+    monkeypatch.setattr("sbpair.client.claims.renewal_due", lambda expires, now: now + lives.pop(0))
+    puts = played.connection._tokens._puts
+    await played.connection.authorize("a")
+    await turns()  # the connection waits for a day
+    first = puts["a"]
+    await played.connection.authorize("b")
+    await waiting.until(lambda: not lives)
+    assert puts["a"] is first
 
 
 async def test_a_connection_that_ends_with_the_answer_about_its_token_renews_nothing(played: Played) -> None:
