@@ -90,9 +90,9 @@ class MemoryBudget:
     """The bytes of messages in memory, at most ``total``, shared by a number of ``backlogs``.
 
     ``used``: bytes of all messages in memory. ``held``: bytes of those that wait for their destination, at most half of
-    the total. Free bytes are shared among the backlogs as credit, in messages of the recent size. Because sizes vary,
-    more bytes may arrive than expected; the socket is then not read until bytes are free. One message is always
-    accepted, regardless of its size.
+    the total, except that each destination holds one. Free bytes are shared among the backlogs as credit, in messages
+    of the recent size. Because sizes vary, more bytes may arrive than expected; the socket is then not read until
+    bytes are free. One message is always accepted, regardless of its size.
     """
 
     def __init__(self, total: int, backlogs: int) -> None:
@@ -101,7 +101,7 @@ class MemoryBudget:
         self.held = 0
         self._backlogs = max(1, backlogs)
         self.waiting: dict[Callable[[], None], None] = {}
-        """The callbacks to call once half of the budget is free."""
+        """The callbacks to call once half of the budget is free, or taken by held messages only."""
 
     def credit(self, size: int, wake: Callable[[], None]) -> int:
         """Return how many messages of ``size`` bytes one backlog may deliver; with 0, ``wake`` is called later."""
@@ -112,14 +112,17 @@ class MemoryBudget:
         return max(1, free // self._backlogs // max(size, SMALLEST_SIZE))
 
     def wake(self) -> None:
-        """Call the registered ``wake`` callbacks if half of the budget is free."""
-        if self.used <= self.total // 2:
+        """Call the registered ``wake`` callbacks if half of the budget is free, or only held messages are in memory.
+
+        Held messages may stay for hours: to wait for their bytes would stop all other destinations.
+        """
+        if self.used <= max(self.total // 2, self.held):
             waiting, self.waiting = self.waiting, {}
             for wake in waiting:
                 wake()
 
     def wake_later(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` once half of the budget is free."""
+        """Call ``wake`` once :meth:`wake` finds enough bytes free."""
         self.waiting[wake] = None
 
     def may_hold(self, size: int) -> bool:

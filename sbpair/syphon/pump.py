@@ -370,6 +370,8 @@ class Pump:
         if is_first or (len(self._held) < self._most_held and self._budget.may_hold(message.size)):
             self._held[message] = None
             self._budget.held += message.size
+            if self._budget.waiting:
+                self._budget.wake()
         else:
             self._move_to_overflow(message)
         self._settle_soon()

@@ -37,6 +37,17 @@ def test_who_got_no_credit_is_called_when_half_of_the_budget_is_free_again() -> 
         assert len(woken) == times
 
 
+@pytest.mark.spec("R-22", "R-27")
+def test_where_more_than_half_is_held_it_is_enough_that_nothing_else_is_in_memory() -> None:
+    budget, woken = MemoryBudget(10 * MIB, 1), []
+    budget.used, budget.held = 12 * MIB, 6 * MIB
+    assert budget.credit(MIB, lambda: woken.append(1)) == 0
+    for left, times in ((7, 0), (6, 1)):
+        budget.used = left * MIB
+        budget.wake()
+        assert len(woken) == times
+
+
 @pytest.mark.spec("R-27")
 def test_half_of_the_budget_is_for_what_has_to_wait() -> None:
     budget = MemoryBudget(10 * MIB, 1)

@@ -283,6 +283,33 @@ async def test_with_no_memory_left_the_socket_is_not_read_until_half_is_free() -
     assert pumped.paused == [True, False]
 
 
+@pytest.mark.spec("R-22", "R-27")
+@driven
+async def test_a_message_held_in_more_than_half_of_the_memory_does_not_keep_the_socket_from_being_read() -> (
+    None
+):
+    pumped = Pumped()
+    await pumped.deliver(parked(1))
+    pumped.budget.total = int(pumped.link.sent[0].size * 1.2)
+    pumped.link.answer(BUSY)
+    await turns()
+    await pumped.deliver(parked(2))
+    assert (len(pumped.pump._held), len(pumped.pump._overflow)) == (1, 1)
+    assert pumped.paused == [True, False]
+
+
+@pytest.mark.spec("R-22", "R-27")
+@driven
+async def test_nor_does_one_that_alone_is_more_than_all_of_it() -> None:
+    pumped = Pumped(budget=1)
+    await pumped.deliver(parked(1))
+    assert pumped.paused == [True]
+    pumped.link.answer(BUSY)
+    await turns()
+    assert len(pumped.pump._held) == 1
+    assert pumped.paused == [True, False]
+
+
 @driven
 async def test_credit_follows_the_size_of_what_came() -> None:
     pumped = Pumped(budget=64 * 1024, window=1000)
