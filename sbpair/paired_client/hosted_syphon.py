@@ -13,11 +13,13 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from azure.servicebus import TransportType
 
+from sbpair.loop_thread import serve_in_loop
 from sbpair.pairing.address import Access, proxy_url
 from sbpair.pairing.base_runtime import CLOSING
 from sbpair.pairing.pair_state import Role
@@ -119,6 +121,7 @@ class SyphonThread(HostedSyphon):
         self._begin()
 
     def _begin(self) -> None:
+        self._starting = threading.Lock()  # held until the loop serves, or its thread has ended
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -127,41 +130,53 @@ class SyphonThread(HostedSyphon):
         self._is_closed = False
 
     def start(self) -> None:
-        with self._lock:
+        """Start the thread, once. Raises OSError when it or its loop cannot start; the next call tries again."""
+        with self._starting:
             if self._thread is None and not self._is_closed:
-                self._thread = threading.Thread(target=self._work, name="sbpair-syphon", daemon=True)
-                self._thread.start()
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        started: Future[None] = Future()
+        thread = threading.Thread(target=self._work, args=(started,), name="sbpair-syphon", daemon=True)
+        try:
+            thread.start()
+            self._thread = thread
+            started.result()
+        except (OSError, RuntimeError) as error:  # no thread, or no descriptor for the loop
+            self._thread = None
+            raise OSError(f"the hosted syphon cannot start: {error}") from error
 
     def abort(self) -> None:
         self._in_loop(self._syphon.abort)
         self._in_loop(self._stop.set)
 
     def close(self) -> None:
-        with self._lock:
+        with self._starting:
             self._is_closed = True
         self._in_loop(self._stop.set)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSING + LAST_STEPS)
 
     def reset_in_child(self) -> None:
-        if self._thread is not None:
+        if self._thread is not None or self._starting.locked():
             self._leave_to_the_parent()
-            self._begin()
+        self._begin()  # another thread may have held the locks at the fork
 
-    def _work(self) -> None:
+    def _work(self, started: Future[None]) -> None:
         try:
-            asyncio.run(self._main())
+            serve_in_loop(self._main, started)
         except Exception:  # outermost frame of the thread
             logger.exception("the syphon of this process has failed")
         finally:
             self._loop = None
 
-    async def _main(self) -> None:
+    async def _main(self, started: Future[None]) -> None:
         loop = asyncio.get_running_loop()
         with self._lock:
             self._loop = loop
             for call in self._asked:
                 loop.call_soon(call)
+        started.set_result(None)
         await self._run(self._stop)
 
     def _in_loop(self, call: Callable[[], object]) -> None:

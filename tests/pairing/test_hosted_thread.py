@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 import threading
+from collections.abc import Iterator
+from errno import EMFILE
+from typing import NoReturn
 
 import pytest
 
@@ -14,33 +17,81 @@ from sbpair.pairing.address import SdkSettings, Side
 from sbpair.pairing.base_runtime import BaseRuntime
 from sbpair.pairing.options import PairedNamespaceOptions
 from sbpair.pairing.pair_state import Role
-from tests.waiting import PATIENCE
+from sbpair.syphon import SyphonState
+from tests.waiting import PATIENCE, wait_until
 
 
-@pytest.mark.spec("P-40", "G-27")
-def test_a_syphon_that_is_closed_before_its_loop_turns_ends_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """On a busy machine a thread may begin seconds after it was started."""
-    may_begin, run = threading.Event(), asyncio.run
-
-    def slowly(main: object) -> None:
-        may_begin.wait(PATIENCE)
-        run(main)
-
-    monkeypatch.setattr(hosted_syphon, "LAST_STEPS", 0.0)
-    monkeypatch.setattr(hosted_syphon, "CLOSING", 0.0)
-    monkeypatch.setattr(hosted_syphon.asyncio, "run", slowly)
+@pytest.fixture
+def syphon() -> Iterator[SyphonThread]:
+    """A hosted syphon between two namespaces of a broker, not started."""
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         sides = (
             Side.from_connection_string(role, each.connection_string, SdkSettings(), None)
             for role, each in zip(Role, broker.namespaces, strict=True)
         )
-        core = BaseRuntime(*sides, "contoso", PairedNamespaceOptions(), lambda: None, None)
-        syphon = SyphonThread(core)
-        syphon.start()
-        syphon.close()
-        may_begin.set()
-        assert syphon._thread is not None
-        syphon._thread.join(PATIENCE)
-        assert not syphon._thread.is_alive()
+        hosted = SyphonThread(BaseRuntime(*sides, "contoso", PairedNamespaceOptions(), lambda: None, None))
+        yield hosted
+        hosted.close()
+
+
+def no_thread(_: threading.Thread) -> NoReturn:
+    raise RuntimeError("can't start new thread")
+
+
+def no_descriptor() -> NoReturn:
+    raise OSError(EMFILE, os.strerror(EMFILE))
+
+
+@pytest.mark.spec("R-9", "P-40")
+@pytest.mark.parametrize(
+    ("lacking", "stand_in", "why"),
+    [
+        ("threading.Thread.start", no_thread, "can't start new thread"),
+        ("asyncio.events.new_event_loop", no_descriptor, "Too many open files"),
+    ],
+    ids=["thread", "loop"],
+)
+def test_a_syphon_without_a_thread_or_a_loop_is_an_os_error_and_the_next_start_tries_again(
+    syphon: SyphonThread, monkeypatch: pytest.MonkeyPatch, lacking: str, stand_in: object, why: str
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(lacking, stand_in)
+        with pytest.raises(OSError, match=f"the hosted syphon cannot start: .*{why}"):
+            syphon.start()
+    syphon.start()
+    wait_until(lambda: syphon.status.state is SyphonState.RUNNING)
+
+
+@pytest.mark.spec("R-9", "P-40")
+def test_a_syphon_that_could_not_start_is_closed_without_an_error(
+    syphon: SyphonThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(OSError, match="can't start new thread"):
+            syphon.start()
+    syphon.close()
+
+
+@pytest.mark.spec("P-40", "G-27")
+def test_a_syphon_that_is_closed_before_its_loop_turns_ends_all_the_same(
+    syphon: SyphonThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a thread may begin seconds after it was started."""
+    has_begun, may_turn, serve = threading.Event(), threading.Event(), hosted_syphon.serve_in_loop
+
+    def slowly(*settings: object) -> None:
+        has_begun.set()
+        may_turn.wait(PATIENCE)
+        serve(*settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hosted_syphon, "serve_in_loop", slowly)
+    callers = [threading.Thread(target=call) for call in (syphon.start, syphon.close)]
+    callers[0].start()
+    assert has_begun.wait(PATIENCE)
+    callers[1].start()
+    may_turn.set()
+    for caller in callers:
+        caller.join(PATIENCE)
+    assert syphon._thread is not None
+    assert not syphon._thread.is_alive()
