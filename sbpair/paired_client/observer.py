@@ -81,8 +81,8 @@ class Observer:
                 if current.active is not None:
                     current.active.export(self._metrics)
                 self._are_processors_watched = False
-                if self._processors.alive():
-                    self._begin_processors(self._open)
+            if self._processors.alive():
+                self._begin_processors(self._open)
             if self._options.status is not None and self._status is None:
                 host, port = self._options.status
                 self._status = StatusThread(self._pages(), host=host, port=port).start()
@@ -113,8 +113,10 @@ class Observer:
 
     def _begin_processors(self, stack: ExitStack) -> None:
         if not self._are_processors_watched:
+            with ExitStack() as own:  # one that fails leaves nothing behind, and is tried again
+                self._watch(own, self._processors, WriterRole.RECEIVER)
+                stack.push(own.pop_all())
             self._are_processors_watched = True
-            self._watch(stack, self._processors, WriterRole.RECEIVER)
             show_processors(self._metrics, self._processors)
             self._processors.are_journaled = self._options.journal is not None
             for processor in self._processors.alive():

@@ -27,6 +27,7 @@ from sbpair import (
 )
 from sbpair.observation import Journal, JournalError, StatusError, verify
 from sbpair.observation.journal_reading import journal_files, read
+from sbpair.observation.record import WriterRole
 from sbpair.syphon import SyphonState
 from tests.children import exit_code_of
 from tests.outage.conftest import AsyncPairing, Pairing, options_of
@@ -251,6 +252,52 @@ def test_what_began_beside_what_could_not_is_counted_once_when_both_have_begun(
     told = [line.split()[0] for line in lines if not line.startswith("#")]
     assert len(told) > 20
     assert sorted(told) == sorted(set(told))
+
+
+@pytest.fixture
+def no_receiver_journal(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """The disk is full for the journal of the processors, until the patch is undone."""
+
+    def unavailable(*_: object, **settings: object) -> Journal:
+        if settings["role"] is WriterRole.RECEIVER:
+            raise JournalError("the disk is full")
+        return Journal(*_, **settings)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sbpair.paired_client.observer.Journal", unavailable)
+        yield patched
+
+
+def roles_opened(directory: Path) -> list[str]:
+    return sorted(record["role"] for record in records(directory) if record["event"] == "journal_opened")
+
+
+@pytest.mark.spec("C-19", "R-14")
+def test_processors_whose_journal_cannot_be_opened_are_observed_from_the_next_one_on(
+    pairing: Pairing, tmp_path: Path, no_receiver_journal: pytest.MonkeyPatch
+) -> None:
+    with pairing.client(observation=ObservationOptions(journal=tmp_path), ping=60) as client:
+        client.get_queue_sender("orders")
+        with pytest.raises(JournalError, match="disk is full"):
+            client.get_queue_processor("orders", print)
+        no_receiver_journal.undo()
+        client.get_queue_processor("orders", print)
+    assert roles_opened(tmp_path) == ["receiver", "sender"]
+
+
+@pytest.mark.spec("C-19", "R-14")
+async def test_with_asyncio_processors_whose_journal_cannot_be_opened_are_observed_from_the_next_start_on(
+    aio_pairing: AsyncPairing, tmp_path: Path, no_receiver_journal: pytest.MonkeyPatch
+) -> None:
+    client = aio_pairing.client(observation=ObservationOptions(journal=tmp_path), ping=60)
+    processor = client.get_queue_processor("orders", print)
+    for _ in range(2):
+        with pytest.raises(JournalError, match="disk is full"):
+            await client.__aenter__()
+    no_receiver_journal.undo()
+    async with client:
+        assert processor.reports_messages
+    assert roles_opened(tmp_path) == ["receiver", "sender"]
 
 
 async def test_with_asyncio_what_could_not_begin_begins_when_it_can(
