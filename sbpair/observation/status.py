@@ -21,10 +21,12 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from sbpair.loop_thread import serve_in_loop
 from sbpair.shared_task import result_of, share
 
 from .listening import stop_accepting
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PROBE_TIMEOUT = 5.0  # seconds
-START_TIMEOUT, STOP_TIMEOUT = 30.0, 10.0  # seconds, of the thread
+STOP_TIMEOUT = 10.0  # seconds, of the thread
 
 logger = logging.getLogger("sbpair.status")
 
@@ -171,8 +173,7 @@ class StatusServer:
         try:
             listener = _listener(self.host, self.port)
         except (OSError, OverflowError) as error:
-            where = f"{self.host}:{self.port}"
-            raise StatusError(f"the status pages cannot be served on {where}: {_why(error)}") from error
+            raise _not_served(self, _why(error)) from error
         runner = web.AppRunner(application(self._status), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         await web.SockSite(runner, listener).start()
@@ -196,6 +197,10 @@ class StatusServer:
             await self._runner.cleanup()
 
 
+def _not_served(server: StatusServer, why: str) -> StatusError:
+    return StatusError(f"the status pages cannot be served on {server.host}:{server.port}: {why}")
+
+
 class StatusThread:
     """Serves the pages from a background thread, for programs without an event loop.
 
@@ -204,9 +209,7 @@ class StatusThread:
 
     def __init__(self, status: Status, *, port: int = 0, host: str = LOOPBACK) -> None:
         self._server = StatusServer(status, port=port, host=host)
-        self._thread = threading.Thread(target=self._run, name="sbpair-status", daemon=True)
-        self._started = threading.Event()
-        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
         self._stop: Callable[[], object] | None = None
         renew_in_children(self)
 
@@ -217,19 +220,27 @@ class StatusThread:
 
     def start(self) -> Self:
         """Start the thread and return once the pages are served. Raises StatusError when they cannot be."""
-        self._thread.start()
-        if not self._started.wait(START_TIMEOUT):
-            raise StatusError(
-                f"the status pages on port {self.port} did not start within {START_TIMEOUT:g} s"
-            )
-        if self._error is not None:
-            self._thread.join(STOP_TIMEOUT)
-            raise self._error
+        started: Future[None] = Future()
+        thread = threading.Thread(
+            target=serve_in_loop, args=(self._serve, started), name="sbpair-status", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system cannot create a thread
+            raise _not_served(self._server, str(error)) from error
+        self._thread = thread
+        try:
+            started.result()
+        except Exception as error:
+            thread.join(STOP_TIMEOUT)
+            if isinstance(error, OSError):  # no descriptor for the loop
+                raise _not_served(self._server, _why(error)) from error
+            raise
         return self
 
     def close(self) -> None:
         """Close the port and end the thread."""
-        if self._stop is not None:
+        if self._stop is not None and self._thread is not None:
             self._stop()
             self._stop = None
             self._thread.join(STOP_TIMEOUT)
@@ -247,19 +258,15 @@ class StatusThread:
     ) -> None:
         self.close()
 
-    def _run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
+    async def _serve(self, started: Future[None]) -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         try:
             async with self._server:
                 self._stop = lambda: loop.call_soon_threadsafe(stop.set)
-                self._started.set()
+                started.set_result(None)
                 await stop.wait()
-        except Exception as error:  # start() raises it in the caller's thread
-            if self._started.is_set():
-                logger.exception("the status pages failed")
-            self._error = error
-            self._started.set()
+        except Exception:
+            if not started.done():
+                raise
+            logger.exception("the status pages failed")

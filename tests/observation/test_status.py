@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
+from errno import EMFILE
 from types import SimpleNamespace
 
 import httpx
@@ -189,6 +191,34 @@ def test_a_taken_port_is_named_and_leaves_nothing_behind():
             StatusThread(status(), port=port).start()
 
     assert set(threading.enumerate()) <= before
+
+
+def no_thread(_):
+    raise RuntimeError("can't start new thread")
+
+
+def no_descriptor():
+    raise OSError(EMFILE, os.strerror(EMFILE))
+
+
+@pytest.mark.spec("R-9")
+@pytest.mark.parametrize(
+    ("lacking", "stand_in", "why"),
+    [
+        ("threading.Thread.start", no_thread, "can't start new thread"),
+        ("asyncio.events.new_event_loop", no_descriptor, "Too many open files"),
+    ],
+    ids=["thread", "loop"],
+)
+def test_pages_without_a_thread_or_a_loop_are_a_status_error_at_once(monkeypatch, lacking, stand_in, why):
+    server = StatusThread(status())
+    with monkeypatch.context() as patched:
+        patched.setattr(lacking, stand_in)
+        with pytest.raises(StatusError, match=rf"cannot be served on 127\.0\.0\.1:0: {why}$"):
+            server.start()
+
+    with server:
+        assert httpx.get(f"http://127.0.0.1:{server.port}/live", timeout=PATIENCE).status_code == 200
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("no-such-host.invalid", 0)])
