@@ -126,6 +126,8 @@ class Bearer:
             return Token(given.token, JWT, int(given.expires_on))
         except TimeoutError:
             raise CredentialUnavailable(f"no token within {ASK_WITHIN:g} s") from None
+        except CredentialUnavailable:  # it was not asked
+            raise
         except Exception as error:
             raise classified(error) from error
 
@@ -194,7 +196,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 async def _in_thread(call: Callable[[], Result]) -> Result:
-    """Return the result of ``call``, run in a daemon thread: a hanging call does not keep the process alive."""
+    """Return the result of ``call``, run in a daemon thread: a hanging call does not keep the process alive.
+
+    Raises CredentialUnavailable when the system cannot create a thread.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
@@ -217,5 +222,9 @@ async def _in_thread(call: Callable[[], Result]) -> Result:
         except RuntimeError:  # the loop has closed: there is no waiting caller
             return
 
-    threading.Thread(target=run, name="sbpair-credential", daemon=True).start()
+    thread = threading.Thread(target=run, name="sbpair-credential", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise CredentialUnavailable(f"no thread to ask the credential: {error}") from error
     return await done

@@ -325,6 +325,24 @@ async def test_a_credential_that_never_answers_is_given_up_in_time(monkeypatch: 
         never.set()
 
 
+@pytest.mark.spec("R-9", "F-41")
+async def test_a_credential_that_no_thread_can_ask_is_unavailable_and_not_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Ready:
+        def get_token(self, *scopes: str) -> Given:
+            return Given("jwt", int(time.time()) + 60)
+
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(CredentialUnavailable, match="no thread to ask the credential: can't start"):
+            await Bearer(Ready()).token("sb://x/y")
+    assert (await Bearer(Ready()).token("sb://x/y")).text == "jwt"
+
+
 def response(status: int) -> HttpResponseError:
     error = HttpResponseError("said the token service")
     error.status_code = status
