@@ -546,12 +546,15 @@ class AsyncRuntime(BaseRuntime):
         await self._end()
 
     async def _ping(self, path: str) -> None:
-        attempt, ping = self._ping_attempt(path)
-        if pool := self._pools.get(path_key(path)):
-            pool.renew()
-        result = await self._attempt(attempt, path, ping)
-        self._hear(None, result)
-        self.pair.ping_finished(path, result.classification, result.now)
+        result: Result | None = None
+        try:
+            attempt, ping = self._ping_attempt(path)
+            if pool := self._pools.get(path_key(path)):
+                pool.renew()
+            result = await self._attempt(attempt, path, ping)
+            self._hear(None, result)
+        finally:
+            self._ping_ended(path, result)
         self.publish()
 
     async def _create_backlogs(self) -> None:

@@ -551,6 +551,13 @@ class BaseRuntime:
         until = now + min(MAX_PING_SECONDS, self.options.operation_timeout.total_seconds())
         return Attempt(None, until, is_fresh=True), ping() if is_message else LinkProbe()
 
+    def _ping_ended(self, path: str, result: Result | None) -> None:
+        """Record the result of a ping, under the lock; None after one that raised."""
+        if result is None:
+            self.pair.ping_lost(path)
+        else:
+            self.pair.ping_finished(path, result.classification, result.now)
+
     def _backlog_to_warm(self, path: str, choice: Choice) -> int | None:
         """The backlog queue to open a link to while an entity is suspect; None if there is no need."""
         if self.pair.state_of(path) is not EntityState.SUSPECT:

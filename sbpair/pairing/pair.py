@@ -184,7 +184,7 @@ class Pair:
     def handle_timer(self, now: float) -> list[str]:
         """Advance time to ``now``; return the paths to ping (P-32).
 
-        Call :meth:`ping_finished` once for each.
+        Call :meth:`ping_finished` or :meth:`ping_lost` once for each.
         """
         due: list[str] = []
         for key, health in self._entities.items():
@@ -215,6 +215,10 @@ class Pair:
         """Record that a link to the primary entity could not be opened after its send had given up (R-8)."""
         if classification.failure is Failure.UNAVAILABLE and not classification.is_own:
             self._emit(path, self._health(path).send_failed(now), now, classification.why)
+
+    def ping_lost(self, path: str) -> None:
+        """Forget a ping that ended without a result, so that the next one is sent when due."""
+        self._pinging.discard(path_key(path))
 
     def pings_lost(self) -> None:
         """Forget the pings in progress, after a fork, so that they are sent again when due."""

@@ -517,14 +517,17 @@ class Runtime(BaseRuntime):
         self._end()
 
     def _ping(self, path: str) -> None:
-        with self.lock:
-            attempt, ping = self._ping_attempt(path)
-        if pool := self._pools.get(path_key(path)):
-            pool.renew()
-        result = self._attempt(attempt, path, ping)
-        self._hear(None, result)
-        with self.lock:
-            self.pair.ping_finished(path, result.classification, result.now)
+        result: Result | None = None
+        try:
+            with self.lock:
+                attempt, ping = self._ping_attempt(path)
+            if pool := self._pools.get(path_key(path)):
+                pool.renew()
+            result = self._attempt(attempt, path, ping)
+            self._hear(None, result)
+        finally:
+            with self.lock:
+                self._ping_ended(path, result)
         self.publish()
 
     def _ping_failed(self, path: str) -> None:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from azure.core.exceptions import ResourceNotFoundError, ServiceRequestError
@@ -24,6 +24,8 @@ from sbpair import (
     EntityState,
     PairedNamespaceOptions,
     PairedServiceBusClient,
+    PairingEvent,
+    PingFailed,
     SideState,
     StoredIn,
     aio,
@@ -34,6 +36,7 @@ from sbpair.pairing.base_sender import STANDARD_BATCH
 from sbpair.pairing.errors import ParkedMessageTooLargeError
 from sbpair.pairing.pair_state import Role
 from sbpair.pairing.sdk import messages_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.spec("R-66")
 
@@ -503,6 +506,51 @@ async def test_a_ping_ends_the_outage_when_it_is_accepted_and_not_before(driven:
     assert client.state_of("orders") is EntityState.HEALTHY
     (ping,) = driven.service.sent[ORDERS]
     assert raw(ping).properties.content_type == "application/vnd.ms-servicebus-ping"
+
+
+async def ping_due(driven: Driven) -> Any:
+    """A client in failover whose entity is about to be pinged, after a first ping that failed."""
+    client = driven.client()
+    told: list[PairingEvent] = []
+    client.on_event(told.append)
+    driven.down()
+    await done(client.get_queue_sender("orders").send_messages(ServiceBusMessage("x")))
+    await until(lambda: any(isinstance(event, PingFailed) for event in told))
+    driven.service.errors.clear()
+    with client._runtime.exclusive():
+        assert client._runtime.pair.handle_timer(client._runtime.pair.next_timer()) == ["orders"]
+    return client
+
+
+def failing(*_: object) -> NoReturn:
+    raise RuntimeError("the log cannot be written")
+
+
+@pytest.mark.spec("P-32", "G-13")
+async def test_an_entity_is_pinged_again_after_a_ping_that_raised(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await ping_due(driven)
+    runtime = client._runtime
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime, "_attempt", failing)
+        with pytest.raises(RuntimeError, match="the log"):
+            await done(runtime._ping("orders"))
+    assert client.state_of("orders") is EntityState.FAILED_OVER
+    with runtime.exclusive():
+        assert runtime.pair.handle_timer(runtime.pair.next_timer()) == ["orders"]
+
+
+@pytest.mark.spec("P-32", "G-13")
+async def test_an_accepted_ping_ends_the_outage_although_its_report_raises(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await ping_due(driven)
+    with monkeypatch.context() as patched:
+        patched.setattr(client._runtime, "_hear", failing)
+        with pytest.raises(RuntimeError, match="the log"):
+            await done(client._runtime._ping("orders"))
+    assert client.state_of("orders") is EntityState.HEALTHY
 
 
 @pytest.mark.spec("P-50", "R-1")
