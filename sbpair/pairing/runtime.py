@@ -261,7 +261,7 @@ class Runtime(BaseRuntime):
             self._pools.clear()
         for each in pools:
             each.recall()
-            each.close()
+            each.close(now=True)
         until = time.monotonic() + CLOSING
         for workers in (*self._openers.values(), self._workers, self._writers, self._closers):
             workers.join(until - time.monotonic())

@@ -228,16 +228,20 @@ class SenderPool:
             self._closers.queue("sbpair-close", pooled.close)
         return None
 
-    def close(self) -> None:
-        """Close idle senders now and the others when they return, each on a worker: it can take a second."""
+    def close(self, *, now: bool = False) -> None:
+        """Close idle senders now and the others when they return, each on a worker: it can take a second.
+
+        Calls that wait still get a sender, and the last of them closes what is left; with ``now`` they get none.
+        """
         self._is_closed = True
+        with self._changed:
+            if self._waiting and not now:
+                return
+            for opening in self._openings:
+                opening.pooled.overrun()
         for pooled in self._emptied():
             self._watch.remove(pooled)
             self._closers.queue("sbpair-close", pooled.close)
-        with self._changed:
-            if not self._waiting:
-                for opening in self._openings:
-                    opening.pooled.overrun()
 
     # -- opening
 
@@ -271,6 +275,8 @@ class SenderPool:
                 self._waiting -= 1
                 if mine is not None:
                     self._leave(mine)
+                if self._is_closed:
+                    self.close()
 
     def _adopted(self) -> _Opening | None:
         """An opening whose call has ended."""

@@ -412,6 +412,77 @@ def test_what_opens_as_the_pool_is_closed_is_closed_too(make: MakePool) -> None:
     assert it.watch.calls == set()
 
 
+@pytest.mark.spec("R-8")
+@pytest.mark.parametrize("comes", ["opened", "released"])
+def test_a_call_that_waits_while_the_last_sender_of_its_entity_is_closed_gets_the_link_that_comes(
+    make: MakePool, monkeypatch: pytest.MonkeyPatch, comes: str
+) -> None:
+    it = make()
+    busy, gate, opened = it.opened(2), threading.Event(), it.pool._open
+
+    def open_in_one_go(opening: object) -> None:
+        assert gate.wait(PATIENCE)
+        with it.pool._changed:  # so that the call runs only when all is done
+            opened(opening)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(it.pool, "_open", open_in_one_go)
+    taken: list[PooledSender] = []
+    calling = threading.Thread(target=lambda: taken.append(it.pool.acquire(time.monotonic() + PATIENCE)))
+    calling.start()
+    waits_for_a_link(it, calling)
+    it.pool.close()
+    if comes == "opened":
+        gate.set()
+    else:
+        with it.pool._changed:
+            while busy:
+                it.pool.release(busy.pop(0))
+    calling.join(PATIENCE)
+    assert [it.made.index(each.sender) for each in taken] == [2 if comes == "opened" else 1]
+    assert len(it.made) == 3
+    gate.set()
+    for pooled in busy + taken:
+        it.pool.release(pooled)
+    it.settled()
+    assert it.watch.calls == set()
+    assert it.pool.try_acquire() is None
+    assert {sender.closed_on for sender in it.made if sender.opened_on} == {"sbpair-close"}
+
+
+def test_the_opening_for_which_a_call_waits_is_ended_as_its_client_is_closed(make: MakePool) -> None:
+    gate = threading.Event()
+    it = make(Sender(gate=gate))
+    raised: list[Exception] = []
+
+    def call() -> None:
+        try:
+            it.pool.acquire(time.monotonic() + PATIENCE)
+        except OperationTimeoutError as error:
+            raised.append(error)
+
+    calling = threading.Thread(target=call)
+    calling.start()
+    waits_for_a_link(it, calling)
+    it.made[0].is_entered.wait(PATIENCE)
+    it.pool.close()
+    assert not any(each.has_overrun for each in it.watch.calls)
+    it.pool.close(now=True)
+    assert all(each.has_overrun for each in it.watch.calls)
+    gate.set()
+    calling.join(PATIENCE)
+    assert len(raised) == len(it.made) == 1
+    it.settled()
+
+
+def waits_for_a_link(it: Pooled, calling: threading.Thread) -> None:
+    """Wait until the call waits in the pool."""
+    while calling.is_alive():
+        with it.pool._changed:
+            if it.pool._waiting:
+                return
+        calling.join(0.001)
+
+
 def test_a_link_is_tried_out_apart_from_the_pool(make: MakePool) -> None:
     refused = ServiceBusError("refused")
     it = make(Sender(), Sender(refused))
