@@ -71,6 +71,7 @@ class Runtime(BaseRuntime):
         self.lock = threading.Lock()
         self._spooling = self._opened_spool(label, self._send_again, self.dispatcher.emit)
         self._syphon, self._observer = services_of(self)
+        self._turns: dict[str, ThreadTurns] = {}
         self._start()
         threads.reopen_after_fork(self)
         if self._spooling is not None:
@@ -83,7 +84,6 @@ class Runtime(BaseRuntime):
         self._closed = threading.Event()
         self._making = threading.Lock()
         self._pools: dict[str, SenderPool] = {}
-        self._turns: dict[str, ThreadTurns] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._workers, self._closers = Workers(), Workers()
         self._writers = Workers()  # to the spool: neither a stalled disk nor hanging pings hold up the other
@@ -318,6 +318,8 @@ class Runtime(BaseRuntime):
                 each.reset_in_child()
         self.pair.forked()
         self._begin_order()
+        for turns in self._turns.values():  # the senders keep them
+            turns.renew()
         self._leave_spool()
         self.dispatcher.renew()
         self._start()

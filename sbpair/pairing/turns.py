@@ -68,6 +68,10 @@ class ThreadTurns:
     __slots__ = ("_lock", "_turns", "take")
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Free all turns: after a fork, in the child, since the threads that took them are the parent's."""
         self._lock = threading.Lock()
         self._turns: Turns[threading.Event] = Turns()
         self.take = self._turns.take
@@ -91,9 +95,9 @@ class ThreadTurns:
         """End the turn, and wake the longest waiter."""
         lines = self._turns.lines
         with self._lock:  # as Turns.leave, without another call
-            line = lines[session]
+            line = lines.get(session)  # None if a callback of this send forked the process
             if not line:
-                del lines[session]
+                lines.pop(session, None)
                 return
             following = line.popleft()
         following.set()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair import (
+    BacklogsCreated,
     BacklogUnavailableError,
     EntityRecovered,
     FenceOpened,
@@ -24,9 +27,11 @@ from sbpair.broker.errors import EntityNotFound
 from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.pairing.retry import RetryPolicy
 from sbpair.syphon import Syphon, SyphonOptions
+from tests.children import exit_code_of
 from tests.syphon.pair import running
+from tests.waiting import PATIENCE, wait_until
 
-from .conftest import AsyncPairing, Either, options_of
+from .conftest import AsyncPairing, Either, Pairing, options_of
 
 BACKLOGS = 2
 ORDERED = [f"contoso/x-servicebus-transfer/ordered/{index}" for index in range(BACKLOGS)]
@@ -288,3 +293,41 @@ async def test_a_send_is_reported_before_the_next_of_its_session_begins(
         await either.send(sender, given)
 
     assert free == [False, False, False]
+
+
+@pytest.mark.spec("O-3", "F-19")
+def test_a_forked_child_does_not_wait_for_a_send_of_its_parent(pairing: Pairing) -> None:
+    pairing.primary.create_queue("sessions", requires_session=True)
+    client = pairing.client(interval=60, timeout=60, ordering="session")
+    pairing.wait_for(BacklogsCreated)  # no background thread is busy during the fork
+    sender = client.get_queue_sender("sessions")
+    sender.send_messages(numbered(1))
+    ended: list[Exception] = []
+
+    def work() -> None:
+        try:
+            sender.send_messages(numbered(2))
+        except Exception as error:
+            ended.append(error)
+
+    worker = threading.Thread(target=work)
+    with pairing.primary.fault("sessions", Withhold(), times=1) as fault:
+        worker.start()
+        wait_until(lambda: fault.hits)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                stored_in = sender.send_messages(numbered(3), timeout=PATIENCE / 3).stored_in
+                is_shared = client.get_queue_sender("sessions")._turns is sender._turns
+                status = 0 if stored_in is StoredIn.PRIMARY and is_shared else 2
+            except OperationTimeoutError:
+                status = 3
+            finally:
+                os._exit(status)
+        assert exit_code_of(child) == 0
+    assert worker.is_alive()
+    client.close()
+    worker.join(PATIENCE)
+    assert len(ended) == 1
+    assert "3" in pairing.primary.message_ids("sessions")

@@ -98,3 +98,17 @@ async def test_a_task_whose_turn_does_not_come_in_time_leaves_the_line() -> None
     assert not await turns.wait("s", 0.0)
     turns.leave("s")
     assert turns.take("s")
+
+
+@pytest.mark.spec("O-3", "F-19")
+def test_after_a_fork_every_turn_is_free() -> None:
+    turns = ThreadTurns()
+    assert turns.take("s")
+    assert turns._lock.acquire()  # by a thread that the child does not have
+    turns.renew()
+    turns.leave("s")  # by a send in which the process was forked
+    assert turns.wait("s", 0.0)
+    assert not turns.take("s")
+    assert not turns.wait("s", 0.0)
+    turns.leave("s")
+    assert turns.take("s")
