@@ -205,7 +205,11 @@ class AsyncRuntime(BaseRuntime):
             finally:
                 if self.pair.has_events:
                     self.publish()
-            result = await self._perform(step, path, request)
+            try:
+                result = await self._perform(step, path, request)
+            except BaseException:  # cancelled; the traceback may keep the flow, whose attempt has ended
+                flow.close()
+                raise
 
     def warm_backlog(self, path: str, choice: Choice) -> None:
         """Open the backlog link that an entity may need, while it is suspect."""

@@ -184,7 +184,12 @@ class Runtime(BaseRuntime):
             finally:
                 if self.pair.has_events:
                     self.publish()
-            result = self._perform(step, path, request)
+            try:
+                result = self._perform(step, path, request)
+            except BaseException:  # interrupted; the traceback may keep the flow, whose attempt has ended
+                with self.lock:
+                    flow.close()
+                raise
 
     def warm_backlog(self, path: str, choice: Choice) -> None:
         """Open the backlog link that an entity may need, while it is suspect."""

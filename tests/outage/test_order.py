@@ -24,12 +24,12 @@ from sbpair import (
     StoredIn,
 )
 from sbpair.broker.errors import EntityNotFound
-from sbpair.broker.faults import RejectWith, Withhold
+from sbpair.broker.faults import Lose, RejectWith, Withhold
 from sbpair.pairing.retry import RetryPolicy
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.children import exit_code_of
 from tests.syphon.pair import running
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import PATIENCE, until, wait_until
 
 from .conftest import AsyncPairing, Either, Pairing, options_of
 
@@ -247,6 +247,44 @@ async def test_an_unknown_outcome_ends_its_connection_before_the_next_message(
             receipt = await other
     assert receipt.ambiguous
     assert receipt.stored_in is StoredIn.PRIMARY
+
+
+@pytest.mark.spec("O-4", "F-21")
+async def test_a_parked_send_that_is_cancelled_does_not_keep_its_session_fenced(
+    aio_pairing: AsyncPairing,
+) -> None:
+    aio_pairing.primary.create_queue("sessions", requires_session=True)
+    client = aio_pairing.client(timeout=60.0, ordering="session")
+    sender = client.get_queue_sender("sessions")
+    client.hold("sessions")
+    with aio_pairing.secondary.fault(None, Lose(), operation="send", times=1) as fault:
+        cancelled = asyncio.create_task(sender.send_messages(numbered(1)))  # it keeps its traceback
+        await until(lambda: fault.hits)
+        cancelled.cancel()
+        await asyncio.wait((cancelled,))
+    client.mark_path_healthy("sessions")
+    assert (await sender.send_messages(numbered(2))).stored_in is StoredIn.PRIMARY
+    assert cancelled.cancelled()
+
+
+@pytest.mark.spec("O-4")
+def test_a_parked_send_that_is_interrupted_does_not_keep_its_session_fenced(
+    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    pairing.primary.create_queue("sessions", requires_session=True)
+    client = pairing.client(timeout=60.0, ordering="session")
+    sender = client.get_queue_sender("sessions")
+    client.hold("sessions")
+    with monkeypatch.context() as patched:
+        patched.setattr("sbpair.pairing.runtime._send", interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            sender.send_messages(numbered(1))
+    client.mark_path_healthy("sessions")
+    assert sender.send_messages(numbered(2)).stored_in is StoredIn.PRIMARY
+    assert kept.tb is not None
 
 
 @pytest.mark.spec("O-5")
