@@ -41,11 +41,18 @@ _LEVELS: dict[type[PairingEvent], int] = {
 MAX_EARLY_EVENTS = 100  # events kept for the first callback
 
 
+class _Undelivered(threading.local):
+    """What the calling thread has still to deliver; None while it delivers nothing."""
+
+    events: deque[PairingEvent] | None = None
+
+
 class EventDispatcher:
     """The event callbacks of one client."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._undelivered = _Undelivered()
         self._callbacks: list[Callable[[PairingEvent], object]] = []
         # Until the first callback subscribes.
         self._early: deque[PairingEvent] | None = deque(maxlen=MAX_EARLY_EVENTS)
@@ -83,14 +90,28 @@ class EventDispatcher:
         self._lock = threading.Lock()
 
     def emit(self, happened: Iterable[PairingEvent]) -> None:
-        """Log each event and pass it to every callback."""
-        for event in happened:
-            _log(event)
-            with self._lock:
-                callbacks = list(self._callbacks)
-                if self._early is not None:
-                    self._early.append(event)
-            _call_all(callbacks, event)
+        """Log each event and pass it to every callback.
+
+        In a callback, return at once: the events follow those that this thread is delivering.
+        """
+        undelivered = self._undelivered.events
+        if undelivered is not None:
+            undelivered.extend(happened)
+            return
+        self._undelivered.events = undelivered = deque(happened)
+        try:
+            while undelivered:
+                self._deliver(undelivered.popleft())
+        finally:
+            self._undelivered.events = None
+
+    def _deliver(self, event: PairingEvent) -> None:
+        _log(event)
+        with self._lock:
+            callbacks = list(self._callbacks)
+            if self._early is not None:
+                self._early.append(event)
+        _call_all(callbacks, event)
 
 
 def _call_all(callbacks: Iterable[Callable[[PairingEvent], object]], event: PairingEvent) -> None:

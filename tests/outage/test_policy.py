@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from unittest.mock import patch
 
@@ -24,6 +24,7 @@ from sbpair import (
     EntityFailedOver,
     EntityRecovered,
     EntityState,
+    EntitySuspected,
     Failure,
     HeadroomShort,
     LinkProbed,
@@ -292,3 +293,22 @@ async def test_a_wall_clock_that_jumps_neither_hurries_a_failover_nor_puts_it_of
             assert 1.5 <= time.monotonic() - started < 600  # not an hour, and not at once
         # Back in time: tokens are dated by the wall clock, and must be.
         assert (await either.send(sender, ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
+
+
+@pytest.mark.spec("R-28")
+async def test_a_callback_that_fails_an_entity_over_leaves_no_observer_with_an_older_state(either) -> None:
+    client = either.client(interval=60, ping=60)
+    observed: list[PairingEvent] = []
+
+    def act(event: PairingEvent) -> None:
+        if isinstance(event, EntitySuspected):
+            client.fail_over("orders")
+
+    client.on_event(act)
+    client.on_event(observed.append)
+    either.primary.take_down("refuse")
+    with suppress(ServiceBusError):
+        await either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"))
+    states = [type(event) for event in observed if isinstance(event, EntitySuspected | EntityFailedOver)]
+    assert states == [EntitySuspected, EntityFailedOver]
+    assert client.state_of("orders") is EntityState.FAILED_OVER

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sbpair.pairing.dispatcher import MAX_EARLY_EVENTS, EventDispatcher
 from sbpair.pairing.events import EntitySuspected, PairingEvent
 
@@ -47,3 +49,38 @@ def test_an_event_during_the_early_ones_comes_after_them() -> None:
     dispatcher.subscribe(receive)
 
     assert received == [event(1), event(2), event(3)]
+
+
+@pytest.mark.spec("R-28")
+def test_what_a_callback_causes_reaches_every_callback_after_its_cause() -> None:
+    first: list[PairingEvent] = []
+    second: list[PairingEvent] = []
+    dispatcher = EventDispatcher()
+
+    def act(happened: PairingEvent) -> None:
+        first.append(happened)
+        if happened == event(1):
+            dispatcher.emit([event(3)])
+
+    dispatcher.subscribe(act)
+    dispatcher.subscribe(second.append)
+    dispatcher.emit([event(1), event(2)])
+
+    assert first == second == [event(1), event(2), event(3)]
+
+
+def test_an_interrupted_callback_does_not_hold_up_the_events_that_follow() -> None:
+    received: list[PairingEvent] = []
+    dispatcher = EventDispatcher()
+
+    def interrupted(happened: PairingEvent) -> None:
+        if happened == event(1):
+            raise KeyboardInterrupt
+        received.append(happened)
+
+    dispatcher.subscribe(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dispatcher.emit([event(1), event(2)])
+    dispatcher.emit([event(3)])
+
+    assert received == [event(3)]
