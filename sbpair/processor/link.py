@@ -119,6 +119,7 @@ class EntityLink(ABC):
             self._report_received([delivery])
             self._stray(delivery, was_sent=False)
         self._context.dispatcher.left(delivery)
+        self._context.changed()  # a settlement by hand, or of a duplicate, may come after its handler returned
 
     def give_back(self, delivery: Delivery) -> None:
         """Release a delivery that is waiting or running; does nothing in any other phase."""

@@ -67,6 +67,45 @@ def test_one_disposition_settles_the_messages_of_a_session_that_were_handled_tog
     play_with(story)
 
 
+@pytest.mark.spec("C-15", "C-16")
+def test_duplicates_in_a_session_are_completed_one_after_another_without_a_pause() -> None:
+    async def story(story: Story) -> None:
+        story.make("contoso", "chats", requires_session=True)
+        options = {"max_concurrent_sessions": 1, "deduplicate": timedelta(minutes=10)}
+        async with story.processor(path="chats", **options) as processor:
+            await story.put([numbered(1, session="a")], path="chats")
+            await story.until(lambda: processor.counters.completed == 1)
+            await story.put([numbered(1, session="a")] * 20, path="chats")
+            await story.until(lambda: processor.counters.completed == 21, within=5.0)
+        assert (story.handled, processor.counters.duplicates) == (["m1"], 20)
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-16")
+def test_a_message_that_is_settled_after_its_handler_returned_makes_way_for_the_next_at_once() -> None:
+    async def story(story: Story) -> None:
+        settling: list[asyncio.Task[None]] = []
+
+        async def settle_later(message: ReceivedMessage) -> None:
+            async def complete() -> None:
+                await asyncio.sleep(0.01)
+                await processor.complete_message(message)
+
+            settling.append(asyncio.create_task(complete()))
+            await story.note(message)
+
+        story.make("contoso", "chats", requires_session=True)
+        await story.put(of_sessions(1, 20), path="chats")
+        options = {"max_concurrent_sessions": 1, "autosettle": False}
+        async with story.processor(settle_later, "chats", **options) as processor:
+            await story.until(lambda: processor.counters.completed == 20, within=5.0)
+            await asyncio.gather(*settling)
+        assert story.handled == [f"m{n}" for n in range(20)]
+
+    play_with(story)
+
+
 @pytest.mark.spec("C-16")
 def test_a_message_that_is_abandoned_comes_again_before_those_behind_it() -> None:
     async def story(story: Story) -> None:
