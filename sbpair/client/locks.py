@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from sbpair.amqp.message import Message, ValueBody
 from sbpair.amqp.performatives import Condition
 from sbpair.amqp.types import Array
 
-from .connection import NamespaceConnection
-from .errors import LinkRefused
+from .errors import ConnectionLost, LinkRefused
 from .request import CREDIT, RequestNode
+
+if TYPE_CHECKING:
+    from .connection import NamespaceConnection
 
 DEFAULT_LOCK = 60.0  # seconds: the default lock span of a queue, and the longest that is relied on
 MIN_LOCK_SECONDS, MAX_LOCK_SECONDS = 5.0, 300.0  # seconds, of any queue
 TRUSTED_PART = 1 / 2  # of its span may have passed before a lock is checked
 
+RENEWED_WITHIN = (
+    5.0  # seconds: a renewal begins with a third of the lock left, 20 s, which leaves time for two more
+)
+
 OK, GONE = 200, 410
+T = TypeVar("T")
 UUID_CODE = 0x98
 
 
@@ -81,6 +89,15 @@ class LockClock:
         self.span = min(max(lead, MIN_LOCK_SECONDS), DEFAULT_LOCK) if is_plausible else DEFAULT_LOCK
 
 
+async def renewed_in_time(answer: Awaitable[T], what: str) -> T:
+    """Wait for the answer to a renewal. Raises ConnectionLost after RENEWED_WITHIN seconds."""
+    try:
+        async with asyncio.timeout(RENEWED_WITHIN):
+            return await answer
+    except TimeoutError:
+        raise ConnectionLost(f"no answer to the renewal of {what} within {RENEWED_WITHIN:g} s") from None
+
+
 async def renew_locks(
     connection: NamespaceConnection, path: str, tags: Sequence[bytes]
 ) -> list[float | None]:
@@ -110,7 +127,8 @@ async def _renew(node: RequestNode, path: str, tags: Sequence[bytes]) -> list[fl
         tokens = tuple(UUID(bytes_le=tag) for tag in tags)
     except ValueError as error:
         raise LinkRefused(f"a delivery of {path} has no lock: its tag is not a UUID") from error
-    answer = await node.ask(properties, {"lock-tokens": Array(UUID_CODE, tokens)})
+    request = node.ask(properties, {"lock-tokens": Array(UUID_CODE, tokens)})
+    answer = await renewed_in_time(request, f"locks on {path}")
     status = answer.application_properties.get("statusCode")
     if status == GONE:
         return None

@@ -56,6 +56,10 @@ class RequestNode:
         """Whether both links are attached."""
         return all(link is not None and link.is_open for link in (self._receiver, self._sender))
 
+    async def wait_open(self) -> None:
+        """Wait until both links are attached. Raises LinkRefused, ConnectionLost."""
+        await result_of(self._opening)
+
     async def ask(self, properties: dict[object, object], body: object) -> Message:
         """Send one request and wait for its answer, ANSWER_TIMEOUT seconds at most.
 

@@ -17,6 +17,7 @@ from sbpair.amqp.types import Described, Symbol, UInt
 
 from .errors import LinkRefused, SessionUnavailable
 from .link import ANSWER_TIMEOUT, LinkOwner, OnDisposition, OnDrained, OnMessage, Receiver
+from .locks import renewed_in_time
 from .request import RequestNode, refusal_of, value_of
 
 FILTER = Symbol("com.microsoft:session-filter")
@@ -72,7 +73,8 @@ class SessionReceiver(Receiver):
         ``node`` is the ``$management`` node of the entity, on the same connection. Raises ConnectionLost, and
         LinkRefused with the condition ``com.microsoft:session-lock-lost`` when the lock is lost.
         """
-        until = (await self._ask(node, "renew-session-lock")).get("expiration")
+        request = self._ask(node, "renew-session-lock")
+        until = (await renewed_in_time(request, f"a session of {self.path}")).get("expiration")
         if not isinstance(until, int):
             raise LinkRefused(f"the lock of a session of {self.path} was renewed without an expiration")
         self.locked_until = until / 1000

@@ -244,6 +244,16 @@ class EntityLink(ABC):
 
     # The end
 
+    def _let_go(self, connection: NamespaceConnection, receiver: Receiver) -> None:
+        """Detach without waiting; a peer that does not even answer that loses its connection."""
+        receiver.let_go()
+        self._loop.call_later(CONFIRM_WITHIN, self._check_detached, connection, receiver)
+
+    def _check_detached(self, connection: NamespaceConnection, receiver: Receiver) -> None:
+        if not receiver.detached.done():
+            logger.warning("%s on the %s does not end its link; reconnecting", receiver.path, self.side)
+            connection.abort()
+
     async def stop_receiving(self) -> None:
         """Withdraw the credit and wait for the drain; messages that still arrive are given back."""
         self.is_stopping = True

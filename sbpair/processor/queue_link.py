@@ -58,9 +58,11 @@ class QueueLink(EntityLink):
         Raises TokenRefused, LinkRefused or ConnectionLost when the link cannot be attached.
         """
         context = self._context
+        await connection.authorize(context.path)
+        self._strays.connection = connection  # renews and settles even while the link is refused
         receiver = await connection.open_receiver(context.path, self._on_message, self._on_disposition)
         self._attached(connection, receiver)
-        self._strays.connection, self._strays.is_attached = connection, True
+        self._strays.is_attached = True
         self._strays.settle()
         self._watchdog.attached(self._loop.time())
         self._replacing = False
@@ -203,9 +205,10 @@ class QueueLink(EntityLink):
     # The watchdog
 
     def _watch(self, receiver: Receiver, now: float) -> None:
-        if self._watchdog.should_replace(now):
+        connection = self._connection
+        if connection is not None and self._watchdog.should_replace(now):
             self._replacing = True
-            receiver.let_go()
+            self._let_go(connection, receiver)
         elif self._watchdog.is_due(now) and (self._asking is None or self._asking.done()):
             if now - self._used_at >= LINK_USED_EVERY:
                 self._used_at = now

@@ -86,8 +86,8 @@ class SessionLink(EntityLink):
 
     def let_go(self) -> None:
         """Release the session without waiting."""
-        if self._session is not None:
-            self._session.let_go()
+        if self._session is not None and not self._session.detached.done():
+            self._let_go(self._session_connection, self._session)
 
     @property
     def session_id(self) -> str:
@@ -203,13 +203,13 @@ class SessionLink(EntityLink):
         self._check_answers(now)
         if now >= self._lock_ends:
             self._is_leaving = True
-            session.let_go()
+            self.let_go()
         elif self._may_renew(now):
             self._renewing = asyncio.ensure_future(self._renew(session))
         is_idle = not self.unsettled and not self._is_rewinding
         if is_idle and now >= self._used_at + self._context.session_idle_timeout:
             self._is_leaving = True
-            session.let_go()
+            self.let_go()
 
     def _may_renew(self, now: float) -> bool:
         if now < self._renew_at:

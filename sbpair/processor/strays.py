@@ -27,13 +27,13 @@ from .settlement import LOCK_LOST
 AT_ONCE = 50  # concurrent requests on one node
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Stray:
     """A settlement to make over ``$management``."""
 
     delivery: Delivery
     was_sent: bool
-    """Whether it was sent over the link, which did not confirm it."""
+    """Whether it was sent, over the link or ``$management``, without an answer: it may have taken effect."""
 
 
 Ended = Callable[[Stray, Condition | None], None]
@@ -50,7 +50,7 @@ class Strays:
         self._waiting: dict[Stray, None] = {}
         self._settling: asyncio.Task[None] | None = None
         self.connection: NamespaceConnection | None = None
-        """The connection of the latest link, which it may outlive; None before the first."""
+        """The latest connection, which may have no link yet, or outlive it; None before the first."""
         self.is_attached = False
         """Whether a link to the entity is attached: until then, a refusal may be the reason why none is."""
 
@@ -84,13 +84,19 @@ class Strays:
     async def _settle_over(self, connection: NamespaceConnection) -> None:
         node = RequestNode(connection, connection.namespace.address(f"{self._path}/$management"))
         try:
+            await node.wait_open()
             while some := list(self._waiting)[:AT_ONCE]:
-                await asyncio.gather(*(self._settle_one(node, stray) for stray in some))
+                settling = (self._settle_one(node, stray) for stray in some)
+                ended = await asyncio.gather(*settling, return_exceptions=True)  # each has its answer
+                for error in filter(None, ended):
+                    raise error
         finally:
             await node.close()
 
     async def _settle_one(self, node: RequestNode, stray: Stray) -> None:
+        was_sent, stray.was_sent = stray.was_sent, True  # should its answer be lost
         refusal = await settle_by_token(node, stray.delivery.tag, stray.delivery.state)
+        stray.was_sent = was_sent
         if refusal is not None and not self.is_attached and refusal.symbol not in LOCK_LOST:
             raise LinkRefused(f"a settlement on {self._path} was refused", refusal)
         if self._waiting.pop(stray, stray) is stray:

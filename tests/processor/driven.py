@@ -24,6 +24,8 @@ from sbpair.processor.side import SideAddress
 from tests.syphon.driven import CLOCK, STRING, Driven, play
 
 __all__ = ["Story", "play_with"]
+DETACH = b"\x00\x53\x16"  # the descriptor that begins its body
+Handler = Callable[[ReceivedMessage], Coroutine[Any, Any, None]]
 SIDES = {Role.PRIMARY: "contoso", Role.SECONDARY: "contoso-dr"}
 
 
@@ -51,9 +53,24 @@ class Story:
         """Handle a message by recording it."""
         self.handled.append(str(message.message_id))
 
+    async def note_slowly(self, message: ReceivedMessage) -> None:
+        """Handle a message in more than three minutes, of locks that last one."""
+        await asyncio.sleep(200)
+        await self.note(message)
+
+    def hold(self) -> tuple[Handler, asyncio.Event]:
+        """Return a handler that records its messages once an event is set, and that event."""
+        may_end = asyncio.Event()
+
+        async def held(message: ReceivedMessage) -> None:
+            await may_end.wait()
+            await self.note(message)
+
+        return held, may_end
+
     def processor(
         self,
-        handler: Callable[[ReceivedMessage], Coroutine[Any, Any, None]] | None = None,
+        handler: Handler | None = None,
         path: str = "orders",
         **options: Any,
     ) -> PairedServiceBusProcessor:
@@ -92,26 +109,39 @@ class Story:
 
     def links_to_node(self, path: str = "orders", side: str = "contoso") -> list[RequestLink | ResponseLink]:
         """Return the broker's ends of the links to the ``$management`` node of an entity."""
-        wires = self.driven.servers[side].wires.values()
-        nodes = [node for wire in wires for node in wire.client.links]
-        links = [node for node in nodes if isinstance(node, RequestLink | ResponseLink)]
+        links = (node for _, node in self._links(side) if isinstance(node, RequestLink | ResponseLink))
         return [link for link in links if link.queue is not None and link.queue.path == path]
 
     def detach_node(self, path: str = "orders", side: str = "contoso") -> None:
         """Detach the links to the ``$management`` node of an entity; their connections stay open."""
-        for each in self.links_to_node(path, side):
-            each.link.refuse(Condition(DETACH_FORCED, "The node moves."))
-        self.driven.servers[side].end_turn()
+        links = self.links_to_node(path, side)
+        self._detach(side, lambda node: node in links, Condition(DETACH_FORCED, "The node moves."))
 
     def detach_receiver(self, path: str = "orders", side: str = "contoso") -> None:
         """Detach the links that receive from an entity; their connections stay open."""
+        self._detach(
+            side,
+            lambda node: isinstance(node, QueueReceiver) and node.queue.path == path,
+            Condition(INTERNAL_ERROR, "The link moves."),
+        )
+
+    def _detach(self, side: str, is_meant: Callable[[object], bool], why: Condition) -> None:
         server = self.driven.servers[side]
-        for wire in list(server.wires.values()):
-            for node in [each for each in wire.client.links if isinstance(each, QueueReceiver)]:
-                if node.queue.path == path:
-                    node.link.refuse(Condition(INTERNAL_ERROR, "The link moves."))
-                    server.frontend.stir(wire.client)
+        for client, node in self._links(side):
+            if is_meant(node):
+                node.link.refuse(why)
+                server.frontend.stir(client)
         server.end_turn()
+
+    def _links(self, side: str) -> list[tuple[Any, Any]]:
+        """Return the broker's ends of all links of a side, each with its client."""
+        clients = [wire.client for wire in self.driven.servers[side].wires.values()]
+        return [(client, node) for client in clients for node in client.links]
+
+    def lose_detaches(self, side: str = "contoso") -> None:
+        """Lose the detaches that clients write from now on over the open connections: none is answered."""
+        for pipe in self.driven.network.pipes(side=side):
+            lose_detaches(pipe)
 
     def count_frames(self) -> dict[str, int]:
         """Count the frames that clients write from now on over the open connections, by side."""
@@ -143,6 +173,23 @@ def count_frames(pipe: Any, counts: dict[str, int]) -> None:
         write(data)
 
     pipe.client.write = counted
+
+
+def lose_detaches(pipe: Any) -> None:
+    """Lose the detaches that the client's end of a connection writes."""
+    write = pipe.client.write
+
+    def without_detaches(data: bytes) -> None:
+        kept, at, data = [], 0, bytes(data)
+        while at < len(data):
+            frame = data[at : at + int.from_bytes(data[at : at + 4], "big")]
+            at += len(frame)
+            if frame[8:11] != DETACH:
+                kept.append(frame)
+        if kept:
+            write(b"".join(kept))
+
+    pipe.client.write = without_detaches
 
 
 def frames_in(data: bytes) -> int:

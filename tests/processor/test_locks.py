@@ -18,6 +18,8 @@ from sbpair.broker.faults import (
     RejectWith,
     Withhold,
 )
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import LinkRefused
 from sbpair.processor import (
     LockLost,
     MessagesReceived,
@@ -35,12 +37,8 @@ from tests.syphon.driven import CLOCK
 @pytest.mark.spec("C-12")
 def test_a_lock_is_renewed_while_its_handler_runs() -> None:
     async def story(story: Story) -> None:
-        async def slow(message: ReceivedMessage) -> None:
-            await asyncio.sleep(200)  # of locks that last a minute
-            await story.note(message)
-
         await story.put([numbered(1)])
-        async with story.processor(slow) as processor:
+        async with story.processor(story.note_slowly) as processor:
             await story.until(lambda: processor.counters.completed == 1)
         assert (story.handled, story.left(), story.said(LockLost)) == (["m1"], 0, [])
         assert 200 <= processor.counters.handler_seconds < 201
@@ -131,12 +129,10 @@ async def detached_for_long(story: Story) -> None:
 @pytest.mark.spec("C-12")
 def test_a_lock_is_renewed_while_its_link_waits_for_another_attempt() -> None:
     async def story(story: Story) -> None:
-        async def slow(message: ReceivedMessage) -> None:
-            await asyncio.sleep(200)  # of locks that last a minute
-            await story.note(message)
-
         await story.put([numbered(1)])
-        async with story.processor(slow, secondary="never", retry_backoff_max=LONGEST) as processor:
+        async with story.processor(
+            story.note_slowly, secondary="never", retry_backoff_max=LONGEST
+        ) as processor:
             await detached_for_long(story)
             await story.until(lambda: processor.counters.completed == 1)
         assert (story.handled, story.left(), story.said(LockLost)) == (["m1"], 0, [])
@@ -144,17 +140,50 @@ def test_a_lock_is_renewed_while_its_link_waits_for_another_attempt() -> None:
     play_with(story)
 
 
+def refused(*_: object, **__: object) -> None:
+    """Refuse a link to an entity, while its ``$management`` node can be reached."""
+    raise LinkRefused("the entity is busy")
+
+
+@pytest.mark.spec("C-12", "C-13")
+def test_a_lock_is_renewed_over_a_new_connection_whose_link_is_refused() -> None:
+    async def story(story: Story) -> None:
+        await story.put([numbered(1)])
+        async with story.processor(story.note_slowly, secondary="never") as processor:
+            await story.until(lambda: processor.counters.in_flight == 1)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(NamespaceConnection, "attach_receiver", refused)
+                story.cut()
+                await story.until(lambda: not processor.counters.in_flight)
+                assert len(story.said(ReceivingStarted)) == 1
+                await story.until(lambda: processor.counters.completed == 1, within=10.0)
+        assert (story.handled, story.left(), story.said(LockLost)) == (["m1"], 0, [])
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-12", "C-16")
+@pytest.mark.parametrize("session", [None, "a"])
+def test_a_lock_survives_renewals_without_an_answer(session: str | None) -> None:
+    async def story(story: Story) -> None:
+        story.make("contoso", "chats", requires_session=session is not None)
+        await story.put([numbered(1, session=session)], path="chats")
+        story.set_fault(FaultRule(Withhold(), "chats", Operation.MANAGE, times=2))
+        most = None if session is None else 1
+        async with story.processor(story.note_slowly, "chats", max_concurrent_sessions=most) as processor:
+            await story.until(lambda: not processor.counters.in_flight and bool(processor.counters.received))
+            await story.until(lambda: processor.counters.completed == 1, within=10.0)
+        assert (story.handled, story.left(path="chats"), story.said(LockLost)) == (["m1"], 0, [])
+
+    play_with(story)
+
+
 @pytest.mark.spec("C-13")
 def test_a_handler_that_ends_while_its_link_waits_for_another_attempt_completes_its_message_at_once() -> None:
     async def story(story: Story) -> None:
-        may_end = asyncio.Event()
-
-        async def wait(message: ReceivedMessage) -> None:
-            await may_end.wait()
-            await story.note(message)
-
+        held, may_end = story.hold()
         await story.put([numbered(1)])
-        async with story.processor(wait, secondary="never", retry_backoff_max=LONGEST) as processor:
+        async with story.processor(held, secondary="never", retry_backoff_max=LONGEST) as processor:
             await detached_for_long(story)
             attached = len(story.said(ReceivingStarted))
             may_end.set()
@@ -171,14 +200,9 @@ def test_a_handler_that_ends_while_its_link_waits_for_another_attempt_completes_
 )
 def test_a_completion_that_is_refused_while_no_link_is_attached_is_made_again(effect: Effect) -> None:
     async def story(story: Story) -> None:
-        may_end = asyncio.Event()
-
-        async def wait(message: ReceivedMessage) -> None:
-            await may_end.wait()
-            await story.note(message)
-
+        held, may_end = story.hold()
         await story.put([numbered(1)])
-        async with story.processor(wait, secondary="never", retry_backoff_max=LONGEST) as processor:
+        async with story.processor(held, secondary="never", retry_backoff_max=LONGEST) as processor:
             await detached_for_long(story)
             story.set_fault(FaultRule(effect, "orders", Operation.SETTLE, times=3))
             may_end.set()
@@ -192,14 +216,9 @@ def test_a_completion_that_is_refused_while_no_link_is_attached_is_made_again(ef
 @pytest.mark.spec("C-13")
 def test_a_handler_that_outlives_its_link_still_completes_its_message() -> None:
     async def story(story: Story) -> None:
-        may_end = asyncio.Event()
-
-        async def slow(message: ReceivedMessage) -> None:
-            await may_end.wait()
-            await story.note(message)
-
+        held, may_end = story.hold()
         await story.put([numbered(n) for n in range(10)])
-        async with story.processor(slow) as processor:
+        async with story.processor(held) as processor:
             await story.until(lambda: processor.counters.in_flight == 10)
             story.cut()
             await asyncio.sleep(5)
@@ -232,6 +251,26 @@ def test_a_confirmation_that_is_lost_with_its_link_is_reported_as_unknown() -> N
 
 
 @pytest.mark.spec("C-13")
+def test_a_settlement_over_a_new_connection_whose_answer_is_lost_is_reported_as_unknown() -> None:
+    async def story(story: Story) -> None:
+        held, may_end = story.hold()
+        await story.put([numbered(1)])
+        story.set_fault(FaultRule(Withhold(), "orders", Operation.SETTLE, times=1))
+        async with story.processor(held, secondary="never") as processor:
+            await story.until(lambda: processor.counters.in_flight == 1)
+            story.cut()
+            await asyncio.sleep(0.01)
+            may_end.set()  # there is no link to send the settlement over
+            await story.until(lambda: story.left() == 0)
+            story.cut()
+            await story.until(lambda: bool(story.said(SettlementUnknown) + story.said(LockLost)))
+            assert processor.counters.locks_lost == 0
+        assert [event.message_ids for event in story.said(SettlementUnknown)] == [("m1",)]
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-13")
 def test_a_settlement_that_is_never_answered_costs_its_connection_and_is_made_again() -> None:
     async def story(story: Story) -> None:
         story.make("contoso-dr")
@@ -251,13 +290,8 @@ def test_a_settlement_that_is_never_answered_costs_its_connection_and_is_made_ag
 def test_a_settlement_that_was_lost_on_its_way_is_made_again_over_another_link() -> None:
     async def story(story: Story) -> None:
         await story.put([numbered(n) for n in range(5)])
-        may_end = asyncio.Event()
-
-        async def wait(message: ReceivedMessage) -> None:
-            await may_end.wait()
-            await story.note(message)
-
-        async with story.processor(wait) as processor:
+        held, may_end = story.hold()
+        async with story.processor(held) as processor:
             await story.until(lambda: processor.counters.in_flight == 5)
             may_end.set()
             await asyncio.sleep(0)

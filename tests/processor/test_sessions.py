@@ -158,6 +158,21 @@ def test_the_lock_of_a_session_is_renewed_and_its_loss_cancels_the_handler() -> 
 
 
 @pytest.mark.spec("C-16")
+def test_an_idle_session_that_the_peer_does_not_release_costs_its_connection() -> None:
+    async def story(story: Story) -> None:
+        story.make("contoso", "chats", requires_session=True)
+        await story.put([numbered(1, session="a")], path="chats")
+        options = {"max_concurrent_sessions": 1, "session_idle_timeout": SHORT, "secondary": "never"}
+        async with story.processor(path="chats", **options):
+            await story.until(lambda: len(story.handled) == 1)
+            story.lose_detaches()
+            await story.put([numbered(2, session="b")], path="chats")
+            await story.until(lambda: len(story.handled) == 2, within=15.0)
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-16")
 def test_a_session_that_both_sides_have_is_handled_on_one_at_a_time() -> None:
     async def story(story: Story) -> None:
         running = most = 0

@@ -69,7 +69,9 @@ async def test_settlements_that_a_lost_connection_interrupts_go_over_the_next_on
             lost = await connected(proxy.connection_string(namespace.connection_string))
             next_one = await connected(namespace.connection_string)
             ended: asyncio.Queue[Stray] = asyncio.Queue()
-            strays = Strays("orders", lambda each, refusal: ended.put_nowait(each), lambda unknown: None)
+            strays = Strays(
+                "orders", lambda each, refusal: None, lambda unknown: ended.put_nowait(unknown[0])
+            )
             strays.connection = lost
             try:
                 only = stray()
@@ -78,7 +80,7 @@ async def test_settlements_that_a_lost_connection_interrupts_go_over_the_next_on
                 strays.connection = next_one  # before the loss of the former is noticed
                 strays.settle()
                 lost.abort()
-                assert await asyncio.wait_for(ended.get(), 6) is only
+                assert await asyncio.wait_for(ended.get(), 6) is only  # its first answer was lost
             finally:
                 await strays.close(6)
                 lost.abort()

@@ -34,6 +34,22 @@ def test_a_silent_link_is_noticed_replaced_and_reported() -> None:
 
 
 @pytest.mark.spec("C-14")
+def test_a_silent_link_that_is_not_even_detached_costs_its_connection() -> None:
+    async def story(story: Story) -> None:
+        async with story.processor(secondary="never"):
+            await asyncio.sleep(5)
+            story.set_fault(FaultRule(SilenceLink(), "orders", Operation.RECEIVE, times=1))
+            await story.put([numbered(n) for n in range(20)])
+            story.lose_detaches()
+            took = await story.until(lambda: len(story.handled) == 20, within=700.0)
+            assert (
+                took <= 60 + 5 + 5 + 5 + 5
+            )  # the peek, its detach, the wait, the detach of the link, the rest
+
+    play_with(story)
+
+
+@pytest.mark.spec("C-14")
 def test_messages_that_another_consumer_holds_do_not_make_a_link_silent() -> None:
     async def story(story: Story) -> None:
         held: list[int] = []
