@@ -6,15 +6,21 @@ loop --SimpleQueue--> threads --deque, one wake-up for many--> loop
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from time import monotonic
 
 from .delivery import Delivery
 from .message import ReceivedMessage
 from .tracing import Span
+
+logger = logging.getLogger("sbpair.processor")
+
+THREAD_AGAIN = 1.0  # seconds after a thread could not start
 
 Handler = Callable[[ReceivedMessage], object]
 Finished = Callable[[Delivery, BaseException | None], None]
@@ -35,23 +41,44 @@ class ThreadInvoker:
         self._is_woken = False
         self._running = 0
         self._threads = 0
+        self._adding: asyncio.TimerHandle | None = None
         self._finished: Finished | None = None
 
     def start(self, delivery: Delivery, finished: Finished) -> None:
-        """Call the handler in a thread; ``finished`` is called in the loop with the error it raised, or None."""
+        """Call the handler in a thread; ``finished`` is called in the loop with the error it raised, or None.
+
+        While no thread can start, the call waits for one, or for another call to end.
+        """
         self._finished = finished
         self._running += 1
-        if self._running > self._threads:
-            threading.Thread(target=self._work, name=f"sbpair-handler-{self._threads}", daemon=True).start()
-            self._threads += 1
         self._calls.put(delivery)
+        if self._adding is None:
+            self._add_threads()
+
+    def _add_threads(self) -> None:
+        """Start the threads that are missing; at the limit of threads, try again in a moment."""
+        self._adding = None
+        while self._threads < self._running:
+            thread = threading.Thread(target=self._work, name=f"sbpair-handler-{self._threads}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                logger.warning("handlers wait for a thread (%d): %s", self._running - self._threads, error)
+                self._adding = self._loop.call_later(THREAD_AGAIN, self._add_threads)
+                return
+            self._threads += 1
 
     def cancel(self, delivery: Delivery, why: Exception) -> None:
         """Set ``auto_renew_error`` on the message of the handler."""
         delivery.message.auto_renew_error = why
 
     def close(self) -> None:
-        """Let the threads end, each after its current call."""
+        """Let the threads end, each after its current call. Calls that wait for a thread never begin."""
+        if self._adding is not None:
+            self._adding.cancel()
+        with suppress(Empty):
+            while True:
+                self._calls.get_nowait()  # its message is given back
         for _ in range(self._threads):
             self._calls.put(None)
         self._threads = 0

@@ -8,12 +8,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from queue import Queue
+from typing import Any, cast
 
 import pytest
 from azure.servicebus.exceptions import MessageLockLostError
 
 from sbpair import PairedServiceBusClient
 from sbpair.processor import DeadLetter, EntityMissing, LockLost, ProcessorOptions, ReceivedMessage
+from sbpair.processor.delivery import Delivery
+from sbpair.processor.threads import ThreadInvoker
 from tests.children import exit_code_of
 from tests.processor.pair import Pair, numbered, put
 from tests.waiting import PATIENCE
@@ -78,6 +81,59 @@ def test_no_more_handlers_run_at_a_time_than_asked_for(pair: Pair) -> None:
         with client.get_queue_processor("orders", handle, options=options) as processor:
             wait_for(lambda: processor.counters.completed == 30)
     assert most == 3
+
+
+@pytest.fixture
+def spared(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """The threads of handlers that can still start: one for each item."""
+    spared, start = list[None](), threading.Thread.start
+
+    def start_if_spared(thread: threading.Thread) -> None:
+        if thread.name.startswith("sbpair-handler"):
+            if not spared:
+                raise RuntimeError("can't start new thread")
+            spared.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_if_spared)
+    return spared
+
+
+@pytest.mark.spec("C-11", "C-12")
+def test_a_handler_for_which_no_thread_can_start_waits_for_one(pair: Pair, spared, caplog) -> None:
+    fill(pair, 3)
+    with (
+        client_of(pair) as client,
+        client.get_queue_processor("orders", lambda message: None) as processor,
+    ):
+        wait_for(lambda: "handlers wait for a thread (3): can't start new thread" in caplog.text)
+        assert processor.counters.in_flight == 3
+        spared.append(None)
+        wait_for(lambda: processor.counters.completed == 3)
+    assert (pair.left(), processor.counters.locks_lost) == (0, 0)
+
+
+@pytest.mark.spec("C-17")
+async def test_a_handler_that_still_waits_for_a_thread_when_the_processor_stops_is_never_called(
+    spared,
+) -> None:
+    may_end, called = threading.Event(), Queue[str]()
+
+    def handle(message: ReceivedMessage) -> None:
+        called.put(threading.current_thread().name)
+        may_end.wait(PATIENCE)
+
+    spared.append(None)
+    invoker = ThreadInvoker(handle)
+    for number in range(2):
+        delivery = Delivery(cast(Any, None), cast(Any, None), number, b"", ReceivedMessage(b""), 0.0, 60.0)
+        invoker.start(delivery, lambda *_: None)
+    name = await asyncio.to_thread(called.get, timeout=PATIENCE)
+    (worker,) = (each for each in threading.enumerate() if each.name == name)
+    invoker.close()
+    may_end.set()
+    await asyncio.to_thread(worker.join, PATIENCE)
+    assert (worker.is_alive(), called.empty()) == (False, True)
 
 
 @pytest.mark.spec("C-11")
