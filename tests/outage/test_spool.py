@@ -6,6 +6,7 @@ import os
 import threading
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -319,16 +320,23 @@ class StalledDisk:
         monkeypatch.setattr(Spool, "_transact", transact)
 
 
+async def with_both_down(either: Either, spool: str) -> tuple[Any, Any]:
+    """Create a client and a sender of "orders", and take both sides down once its backlogs exist."""
+    client = either.client(interval=0, ping=1, spool=spool)
+    sender = client.get_queue_sender("orders")
+    await either.send(sender, ServiceBusMessage("first"))
+    await either.heard(BacklogsCreated)
+    either.primary.take_down("refuse")
+    either.secondary.take_down("refuse")
+    return client, sender
+
+
 @pytest.mark.spec("G-18", "G-7", "F-89")
 async def test_a_disk_that_stalls_holds_no_send_and_what_it_writes_later_comes_home(
     either: Either, spool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = StalledDisk(monkeypatch)
-    sender = either.client(interval=0, ping=1, spool=spool).get_queue_sender("orders")
-    await either.send(sender, ServiceBusMessage("first"))
-    await either.heard(BacklogsCreated)
-    either.primary.take_down("refuse")
-    either.secondary.take_down("refuse")
+    _, sender = await with_both_down(either, spool)
     with Stopwatch() as watch, pytest.raises(SpoolError, match="may be in it nevertheless"):
         await either.send(sender, ServiceBusMessage("x", message_id="m"), timeout=5)
     assert watch.seconds < 5 + OVERRUN
@@ -343,12 +351,7 @@ async def test_a_disk_that_stalls_holds_no_send_and_what_it_writes_later_comes_h
 async def test_a_message_is_spooled_while_every_other_thread_of_its_client_hangs(
     either: Either, spool: str
 ) -> None:
-    client = either.client(interval=0, ping=1, spool=spool)
-    sender = client.get_queue_sender("orders")
-    await either.send(sender, ServiceBusMessage("first"))
-    await either.heard(BacklogsCreated)
-    either.primary.take_down("refuse")
-    either.secondary.take_down("refuse")
+    client, sender = await with_both_down(either, spool)
     answers = threading.Event()
     try:
         with suppress(StillWaiting):
@@ -371,12 +374,7 @@ async def test_a_client_closes_while_the_disk_of_its_spool_stalls_and_the_file_i
     either: Either, spool: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = StalledDisk(monkeypatch)
-    client = either.client(interval=0, ping=1, spool=spool)
-    sender = client.get_queue_sender("orders")
-    await either.send(sender, ServiceBusMessage("first"))
-    await either.heard(BacklogsCreated)
-    either.primary.take_down("refuse")
-    either.secondary.take_down("refuse")
+    client, sender = await with_both_down(either, spool)
     with pytest.raises(SpoolError, match="may be in it nevertheless"):
         await either.send(sender, ServiceBusMessage("x", message_id="m"), timeout=5)
     await either.done(client.close())
@@ -404,11 +402,7 @@ async def test_what_a_disk_writes_after_everything_recovered_comes_home_without_
     either: Either, spool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = StalledDisk(monkeypatch)
-    sender = either.client(interval=0, ping=1, spool=spool).get_queue_sender("orders")
-    await either.send(sender, ServiceBusMessage("first"))
-    await either.heard(BacklogsCreated)
-    either.primary.take_down("refuse")
-    either.secondary.take_down("refuse")
+    _, sender = await with_both_down(either, spool)
     with pytest.raises(SpoolError, match="may be in it nevertheless"):
         await either.send(sender, ServiceBusMessage("x", message_id="m"), timeout=5)
     either.secondary.bring_up()
