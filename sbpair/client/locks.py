@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
 from uuid import UUID
 
 from sbpair.amqp.message import Message, ValueBody
 from sbpair.amqp.performatives import Condition
 from sbpair.amqp.types import Array
 
-from .errors import ConnectionLost, LinkRefused
-from .request import CREDIT, RequestNode
-
-if TYPE_CHECKING:
-    from .connection import NamespaceConnection
+from .connection import NamespaceConnection
+from .errors import LinkRefused
+from .request import CREDIT, RequestNode, renewed_in_time
 
 DEFAULT_LOCK = 60.0  # seconds: the default lock span of a queue, and the longest that is relied on
 MIN_LOCK_SECONDS, MAX_LOCK_SECONDS = 5.0, 300.0  # seconds, of any queue
 TRUSTED_PART = 1 / 2  # of its span may have passed before a lock is checked
 
-RENEWED_WITHIN = (
-    5.0  # seconds: a renewal begins with a third of the lock left, 20 s, which leaves time for two more
-)
-
 OK, GONE = 200, 410
-T = TypeVar("T")
 UUID_CODE = 0x98
 
 
@@ -87,15 +79,6 @@ class LockClock:
         is_plausible = 0 < lead <= MAX_LOCK_SECONDS  # otherwise the clocks differ, and the lead is not a span
         self._lead = lead
         self.span = min(max(lead, MIN_LOCK_SECONDS), DEFAULT_LOCK) if is_plausible else DEFAULT_LOCK
-
-
-async def renewed_in_time(answer: Awaitable[T], what: str) -> T:
-    """Wait for the answer to a renewal. Raises ConnectionLost after RENEWED_WITHIN seconds."""
-    try:
-        async with asyncio.timeout(RENEWED_WITHIN):
-            return await answer
-    except TimeoutError:
-        raise ConnectionLost(f"no answer to the renewal of {what} within {RENEWED_WITHIN:g} s") from None
 
 
 async def renew_locks(

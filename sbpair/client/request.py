@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Awaitable
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from sbpair.amqp.errors import MESSAGE_SIZE_EXCEEDED, DecodeError
@@ -23,6 +24,7 @@ from .errors import ConnectionLost, LinkRefused
 from .link import ANSWER_TIMEOUT, LinkHost, Receiver, Sender
 
 CREDIT = 100
+RENEWED_WITHIN = 5.0  # seconds: a renewal begins with a third of the lock left, 20 s, enough for two more
 OK, NO_CONTENT = 200, 204
 CONDITIONS = {  # of statuses that come without a condition, or with a vague one
     401: "amqp:unauthorized-access",
@@ -36,6 +38,16 @@ _MESSAGES, _MESSAGE = b"\xa1\x08messages", b"\xa1\x07message"  # keys of the ans
 _ANSWER = struct.Struct(">3sBII10sBII")
 # A map of one binary: its form, size, number of items, key, form and size.
 _ENTRY = struct.Struct(">BII9sBI")
+T = TypeVar("T")
+
+
+async def renewed_in_time(answer: Awaitable[T], what: str) -> T:
+    """Wait for the answer to a renewal. Raises ConnectionLost after RENEWED_WITHIN seconds."""
+    try:
+        async with asyncio.timeout(RENEWED_WITHIN):
+            return await answer
+    except TimeoutError:
+        raise ConnectionLost(f"no answer to the renewal of {what} within {RENEWED_WITHIN:g} s") from None
 
 
 class RequestNode:

@@ -17,8 +17,7 @@ from sbpair.amqp.types import Described, Symbol, UInt
 
 from .errors import LinkRefused, SessionUnavailable
 from .link import ANSWER_TIMEOUT, LinkOwner, OnDisposition, OnDrained, OnMessage, Receiver
-from .locks import renewed_in_time
-from .request import RequestNode, refusal_of, value_of
+from .request import RequestNode, refusal_of, renewed_in_time, value_of
 
 FILTER = Symbol("com.microsoft:session-filter")
 WAIT = Symbol("com.microsoft:timeout")
