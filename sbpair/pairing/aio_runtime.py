@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from azure.core.credentials import TokenCredential
@@ -36,12 +36,11 @@ from .base_runtime import (
     SPOOL_CLOSING,
     BaseRuntime,
     backlogs_event,
-    failed_over,
     logger,
 )
 from .classify import Phase
 from .errors import PairFaultedError, SpoolError
-from .events import PairingEvent
+from .events import PairingEvent, failed_over
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
@@ -285,19 +284,16 @@ class AsyncRuntime(BaseRuntime):
         self._closed.set()
         self._closing.set()
         self._tasks.cancel()
-        pools = list(self._pools.values())
-        self._pools.clear()
-        for each in pools:
-            each.close(now=True)
+        while self._pools:
+            self._pools.popitem()[1].close(now=True)
         for lookups in self._lookups.values():
             lookups.close()
         await self._tasks.join(CLOSING)
         await asyncio.gather(self._threads.join(CLOSING), self._writers.join(CLOSING))
         spooling = self._spooling
         if spooling is not None and not await finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
-            self._spool_left_open(spooling)
-        for key, client in list(self._clients.items()):
-            # one by one: a close that is cancelled can be repeated
+            spooling.left_open()
+        for key, client in list(self._clients.items()):  # a close that is cancelled can be repeated
             await client.close()
             self._clients.pop(key, None)
 
@@ -490,11 +486,6 @@ class AsyncRuntime(BaseRuntime):
         self._pools[key] = pool
         return pool
 
-    def _trim(self, now: float) -> list[float]:
-        """Close idle links (R-13). Returns when to check again."""
-        due = [pool.trim(now, spared(key)) for key, pool in self._pools.items()]
-        return [each for each in due if each is not None]
-
     # -- timers and background tasks
 
     async def _keep_time(self) -> None:
@@ -505,16 +496,14 @@ class AsyncRuntime(BaseRuntime):
             except Exception:  # the outermost loop of a task that must outlive one bad turn
                 logger.exception("the timers of a paired client failed")
                 timer = time.monotonic() + 1.0
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(None if timer is None else max(timer - time.monotonic(), 0.0)):
                     await self._woken.wait()
-            except TimeoutError:
-                pass
 
     def _tick(self, now: float) -> float | None:
         due = self.pair.handle_timer(now)
         looks = self._sides_tick(now)
-        timers = [self._timer(), *self._trim(now)]
+        timers = [self._timer(), *(pool.trim(now, spared(key)) for key, pool in self._pools.items())]
         if self.pair_state.fault is not None:
             if not self._is_faulting:
                 self._is_faulting = True
@@ -539,8 +528,8 @@ class AsyncRuntime(BaseRuntime):
             await self.reach(role, MAX_PROBE_SECONDS)
         except (ServiceBusError, ValueError) as error:
             self._look_failed(role, error)
-            return
-        self._hear(None if role is Role.PRIMARY else 0, Result(time.monotonic()))
+        else:
+            self._hear(None if role is Role.PRIMARY else 0, Result(time.monotonic()))
 
     async def _fault(self) -> None:
         """End a faulted pair: publish the fault, then close everything (P-50)."""

@@ -41,7 +41,6 @@ from .events import (
     BacklogsCreated,
     BacklogsNotCreated,
     ClassifierFailed,
-    EntityFailedOver,
     HeadroomShort,
     PairFaulted,
     PairingDisabled,
@@ -446,12 +445,6 @@ class BaseRuntime:
             self._spooling.disown()
             self._spooling, self._has_left_spool = None, True
 
-    def _spool_left_open(self, spooling: Spooling) -> None:
-        logger.warning(
-            "the disk does not answer: the spool %s stays in use until it does, or this process ends",
-            spooling.path,
-        )
-
     def is_spooling(self, path: str) -> bool:
         """Whether messages of this entity wait in the spool; newer ones then queue behind them."""
         return self._spooling is not None and self._spooling.in_line(path) > 0
@@ -594,8 +587,3 @@ def backlogs_event(created: tuple[str, ...] | Exception) -> PairingEvent:
 def wall_clock(instant: float) -> int:
     """Convert a monotonic time to milliseconds since the epoch, by the current wall clock (F-88)."""
     return time.time_ns() // 1_000_000 - round((time.monotonic() - instant) * 1000)
-
-
-def failed_over(happened: Sequence[PairingEvent]) -> list[str]:
-    """The entities that failed over, according to these events."""
-    return [event.path for event in happened if isinstance(event, EntityFailedOver)]

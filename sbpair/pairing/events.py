@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -213,3 +214,8 @@ class BacklogsNotCreated(PairingEvent):
     """Ensuring the backlog queues failed; retried on the next parked send."""
 
     cause: str
+
+
+def failed_over(happened: Sequence[PairingEvent]) -> list[str]:
+    """The entities that failed over, according to these events."""
+    return [event.path for event in happened if isinstance(event, EntityFailedOver)]

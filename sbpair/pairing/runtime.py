@@ -32,11 +32,11 @@ from .base_runtime import (
     SPOOL_CLOSING,
     BaseRuntime,
     backlogs_event,
-    failed_over,
     logger,
 )
 from .classify import Phase, classify
 from .errors import PairFaultedError, SpoolError
+from .events import failed_over
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
@@ -272,9 +272,8 @@ class Runtime(BaseRuntime):
             workers.join(until - time.monotonic())
         spooling = self._spooling
         if spooling is not None and not threads.finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
-            self._spool_left_open(spooling)
-        for key, client in list(self._clients.items()):
-            # one by one: a close that is interrupted can be repeated
+            spooling.left_open()
+        for key, client in list(self._clients.items()):  # a close that is interrupted can be repeated
             client.close()  # last, since it closes any sender that is still open a second time
             self._clients.pop(key, None)
 
@@ -513,8 +512,8 @@ class Runtime(BaseRuntime):
             self.reach(role, MAX_PROBE_SECONDS)
         except (ServiceBusError, ValueError) as error:
             self._look_failed(role, error)
-            return
-        self._hear(None if role is Role.PRIMARY else 0, ACCEPTED)
+        else:
+            self._hear(None if role is Role.PRIMARY else 0, ACCEPTED)
 
     def _fault(self) -> None:
         """End a faulted pair: publish the fault, then close everything (P-50)."""

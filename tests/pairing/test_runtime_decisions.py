@@ -33,11 +33,9 @@ from sbpair import (
 from sbpair.pairing import base_runtime
 from sbpair.pairing.address import LinkSettings
 from sbpair.pairing.base_pool import role_of, spared
-from sbpair.pairing.base_runtime import (
-    backlogs_event,
-    failed_over,
-)
+from sbpair.pairing.base_runtime import backlogs_event
 from sbpair.pairing.classify import Phase
+from sbpair.pairing.events import failed_over
 from sbpair.pairing.options import is_disabled
 from sbpair.pairing.outcome import Classification
 from sbpair.pairing.pair import Attempt, Result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -126,6 +127,20 @@ def test_an_owner_whose_file_cannot_be_written_is_an_owner_all_the_same(
 
 
 @pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="a matter of POSIX")
+def test_a_spool_whose_directory_has_become_read_only_is_closed_all_the_same(
+    opened: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = opened()
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refused)
+        close_file(connection, path)
+    opened()
+
+
 def test_the_name_of_the_owner_is_not_written_through_a_link(opened: Open, path: Path) -> None:
     other = path.with_name("other")
     other.write_text("precious")

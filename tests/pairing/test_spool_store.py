@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
@@ -368,20 +367,6 @@ def test_a_closed_spool_is_free_for_the_next_and_takes_nothing_more(opened: Open
     opened()
     with pytest.raises(SpoolError, match="closed"):
         spool.append("orders", entries("a"), now=1)
-
-
-def test_a_spool_whose_directory_has_become_read_only_is_closed_all_the_same(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spool = opened()
-
-    def refused(path: Path, missing_ok: bool = False) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "unlink", refused)
-        spool.close()
-    opened()
 
 
 def test_a_forked_child_does_not_touch_its_parents_spool(opened: Open) -> None:

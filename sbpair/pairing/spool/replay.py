@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import Self
 
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -200,11 +199,6 @@ class Spooling:
         )
         return cls(spool, send_again, emit, rng)
 
-    @property
-    def path(self) -> Path:
-        """The file of the spool."""
-        return self._spool.path
-
     def waiting(self, path: str | None = None) -> int:
         """Number of waiting messages, of one entity or of all."""
         return self._spool.waiting(path)
@@ -277,6 +271,13 @@ class Spooling:
         """Close the spool. Waiting messages stay in it for the next client."""
         self._is_closed = True
         self._spool.close()
+
+    def left_open(self) -> None:
+        """Log that :meth:`close` still waits for the disk while its client ends."""
+        _logger.warning(
+            "the disk does not answer: the spool %s stays in use until it does, or this process ends",
+            self._spool.path,
+        )
 
     def disown(self) -> None:
         """Stop using the spool in a forked child: it is the parent's."""
