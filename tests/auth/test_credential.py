@@ -30,6 +30,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions, SyphonState
 from sbpair.syphon.events import SyphonDisconnected
+from tests.lacking import THREAD, no_thread
 from tests.syphon.pair import BACKLOGS, Pair, parked
 from tests.waiting import PATIENCE, until
 
@@ -333,11 +334,8 @@ async def test_a_credential_that_no_thread_can_ask_is_unavailable_and_not_refuse
         def get_token(self, *scopes: str) -> Given:
             return Given("jwt", int(time.time()) + 60)
 
-    def no_thread(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", no_thread)
+        patched.setattr(THREAD, no_thread)
         with pytest.raises(CredentialUnavailable, match="no thread to ask the credential: can't start"):
             await Bearer(Ready()).token("sb://x/y")
     assert (await Bearer(Ready()).token("sb://x/y")).text == "jwt"

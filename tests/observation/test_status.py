@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import threading
-from errno import EMFILE
 from types import SimpleNamespace
 
 import httpx
@@ -16,6 +14,7 @@ from aiohttp import web
 from sbpair.observation import Metrics, Status, StatusError, StatusServer, StatusThread
 from sbpair.observation.status import application
 from sbpair.pairing.events import EntityFailedOver
+from tests.lacking import THREAD_OR_LOOP
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")
@@ -193,23 +192,8 @@ def test_a_taken_port_is_named_and_leaves_nothing_behind():
     assert set(threading.enumerate()) <= before
 
 
-def no_thread(_):
-    raise RuntimeError("can't start new thread")
-
-
-def no_descriptor():
-    raise OSError(EMFILE, os.strerror(EMFILE))
-
-
 @pytest.mark.spec("R-9")
-@pytest.mark.parametrize(
-    ("lacking", "stand_in", "why"),
-    [
-        ("threading.Thread.start", no_thread, "can't start new thread"),
-        ("asyncio.events.new_event_loop", no_descriptor, "Too many open files"),
-    ],
-    ids=["thread", "loop"],
-)
+@THREAD_OR_LOOP
 def test_pages_without_a_thread_or_a_loop_are_a_status_error_at_once(monkeypatch, lacking, stand_in, why):
     server = StatusThread(status())
     with monkeypatch.context() as patched:

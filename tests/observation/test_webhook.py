@@ -26,6 +26,7 @@ from sbpair.syphon.events import (
     LandingRefused,
     MessageSetAside,
 )
+from tests.lacking import THREAD, no_thread
 from tests.waiting import PATIENCE, wait_until
 
 URL = "https://hooks.example/sbpair?token=CANARY-in-the-url"
@@ -337,12 +338,9 @@ def test_notices_of_a_client_that_could_never_be_made_are_dropped_at_the_close(m
 
 @pytest.mark.spec("R-29")
 def test_a_thread_that_cannot_start_is_tried_again_at_the_next_notice(receiver, make, monkeypatch):
-    def start(_):
-        raise RuntimeError("can't start new thread")
-
     with make() as webhook:
         with monkeypatch.context() as patched:
-            patched.setattr(threading.Thread, "start", start)
+            patched.setattr(THREAD, no_thread)
             with pytest.raises(RuntimeError):
                 webhook.write(FAILED_OVER)
         webhook.write(RECOVERED)

@@ -15,7 +15,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbpair.aio import BacklogUnavailableError, EntityState, StoredIn
 from sbpair.broker.faults import AnswerModified, AnswerReleased, Effect, RejectWith, TwoFieldError, Withhold
 from tests.stopwatch import Stopwatch
-from tests.waiting import PATIENCE
+from tests.waiting import until
 
 OVERRUN = 0.5  # seconds after the deadline that the asyncio sender may take
 
@@ -195,15 +195,12 @@ async def test_a_close_that_was_cancelled_can_be_repeated_and_leaves_no_connecti
     await receiver.peek_messages()
     assert aio_pairing.primary.connection_count == 1
     closing = asyncio.create_task(client.close())
-    while not client._runtime._closed.is_set():
-        await asyncio.sleep(0)
+    await client._runtime._closing.wait()
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
     await client.close()
-    async with asyncio.timeout(PATIENCE):
-        while aio_pairing.primary.connection_count:
-            await asyncio.sleep(0.01)
+    await until(lambda: not aio_pairing.primary.connection_count)
 
 
 async def test_closes_at_once_wait_for_each_other_and_leave_no_connection(aio_pairing) -> None:
@@ -215,7 +212,5 @@ async def test_closes_at_once_wait_for_each_other_and_leave_no_connection(aio_pa
     assert aio_pairing.primary.connection_count > 0
     closing = [asyncio.create_task(client.close()) for _ in range(3)]
     await asyncio.gather(*closing)  # no close cancels another
-    async with asyncio.timeout(PATIENCE):  # the broker notices shortly afterwards
-        while aio_pairing.primary.connection_count:
-            await asyncio.sleep(0.01)
+    await until(lambda: not aio_pairing.primary.connection_count)  # the broker notices shortly afterwards
     assert not client._runtime._tasks._running

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
-from errno import EMFILE
-from typing import NoReturn
 
 import pytest
 
@@ -18,6 +15,7 @@ from sbpair.pairing.base_runtime import BaseRuntime
 from sbpair.pairing.options import PairedNamespaceOptions
 from sbpair.pairing.pair_state import Role
 from sbpair.syphon import SyphonState
+from tests.lacking import THREAD, THREAD_OR_LOOP, no_thread
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -34,23 +32,8 @@ def syphon() -> Iterator[SyphonThread]:
         hosted.close()
 
 
-def no_thread(_: threading.Thread) -> NoReturn:
-    raise RuntimeError("can't start new thread")
-
-
-def no_descriptor() -> NoReturn:
-    raise OSError(EMFILE, os.strerror(EMFILE))
-
-
 @pytest.mark.spec("R-9", "P-40")
-@pytest.mark.parametrize(
-    ("lacking", "stand_in", "why"),
-    [
-        ("threading.Thread.start", no_thread, "can't start new thread"),
-        ("asyncio.events.new_event_loop", no_descriptor, "Too many open files"),
-    ],
-    ids=["thread", "loop"],
-)
+@THREAD_OR_LOOP
 def test_a_syphon_without_a_thread_or_a_loop_is_an_os_error_and_the_next_start_tries_again(
     syphon: SyphonThread, monkeypatch: pytest.MonkeyPatch, lacking: str, stand_in: object, why: str
 ) -> None:
@@ -67,7 +50,7 @@ def test_a_syphon_that_could_not_start_is_closed_without_an_error(
     syphon: SyphonThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", no_thread)
+        patched.setattr(THREAD, no_thread)
         with pytest.raises(OSError, match="can't start new thread"):
             syphon.start()
     syphon.close()

@@ -16,6 +16,7 @@ from sbpair.envelope import copies
 from sbpair.pairing.aio_limits import CallLimits
 from sbpair.pairing.shared_link import SharedLink
 from sbpair.pairing.wire import FRAMES, TOKEN_CHECK, AsyncWire, Wire
+from tests.lacking import no_thread
 from tests.waiting import PATIENCE, turns
 
 pytestmark = pytest.mark.spec("R-66")
@@ -339,12 +340,9 @@ def test_without_a_thread_a_token_is_fetched_in_that_of_the_send(monkeypatch: py
         fetched_in.append(threading.current_thread())
         return "token"
 
-    def refuse(job: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     wire = Wire(SdkSender(None))
     assert wire._fetched(fetch) == "token"
-    monkeypatch.setattr("sbpair.pairing.wire.Job.start", refuse)
+    monkeypatch.setattr("sbpair.pairing.wire.Job.start", no_thread)
     assert wire._fetched(fetch) == "token"
     assert [each is threading.current_thread() for each in fetched_in] == [False, True]
 

@@ -13,6 +13,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from sbpair.pairing import aio_threads
 from sbpair.pairing.threads import Job, Watch, Workers, finish
+from tests.lacking import no_thread
 from tests.waiting import PATIENCE
 
 
@@ -69,7 +70,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
     def refusing(thread: threading.Thread) -> None:
         if not there_are_some.is_set():
-            raise RuntimeError("can't start new thread")
+            no_thread(thread)
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refusing)

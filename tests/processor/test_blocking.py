@@ -18,8 +18,9 @@ from sbpair.processor import DeadLetter, EntityMissing, LockLost, ProcessorOptio
 from sbpair.processor.delivery import Delivery
 from sbpair.processor.threads import ThreadInvoker
 from tests.children import exit_code_of
+from tests.lacking import no_thread
 from tests.processor.pair import Pair, numbered, put
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 
 def client_of(pair: Pair) -> PairedServiceBusClient:
@@ -30,16 +31,6 @@ def client_of(pair: Pair) -> PairedServiceBusClient:
 
 def fill(pair: Pair, count: int, side: str = "primary") -> None:
     asyncio.run(put(getattr(pair, side), "orders", [numbered(n) for n in range(count)]))
-
-
-def wait_for(holds) -> None:
-    """Wait for a condition that the threads of a processor bring about."""
-    done = threading.Event()
-    for _ in range(int(PATIENCE / 0.005)):
-        if holds():
-            return
-        done.wait(0.005)
-    raise TimeoutError
 
 
 @pytest.mark.spec("C-10", "C-11")
@@ -55,7 +46,7 @@ def test_a_function_is_called_for_each_message_of_both_sides(pair: Pair) -> None
         ) as processor,
     ):
         found = [handled.get(timeout=PATIENCE) for _ in range(100)]
-        wait_for(lambda: processor.counters.completed == 100)
+        wait_until(lambda: processor.counters.completed == 100)
     assert sorted({side for side, _ in found}) == ["primary", "secondary"]
     assert len({thread for _, thread in found}) <= ProcessorOptions().max_concurrent_calls
     assert pair.left() == 0
@@ -79,7 +70,7 @@ def test_no_more_handlers_run_at_a_time_than_asked_for(pair: Pair) -> None:
     with client_of(pair) as client:
         options = ProcessorOptions(max_concurrent_calls=3)
         with client.get_queue_processor("orders", handle, options=options) as processor:
-            wait_for(lambda: processor.counters.completed == 30)
+            wait_until(lambda: processor.counters.completed == 30)
     assert most == 3
 
 
@@ -91,7 +82,7 @@ def spared(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     def start_if_spared(thread: threading.Thread) -> None:
         if thread.name.startswith("sbpair-handler"):
             if not spared:
-                raise RuntimeError("can't start new thread")
+                no_thread(thread)
             spared.pop()
         start(thread)
 
@@ -106,10 +97,10 @@ def test_a_handler_for_which_no_thread_can_start_waits_for_one(pair: Pair, spare
         client_of(pair) as client,
         client.get_queue_processor("orders", lambda message: None) as processor,
     ):
-        wait_for(lambda: "handlers wait for a thread (3): can't start new thread" in caplog.text)
+        wait_until(lambda: "handlers wait for a thread (3): can't start new thread" in caplog.text)
         assert processor.counters.in_flight == 3
         spared.append(None)
-        wait_for(lambda: processor.counters.completed == 3)
+        wait_until(lambda: processor.counters.completed == 3)
     assert (pair.left(), processor.counters.locks_lost) == (0, 0)
 
 
@@ -146,7 +137,7 @@ def test_exceptions_of_a_function_choose_the_outcome(pair: Pair) -> None:
 
     fill(pair, 3)
     with client_of(pair) as client, client.get_queue_processor("orders", handle) as processor:
-        wait_for(lambda: processor.counters.completed == 2)
+        wait_until(lambda: processor.counters.completed == 2)
     assert pair.primary.counts("orders").dead_letter == 1
     assert processor.counters.handlers_failed == 1
 
@@ -238,8 +229,8 @@ def test_a_forked_child_stops_and_starts_its_copy_of_a_processor_and_the_parents
         processor.on_event(pair.events.append)
         with processor:
             handled.get(timeout=PATIENCE)
-            wait_for(lambda: processor.counters.completed == 1)
-            wait_for(lambda: pair.said(EntityMissing))  # the secondary's: no thread is busy during the fork
+            wait_until(lambda: processor.counters.completed == 1)
+            wait_until(lambda: pair.said(EntityMissing))  # the secondary's: no thread is busy during the fork
             child = os.fork()
             if child == 0:
                 try:
@@ -253,4 +244,4 @@ def test_a_forked_child_stops_and_starts_its_copy_of_a_processor_and_the_parents
             assert exit_code_of(child) == 0
             fill(pair, 1)
             handled.get(timeout=PATIENCE)
-            wait_for(lambda: processor.counters.completed == 2)
+            wait_until(lambda: processor.counters.completed == 2)
