@@ -18,6 +18,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from azure.core.settings import settings
@@ -110,7 +111,7 @@ class OpenTelemetry:
             description="Duration of handlers",
             explicit_bucket_boundaries_advisory=BOUNDARIES,
         )
-        self._exported = _ExportedMetrics(meter)
+        self._exported = _exported_metrics()
 
     def switch_on(self) -> None:
         """Have the SDK make its spans."""
@@ -290,6 +291,12 @@ class _ExportedMetrics:
             return [Observation(value, dict(key)) for key, value in values.items()]
 
         return read
+
+
+@cache
+def _exported_metrics() -> _ExportedMetrics:
+    """Those of the process: OpenTelemetry keeps an instrument with its first callback, and ignores another."""
+    return _ExportedMetrics(metrics.get_meter(NAME))
 
 
 def _samples(source: MetricsSource, name: str) -> Iterator[Any]:

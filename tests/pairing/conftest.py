@@ -97,6 +97,7 @@ def make_pair(
     spills: bool = False,
     busy_limit: float | None = None,
     retry: RetryPolicy = NO_RETRIES,
+    keeps_order: bool = False,
 ) -> Pair:
     return Pair(
         failover_interval=interval,
@@ -107,6 +108,7 @@ def make_pair(
         spills_on_quota=spills,
         busy_limit=busy_limit,
         retry=retry,
+        keeps_order=keeps_order,
     )
 
 

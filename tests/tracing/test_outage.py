@@ -259,6 +259,24 @@ async def test_the_metrics_of_a_client_are_exported_too_while_it_exists(
 
 
 @pytest.mark.spec("R-93")
+async def test_metrics_are_exported_after_tracing_was_switched_off_and_on_again(either: Either) -> None:
+    recorded = Recorded()
+    for path in ("orders", "invoices"):
+        undo = use_opentelemetry()
+        try:
+            pages = ObservationOptions(status=("127.0.0.1", 0))
+            client = either.client(interval=0.0, ping=60, observation=pages)
+            either.primary.take_down("refuse")
+            await either.send(client.get_queue_sender(path), ServiceBusMessage("x"))
+            either.primary.bring_up()
+            assert {"path": path, "state": "failed_over"} in [
+                dict(point.attributes) for point in recorded.metric("sbpair.entity_state") if point.value == 1
+            ]
+        finally:
+            undo()
+
+
+@pytest.mark.spec("R-93")
 async def test_sends_are_measured_with_where_they_were_stored(either: Either, recorded: Recorded) -> None:
     client = either.client(interval=0.0, ping=60)
     sender = client.get_queue_sender("orders")

@@ -88,8 +88,10 @@ ROOMS = {
                     "credentials",
                     "cancelled_send",
                     "topics",
+                    "order",
                 )
             ),
+            "tests/tracing",
         ),
         (
             "tests/pairing/test_surface.py",
