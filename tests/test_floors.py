@@ -212,7 +212,7 @@ def test_what_the_syphon_takes_of_the_envelope_knows_no_sdk() -> None:
         assert taken <= allowed, f"{path.name} imports {sorted(taken - allowed)}"
 
 
-@pytest.mark.spec("R-94")
+@pytest.mark.spec("R-194")
 def test_only_one_module_and_the_command_that_exports_import_opentelemetry() -> None:
     allowed = {"tracing/opentelemetry.py", "cli/syphon/telemetry.py"}
     users = {

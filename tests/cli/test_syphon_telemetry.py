@@ -40,7 +40,7 @@ def collector() -> Iterator[tuple[str, dict[str, list[bytes]]]]:
             thread.join()
 
 
-@pytest.mark.spec("R-92", "R-93")
+@pytest.mark.spec("R-192", "R-193")
 def test_a_drain_exports_a_span_for_each_message_and_its_counters(
     sbpair: Run, broker: Broker, keys: dict[str, str], collector: tuple[str, dict[str, list[bytes]]]
 ) -> None:

@@ -17,7 +17,7 @@ RUNBOOK = ROOT / "docs" / "how-to" / "answer-alerts.md"
 SEVERITIES = {"critical", "warning", "info"}
 
 
-@pytest.mark.spec("R-62", "R-91")
+@pytest.mark.spec("R-62", "R-191")
 def test_every_metric_that_an_alert_is_on_exists():
     named = set().union(*(named_in(rule["expr"]) for rule in rules()))
     assert named <= EXPORTED, named - EXPORTED
@@ -29,7 +29,7 @@ def test_every_metric_that_an_alert_is_on_exists():
     }
 
 
-@pytest.mark.spec("R-91")
+@pytest.mark.spec("R-191")
 def test_every_metric_of_the_dashboard_exists_and_every_panel_shows_one():
     for panel in panels():
         named = set().union(*(named_in(target["expr"]) for target in panel["targets"]))
@@ -53,7 +53,7 @@ def test_the_panels_of_the_dashboard_do_not_overlap():
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
-@pytest.mark.spec("R-91")
+@pytest.mark.spec("R-191")
 def test_every_alert_has_its_section_in_the_runbook_and_names_it():
     sections = re.split(r"^### ", RUNBOOK.read_text("utf-8"), flags=re.MULTILINE)[1:]
     texts = {section.split("\n", 1)[0]: section for section in sections}
@@ -67,7 +67,7 @@ def test_every_alert_has_its_section_in_the_runbook_and_names_it():
 
 
 @pytest.mark.interop
-@pytest.mark.spec("R-91")
+@pytest.mark.spec("R-191")
 def test_promtool_takes_the_rules_and_the_expressions_of_the_dashboard(tmp_path):
     expressions = [target["expr"] for panel in panels() for target in panel["targets"]]
     recorded = [
@@ -81,7 +81,7 @@ def test_promtool_takes_the_rules_and_the_expressions_of_the_dashboard(tmp_path)
 
 
 @pytest.mark.interop
-@pytest.mark.spec("R-91")
+@pytest.mark.spec("R-191")
 def test_the_alerts_fire_and_end_when_they_should(tmp_path):
     cases = ROOT / "tests" / "deploy" / "alerts.yml"
     copy = tmp_path / "alerts.yml"
@@ -91,7 +91,7 @@ def test_the_alerts_fire_and_end_when_they_should(tmp_path):
 
 
 @pytest.mark.interop
-@pytest.mark.spec("R-91")
+@pytest.mark.spec("R-191")
 def test_a_rule_that_overlooks_the_first_event_would_be_noticed(tmp_path):
     careless = re.sub(r"\n\s+or \(.*\) > 0", "", RULES.read_text("utf-8"))
     assert careless != RULES.read_text("utf-8")

@@ -19,7 +19,7 @@ def compose():
     return yaml.safe_load((DEPLOY / "compose.yml").read_text("utf-8"))
 
 
-@pytest.mark.spec("R-90")
+@pytest.mark.spec("R-190")
 @pytest.mark.parametrize("name", FILES)
 def test_a_container_copies_what_exists_runs_as_nobody_and_begins_from_an_exact_base(name):
     file = ContainerFile(name)
@@ -59,7 +59,7 @@ def test_the_command_of_the_brokers_container_is_understood():
     assert all(port in health.arguments for port in ports)
 
 
-@pytest.mark.spec("R-90")
+@pytest.mark.spec("R-190")
 def test_compose_starts_both_without_rights_and_publishes_on_loopback_only(compose, credentials):
     syphon, broker = compose["services"]["syphon"], compose["services"]["broker"]
     for service in (syphon, broker):

@@ -28,7 +28,7 @@ def words_of(deployment: str, directory: object) -> list[str]:
     ]
 
 
-@pytest.mark.spec("R-90")
+@pytest.mark.spec("R-190")
 @pytest.mark.parametrize("path", sorted(KUBERNETES.glob("base/*.yaml")), ids=lambda path: path.stem)
 def test_a_manifest_is_valid_to_the_letter(path):
     document = manifest(str(path.relative_to(KUBERNETES)))
@@ -57,7 +57,7 @@ def test_kustomize_builds_each_variant(variant):
     assert pod.get("serviceAccountName") == (None if has_keys else "sbpair-syphon")
 
 
-@pytest.mark.spec("R-61", "R-90")
+@pytest.mark.spec("R-61", "R-190")
 def test_only_a_hanging_process_is_restarted_and_probes_wait_for_the_answer():
     container = syphon_container()
     live, ready = container["livenessProbe"], container["readinessProbe"]
@@ -91,7 +91,7 @@ def test_workload_identity_names_namespaces_and_no_key(credentials):
     ]
 
 
-@pytest.mark.spec("R-90")
+@pytest.mark.spec("R-190")
 def test_the_pod_runs_without_root_rights_or_a_writable_file_system():
     pod = manifest(DEPLOYMENTS[0])["spec"]["template"]["spec"]
     context = syphon_container()["securityContext"]

@@ -72,7 +72,7 @@ def dead_letter(namespace: NamespaceControl, path: str, count: int, *subscriptio
 # Sending
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_a_message_is_sent_with_all_that_was_written(act, contoso):
     contoso.create_queue("orders")
     message = {
@@ -91,7 +91,7 @@ def test_a_message_is_sent_with_all_that_was_written(act, contoso):
     assert came.application_properties == {b"kind": b"order", b"attempt": 1, b"share": 0.5, b"new": True}
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_a_waiting_receiver_gets_what_is_sent_at_once(act, contoso):
     contoso.create_topic("events")
     contoso.create_subscription("events", "billing")
@@ -124,7 +124,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 @pytest.mark.parametrize("why", REFUSED)
 def test_what_cannot_be_sent_is_refused_by_name_and_nothing_is_stored(act, contoso, why):
     contoso.create_queue("orders")
@@ -156,7 +156,7 @@ def test_any_json_is_a_message_or_refused(given_):
 # Purging
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_what_waits_is_purged_and_what_is_locked_or_scheduled_stays(act, contoso, partitioned):
     contoso.create_queue("orders", enable_partitioning=partitioned)
@@ -178,7 +178,7 @@ def test_what_waits_is_purged_and_what_is_locked_or_scheduled_stays(act, contoso
     assert contoso.counts("orders").active == 0
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_sessions_are_purged_but_for_those_that_are_held(act, contoso):
     contoso.create_queue("carts", requires_session=True)
     put(contoso, "carts", *(ServiceBusMessage("x", session_id=name) for name in ("ann", "bob", "bob", "eve")))
@@ -190,7 +190,7 @@ def test_sessions_are_purged_but_for_those_that_are_held(act, contoso):
         assert contoso.counts("carts").active == 1
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_dead_letters_and_subscriptions_are_purged_and_a_topic_has_nothing_to_purge(act, contoso):
     contoso.create_topic("events")
     contoso.create_subscription("events", "billing")
@@ -207,7 +207,7 @@ def test_dead_letters_and_subscriptions_are_purged_and_a_topic_has_nothing_to_pu
 # Resubmitting
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_dead_letters_are_resubmitted_without_the_reason(act, contoso, partitioned):
     contoso.create_queue("orders", enable_partitioning=partitioned)
@@ -230,7 +230,7 @@ def test_dead_letters_are_resubmitted_without_the_reason(act, contoso, partition
         assert {each.delivery_count for each in came} == {0}
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_one_dead_letter_is_resubmitted_by_its_number(act, contoso):
     contoso.create_queue("orders", requires_duplicate_detection=True)
     put(contoso, "orders", *(ServiceBusMessage("x", message_id=f"m{n}") for n in range(3)))
@@ -241,7 +241,7 @@ def test_one_dead_letter_is_resubmitted_by_its_number(act, contoso):
     assert act("resubmit", path="orders" + DEAD, number=2)[0] == 404
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_a_dead_letter_of_a_subscription_goes_back_to_it_alone(act, contoso):
     contoso.create_topic("events")
     for name in ("billing", "other"):
@@ -253,7 +253,7 @@ def test_a_dead_letter_of_a_subscription_goes_back_to_it_alone(act, contoso):
     assert [contoso.counts(f"events/Subscriptions/{name}").active for name in ("billing", "other")] == [1, 1]
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_a_dead_letter_that_a_receiver_holds_stays(act, contoso):
     contoso.create_queue("orders")
     put(contoso, "orders", ServiceBusMessage("x"), ServiceBusMessage("y"))
@@ -270,7 +270,7 @@ def test_a_dead_letter_that_a_receiver_holds_stays(act, contoso):
     assert (counts.active, counts.dead_letter) == (1, 0)
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 @pytest.mark.parametrize("part", ["", "/$Transfer/$DeadLetterQueue"])
 def test_only_dead_letters_are_resubmitted(act, contoso, part):
     contoso.create_queue("orders")
@@ -282,7 +282,7 @@ def test_only_dead_letters_are_resubmitted(act, contoso, part):
         assert act("resubmit", path="orders" + DEAD, number=number)[0] == 400
 
 
-@pytest.mark.spec("R-95", "G-26")
+@pytest.mark.spec("R-195", "G-26")
 def test_a_resubmitted_message_is_on_disk(tmp_path):
     with Broker({"contoso": 0}, data=tmp_path) as broker, Page(broker) as page:
         contoso = broker.namespace("contoso")
@@ -301,7 +301,7 @@ def test_a_resubmitted_message_is_on_disk(tmp_path):
 # Authorization
 
 
-@pytest.mark.spec("R-96")
+@pytest.mark.spec("R-196")
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -326,7 +326,7 @@ def test_a_cookie_alone_does_nothing_for_another_page(page, contoso, headers, st
     assert contoso.counts("orders").active == (1 if status == 200 else 0)
 
 
-@pytest.mark.spec("R-96")
+@pytest.mark.spec("R-196")
 def test_another_origin_is_not_told_that_it_may_ask(page):
     connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=20)
     try:
@@ -341,7 +341,7 @@ def test_another_origin_is_not_told_that_it_may_ask(page):
         connection.close()
 
 
-@pytest.mark.spec("R-96")
+@pytest.mark.spec("R-196")
 @pytest.mark.parametrize(
     ("body", "kind", "status", "said"),
     [

@@ -40,7 +40,7 @@ def type_in(browser, selector: str, text: str) -> None:
     browser.ask("Input.insertText", text=text)
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_a_message_is_written_and_sent_by_keyboard_and_stays_in_the_form_while_the_page_follows(
     browser, page, contoso
 ):
@@ -65,7 +65,7 @@ def test_a_message_is_written_and_sent_by_keyboard_and_stays_in_the_form_while_t
     assert browser.value("document.title") == "sbpair broker"
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_what_the_broker_refuses_is_said_and_the_text_is_kept(browser, page, contoso):
     contoso.create_queue("orders", status="SendDisabled")
     opened(browser, page, "/entity/contoso/orders")
@@ -81,7 +81,7 @@ def test_what_the_broker_refuses_is_said_and_the_text_is_kept(browser, page, con
     browser.complaints[:] = [each for each in browser.complaints if "400" not in each]
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_a_session_id_is_asked_for_where_one_is_needed(browser, page, contoso):
     contoso.create_queue("carts", requires_session=True)
     opened(browser, page, "/entity/contoso/carts")
@@ -94,7 +94,7 @@ def test_a_session_id_is_asked_for_where_one_is_needed(browser, page, contoso):
     browser.wait_for(f"{SAID} === 'Sent: number 1.'")
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_a_purge_asks_first_and_says_how_many(browser, page, contoso):
     contoso.create_queue("orders")
     send(contoso, "orders", *(ServiceBusMessage("x") for _ in range(3)))
@@ -114,7 +114,7 @@ def test_a_purge_asks_first_and_says_how_many(browser, page, contoso):
     assert contoso.counts("orders").active == 0
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_dead_letters_are_resubmitted_one_and_then_all(browser, page, contoso):
     contoso.create_queue("orders")
     send(contoso, "orders", *(ServiceBusMessage(f"{n}", message_id=f"m{n}") for n in range(3)))
@@ -135,7 +135,7 @@ def test_dead_letters_are_resubmitted_one_and_then_all(browser, page, contoso):
     assert (counts.active, counts.dead_letter) == (3, 0)
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_a_session_shows_its_state_and_who_holds_it(browser, page, contoso):
     contoso.create_queue("carts", requires_session=True)
     send(contoso, "carts", ServiceBusMessage("x", session_id="ann"), ServiceBusMessage("x", session_id="bob"))
@@ -157,7 +157,7 @@ def test_a_session_shows_its_state_and_who_holds_it(browser, page, contoso):
     assert browser.value("document.title") == "sbpair broker"
 
 
-@pytest.mark.spec("R-64", "R-95")
+@pytest.mark.spec("R-64", "R-195")
 @pytest.mark.parametrize("dark", [False, True])
 def test_all_of_it_is_whole_and_legible_on_a_narrow_screen(browser, page, contoso, dark):
     contoso.create_queue("orders")
@@ -181,7 +181,7 @@ def test_all_of_it_is_whole_and_legible_on_a_narrow_screen(browser, page, contos
     assert browser.value(CONTRASTS) == ""
 
 
-@pytest.mark.spec("R-95")
+@pytest.mark.spec("R-195")
 def test_what_is_pressed_or_filled_in_has_a_name(browser, page, contoso):
     contoso.create_queue("orders")
     send(contoso, "orders", ServiceBusMessage("x"))

@@ -36,7 +36,7 @@ def contexts(either: Either, queue: str = "orders") -> list[tuple[Any, ...]]:
     return [tuple((message.application_properties or {}).get(name) for name in CONTEXT) for message in found]
 
 
-@pytest.mark.spec("R-92", "C-19")
+@pytest.mark.spec("R-192", "C-19")
 async def test_one_trace_leads_from_the_send_through_outage_and_syphon_to_the_handler(
     either: Either, recorded: Recorded
 ) -> None:
@@ -103,7 +103,7 @@ async def test_one_trace_leads_from_the_send_through_outage_and_syphon_to_the_ha
     assert [span.name for span in recorded.spans() if span.kind is SpanKind.PRODUCER] == ["create orders"]
 
 
-@pytest.mark.spec("R-92")
+@pytest.mark.spec("R-192")
 @pytest.mark.parametrize("shape", ["one", "list", "batch", "schedule"])
 async def test_a_message_is_created_once_however_it_is_sent_and_its_context_arrives(
     either: Either, recorded: Recorded, shape: str
@@ -134,7 +134,7 @@ async def test_a_message_is_created_once_however_it_is_sent_and_its_context_arri
     assert message.application_properties == {"n": 1}
 
 
-@pytest.mark.spec("R-92")
+@pytest.mark.spec("R-192")
 async def test_a_context_of_the_applications_own_is_carried_unchanged(
     either: Either, recorded: Recorded
 ) -> None:
@@ -145,7 +145,7 @@ async def test_a_context_of_the_applications_own_is_carried_unchanged(
     assert contexts(either) == [(None, own.encode())]
 
 
-@pytest.mark.spec("R-92")
+@pytest.mark.spec("R-192")
 async def test_pings_peeks_and_backlog_queues_make_no_spans(either: Either, recorded: Recorded) -> None:
     client = either.client(interval=0.0, ping=1.0)
     either.primary.take_down("refuse")
@@ -161,7 +161,7 @@ async def test_pings_peeks_and_backlog_queues_make_no_spans(either: Either, reco
     assert all(span.parent.span_id == checkout.context.span_id for span in recorded.spans("ServiceBus.send"))
 
 
-@pytest.mark.spec("R-92")
+@pytest.mark.spec("R-192")
 async def test_what_the_spool_sends_later_keeps_the_context_of_the_send(
     either: Either, recorded: Recorded, tmp_path: Path
 ) -> None:
@@ -181,7 +181,7 @@ async def test_what_the_spool_sends_later_keeps_the_context_of_the_send(
     assert int(one.decode().split("-")[2], 16) == created.context.span_id
 
 
-@pytest.mark.spec("R-92")
+@pytest.mark.spec("R-192")
 async def test_a_batch_of_the_sdks_own_is_parked_with_the_context_that_the_sdk_gave_it(
     either: Either, recorded: Recorded
 ) -> None:
@@ -198,7 +198,7 @@ async def test_a_batch_of_the_sdks_own_is_parked_with_the_context_that_the_sdk_g
     assert is_linked(recorded.spans("forward orders")[0], created)
 
 
-@pytest.mark.spec("R-92")
+@pytest.mark.spec("R-192")
 async def test_a_callback_of_an_event_makes_its_own_spans(either: Either, recorded: Recorded) -> None:
     client = either.client(interval=0.0, ping=60)
     batch = ServiceBusMessageBatch(1000)
@@ -213,7 +213,7 @@ async def test_a_callback_of_an_event_makes_its_own_spans(either: Either, record
     assert len(recorded.spans("ServiceBus.message")) == 1
 
 
-@pytest.mark.spec("R-92")
+@pytest.mark.spec("R-192")
 async def test_a_message_that_the_syphon_dead_letters_shows_why(either: Either, recorded: Recorded) -> None:
     client = either.client(interval=0.0, ping=60)
     either.primary.take_down("refuse")
@@ -225,7 +225,7 @@ async def test_a_message_that_the_syphon_dead_letters_shows_why(either: Either, 
     assert forwarded.attributes["error.type"] == "DestinationNotFound"
 
 
-@pytest.mark.spec("R-92")
+@pytest.mark.spec("R-192")
 async def test_json_logs_carry_the_ids_of_the_span(either: Either, recorded: Recorded) -> None:
     stream = io.StringIO()
     undo = use_json_logs(stream=stream, level=logging.DEBUG)
@@ -243,7 +243,7 @@ async def test_json_logs_carry_the_ids_of_the_span(either: Either, recorded: Rec
     assert parked["span_id"] == trace.format_span_id(ids.span_id)
 
 
-@pytest.mark.spec("R-93")
+@pytest.mark.spec("R-193")
 async def test_the_metrics_of_a_client_are_exported_too_while_it_exists(
     either: Either, recorded: Recorded
 ) -> None:
@@ -258,7 +258,7 @@ async def test_the_metrics_of_a_client_are_exported_too_while_it_exists(
     assert sum(point.value for point in recorded.metric("sbpair.parked_messages")) >= 2
 
 
-@pytest.mark.spec("R-93")
+@pytest.mark.spec("R-193")
 async def test_metrics_are_exported_after_tracing_was_switched_off_and_on_again(either: Either) -> None:
     recorded = Recorded()
     for path in ("orders", "invoices"):
@@ -276,7 +276,7 @@ async def test_metrics_are_exported_after_tracing_was_switched_off_and_on_again(
             undo()
 
 
-@pytest.mark.spec("R-93")
+@pytest.mark.spec("R-193")
 async def test_sends_are_measured_with_where_they_were_stored(either: Either, recorded: Recorded) -> None:
     client = either.client(interval=0.0, ping=60)
     sender = client.get_queue_sender("orders")
@@ -298,7 +298,7 @@ async def test_sends_are_measured_with_where_they_were_stored(either: Either, re
     assert any(point.attributes.get("sbpair.stored_in") == "backlog" and point.value >= 2 for point in sent)
 
 
-@pytest.mark.spec("R-92")
+@pytest.mark.spec("R-192")
 async def test_an_outcome_is_no_error_of_a_handler_and_another_exception_is(
     either: Either, recorded: Recorded
 ) -> None:
@@ -331,7 +331,7 @@ async def test_an_outcome_is_no_error_of_a_handler_and_another_exception_is(
     assert statuses() == {"refused": StatusCode.UNSET, "broken": StatusCode.ERROR}
 
 
-@pytest.mark.spec("R-92")
+@pytest.mark.spec("R-192")
 def test_switching_off_leaves_the_sdks_setting_as_it_was(recorded: Recorded) -> None:
     assert settings.tracing_implementation() is not None
     again = use_opentelemetry()

@@ -19,7 +19,7 @@ def said(program: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.spec("R-94")
+@pytest.mark.spec("R-194")
 def test_clients_syphons_and_processors_import_nothing_of_opentelemetry() -> None:
     program = "import sys, sbpair.aio, sbpair.syphon, sbpair.processor, sbpair.observation, sbpair.tracing"
     program += "; sbpair.PairedServiceBusClient; sbpair.aio.PairedServiceBusClient"
@@ -29,7 +29,7 @@ def test_clients_syphons_and_processors_import_nothing_of_opentelemetry() -> Non
     )
 
 
-@pytest.mark.spec("R-94")
+@pytest.mark.spec("R-194")
 def test_without_the_extra_the_error_names_it() -> None:
     program = """
 import sys

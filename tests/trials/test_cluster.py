@@ -8,7 +8,7 @@ from tests.trials.cluster import EXPECTED, scaled_rules, trial
 
 
 @pytest.mark.trial
-@pytest.mark.spec("R-61", "R-90", "R-91")
+@pytest.mark.spec("R-61", "R-190", "R-191")
 def test_an_outage_restarts_no_syphon_and_the_right_alerts_fire_and_end() -> None:
     report = trial(outage=20.0, scale=30.0)
     assert report.problems == []
