@@ -172,6 +172,20 @@ def session_of(message: Message) -> str | None:
     return found if found is None or found.__class__ is str else _text(found)
 
 
+def key_of(message: Message) -> str | None:
+    """Return what pins the message to one partition: its session id, else its partition key; None without one."""
+    session = session_of(message)
+    if session is not None:
+        return session
+    for name, value in (raw(message).annotations or {}).items():
+        if (
+            name in (names.ANNOTATION_PARTITION_KEY, names.ANNOTATION_PARTITION_KEY.encode())
+            and value is not None
+        ):
+            return _text(value)
+    return None
+
+
 def park(
     message: Message,
     path: str,

@@ -174,7 +174,7 @@ class AsyncRuntime(BaseRuntime):
         pool.release(pooled)
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
-        return ACCEPTED
+        return self._accepted_after(pooled.used_at - started)
 
     async def drive(
         self,

@@ -56,6 +56,7 @@ from .outcome import Classification, Failure, Stranded
 from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
 from .pair_state import PairState, Role, SideChange, SideState
 from .request import LinkProbe, ParkedOrder, SendRequest, one_session, ping
+from .results import ACCEPTED
 from .retry import NO_RETRIES
 from .rotation import Choice
 from .span_events import noted
@@ -95,6 +96,7 @@ class BaseRuntime:
         self.dispatcher = EventDispatcher()
         self.is_closed = False
         self.pair_state = PairState(faults_on_refusal=options.fault_pair_on_refusal)
+        self._slow_after = options.slow_after.total_seconds()
         self._is_faulting = False  # the fault is acted on once
         self.label, self.sides = label, (primary, secondary)
         self.on_receipt: Callable[[str, SendReceipt], None] | None = None
@@ -119,6 +121,8 @@ class BaseRuntime:
             retry=primary.retry,
             rng=self._rng,
             keeps_order=self.keeps_order,
+            policy=options.health_policy(),
+            attempt_timeout=options.attempt_timeout.total_seconds(),
         )
         self._backlogs = Backlogs(
             label, options.backlog_queue_count, administration, is_ordered=self.keeps_order
@@ -147,6 +151,10 @@ class BaseRuntime:
         if ordered is not None and request.session is not None:
             parked_id = ordered.place(path, request.session).parked_id
             request.parked_order = ParkedOrder(parked_id, self._numbering)
+
+    def _accepted_after(self, seconds: float) -> Result:
+        """The result of a fast attempt: ACCEPTED, or another that a slow one has the flow record (H-4)."""
+        return ACCEPTED if seconds < self._slow_after else Result(time.monotonic())
 
     def exclusive(self) -> AbstractContextManager[object]:
         """The context in which the pure state may be used."""
@@ -491,6 +499,7 @@ class BaseRuntime:
             spool=spool,
             message_ids=request.message_ids,
             session=request.session,
+            key=request.key,
         )
         return flow if current.active is None else noted(flow, self.pair, current.active)
 

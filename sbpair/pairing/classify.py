@@ -190,12 +190,23 @@ def classify(
         why,
         is_missing=failure is _CONF and _is_missing(error, condition),
         is_of_namespace=failure is _CONF and _is_of_namespace(error, condition, before),
+        is_of_side=_is_of_side(error, failure, condition),
         is_too_large=isinstance(error, sdk_errors.MessageSizeExceededError) or condition in _SIZE,
         is_ambiguous=phase is Phase.SENDING and failure is _U and (timed_out or not sdk.was_rejected(error)),
         is_own=isinstance(error, StillWaiting),
         retry_after=float(pause[1]) if pause else None,
         is_link_in_doubt=phase is Phase.SENDING and failure in (_U, _CONF) and not timed_out,
     )
+
+
+def _is_of_side(error: Exception, failure: Failure, condition: str | None) -> bool:
+    """Whether every queue of the namespace would fail alike: a connection, token, name or busy error (H-20)."""
+    if failure is _B or sdk.token_status_of(error) is not None:
+        return True
+    if failure is _CONF:
+        return _is_of_namespace(error, condition, frozenset())
+    is_of_link = condition is not None and not condition.startswith("amqp:connection")
+    return failure is _U and not is_of_link and not isinstance(error, StillWaiting)
 
 
 def is_about_content(error: Exception) -> bool:

@@ -39,6 +39,33 @@ class EntityRecovered(PairingEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class EntityReturning(PairingEvent):
+    """Pings were accepted after a failover by share or a relapse: more and more sends try the primary (H-7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnAborted(PairingEvent):
+    """A trial send of a return failed; its message is parked, and pings begin anew (H-7)."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrimarySlow(PairingEvent):
+    """The primary accepted a send only after ``seconds``, which counts as failed for the share (H-4)."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeySetAside(PairingEvent):
+    """Messages of this session id or partition key fail while others succeed: they skip the primary (H-9)."""
+
+    key: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class MessageParked(PairingEvent):
     """A backlog queue accepted messages of one send; ``ambiguous``: a copy may be stored elsewhere too.
 

@@ -1,6 +1,6 @@
 """The options of a paired client, with their ranges, and the variable that turns pairing off.
 
-Standard library only.
+No I/O.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 from sbpair.envelope.names import check_namespace_name
 
+from .health import DEFAULT_RETURN_SECONDS, HealthPolicy
 from .outcome import Failure
 
 MIN_SECRET_LENGTH = 16  # characters
@@ -110,6 +111,22 @@ class PairedNamespaceOptions:
     suspect_policy: Literal["raise", "redirect"] = "raise"
     """Raise or redirect a send that fails within the failover interval (P-3)."""
 
+    failover_share: float = 0.5
+    """The share of failed attempts at which an entity fails over after an interval: above 0 to 1 (H-1).
+
+    1: only when no attempt succeeded in the interval, as the articles have it."""
+
+    slow_after: timedelta = timedelta(seconds=10)
+    """An attempt that takes longer counts as failed for the share, though its send succeeds: 1 s to 1 hour (H-4)."""
+
+    attempt_timeout: timedelta = timedelta(seconds=10)
+    """How long one attempt at a suspect primary may take where the send can be parked: 100 ms to 1 hour (H-6)."""
+
+    return_over: timedelta | None = None
+    """How long an entity takes to return, while more and more of its sends try the primary: 0 to 1 hour (H-7).
+
+    None: 30 seconds after a failover by share or a relapse, at once after a plain outage."""
+
     assume_backlogs_exist: bool = False
     """Never create backlog queues; Send rights on the secondary then suffice."""
 
@@ -148,6 +165,9 @@ class PairedNamespaceOptions:
         "ping_primary_interval": (timedelta(seconds=1), timedelta(minutes=30)),
         "operation_timeout": (timedelta(milliseconds=1), timedelta(days=1)),
         "failover_on_busy_after": (timedelta(0), timedelta(hours=1)),
+        "slow_after": (timedelta(seconds=1), timedelta(hours=1)),
+        "attempt_timeout": (timedelta(milliseconds=100), timedelta(hours=1)),
+        "return_over": (timedelta(0), timedelta(hours=1)),
         "land_after": (timedelta(0), timedelta(hours=24)),
     }
     CHOICES: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -158,6 +178,7 @@ class PairedNamespaceOptions:
         "land": ("primary", "either"),
         "ordering": ("none", "session"),
     }
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"failover_on_busy_after", "return_over"})
     SWITCHES: ClassVar[tuple[str, ...]] = (
         "assume_backlogs_exist",
         "enable_syphon",
@@ -173,8 +194,9 @@ class PairedNamespaceOptions:
         if self.spool is not None and not str(self.spool).strip():
             raise ValueError("spool must not be empty; use None for no spool")
         for name, (least, most) in self.RANGES.items():
-            if name != "failover_on_busy_after" or self.failover_on_busy_after is not None:
+            if name not in self.OPTIONAL or getattr(self, name) is not None:
                 _check_span(name, getattr(self, name), least, most)
+        _check_share("failover_share", self.failover_share)
         for name, choices in self.CHOICES.items():
             _check_choice(name, getattr(self, name), choices)
         for name in self.SWITCHES:
@@ -186,12 +208,29 @@ class PairedNamespaceOptions:
             raise TypeError(f"observation must be ObservationOptions, not {self.observation!r}")
         check_namespace_name(self.primary_namespace_name)
 
+    def health_policy(self) -> HealthPolicy:
+        """How the health of an entity is judged."""
+        given = self.return_over
+        return HealthPolicy(
+            self.failover_share,
+            self.slow_after.total_seconds(),
+            DEFAULT_RETURN_SECONDS if given is None else given.total_seconds(),
+            returns_always=given is not None,
+        )
+
 
 def _check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, 1 or more, not {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be 1 or more, not {value}")
+
+
+def _check_share(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number above 0 and up to 1, not {value!r}")
+    if not 0 < value <= 1:
+        raise ValueError(f"{name} must be above 0 and up to 1, not {value}")
 
 
 def _check_span(name: str, value: object, least: timedelta, most: timedelta) -> None:

@@ -32,6 +32,9 @@ class Classification:
     is_too_large: bool = False  # the message exceeds the size limit (P-22)
     is_ambiguous: bool = False  # the message may have been stored nevertheless
     is_of_namespace: bool = False  # the whole namespace refuses this client: credential, certificate
+    is_of_side: bool = (
+        False  # every queue of this namespace would fail alike: connection, token, name, busy (H-20)
+    )
     is_local: bool = False  # nothing was sent, and another queue would not help: encoding, closed
     is_link_in_doubt: bool = False  # an idle link may have died or a token expired: retry on a new link
     is_own: bool = False  # no local link or thread was free in time: no evidence about the broker

@@ -7,10 +7,7 @@
                           |-- busy: Pause, retry (too long: as unavailable)           |
                           |-- full, if the options redirect it -----------------------|
                           '-- otherwise: Refused                                      v
-                       Attempt(backlog i) --accepted--> Stored       (all failed: SpoolMessages, or Stranded)
-                          |  failed: withdraw i (P-5); if it does not exist: CreateBacklog first
-                          |  message refused: withdraw i if another backlog accepts the message (R-3)
-                          '--> next i
+                       backlog_sends.py, ordered_sends.py ------> Stored (all failed: SpoolMessages, or Stranded)
 
 The flow yields steps, is sent their results and returns the outcome. The blocking and the asyncio runtime drive the
 same generator. Times are seconds of a monotonic clock, passed as arguments. The module uses no clock, thread, socket
@@ -20,29 +17,32 @@ or SDK.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from sbpair.envelope.names import path_key
 
+from .backlog_sends import BacklogSends
 from .events import (
-    BacklogReturned,
-    BacklogWithdrawn,
     EntityFailedOver,
     EntityRecovered,
+    EntityReturning,
     EntitySuspected,
+    KeySetAside,
     LinkProbed,
-    MessageParked,
     MessageSpooled,
     PairingEvent,
     PingFailed,
     PingSent,
+    PrimarySlow,
+    ReturnAborted,
     SendRaised,
 )
-from .health import EntityHealth, EntityState, Transition
+from .failing_keys import FailingKeys
+from .health import EntityHealth, EntityState, HealthPolicy, Transition
 from .ordered_sends import OrderedSends
 from .outcome import Classification, Failure, Refused, Stored, Stranded
-from .retry import NO_RETRIES, Retries, RetryPolicy
+from .retry import NO_RETRIES, Retries, RetryPolicy, busy_pause
 from .rotation import Choice, Rotation
 from .steps import (
     Attempt,
@@ -78,20 +78,9 @@ __all__ = [
     "primary_flow",
 ]
 
-BUSY_PAUSE = 10.0  # minimum seconds before a busy service is retried
 MAX_RESERVE_SECONDS, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
-MIN_SHARE_SECONDS = 2.0  # seconds; with less time left, one backlog queue gets all of it
-JITTER = 0.25  # seconds over which the first pings of many clients are spread
-
-
-@dataclass(frozen=True, slots=True)
-class _Declined:
-    """A backlog queue refused the message itself; if another accepts it, the queue is at fault."""
-
-    at: float
-    backlog: int
-    why: str
-    refused: Refused
+MAX_FIRST_PING_DELAY = 5.0  # seconds over which the first pings of many clients are spread (H-8)
+PING_SPREAD = 0.1  # of the ping interval, in both directions (H-8)
 
 
 class Pair:
@@ -112,8 +101,14 @@ class Pair:
         busy_limit: float | None = None,
         retry: RetryPolicy = NO_RETRIES,
         keeps_order: bool = False,
+        policy: HealthPolicy | None = None,
+        attempt_timeout: float = 10.0,
+        max_first_ping_delay: float = MAX_FIRST_PING_DELAY,
     ) -> None:
-        self.rotation = Rotation(backlog_count, rng)
+        self._policy = policy or HealthPolicy()
+        self._attempt_timeout = attempt_timeout
+        self._max_first_ping_delay = min(max_first_ping_delay, ping_interval)
+        self._keys: dict[str, FailingKeys] = {}
         self.ordered: OrderedSends | None = None
         self.pings_sent = 0
         self._failover_interval = failover_interval
@@ -128,6 +123,8 @@ class Pair:
         self._paths: dict[str, str] = {}
         self._pinging: set[str] = set()
         self._events: list[PairingEvent] = []
+        self.rotation = Rotation(backlog_count, rng)
+        self._backlogs = BacklogSends(self.rotation, rng, self._events)
         if keeps_order:
             self.ordered = OrderedSends(backlog_count, retry, self._events)
 
@@ -206,15 +203,22 @@ class Pair:
     def ping_finished(self, path: str, refusal: Classification | None, now: float) -> None:
         """Record the result of a ping: accepted if ``refusal`` is None. After a refusal pinging continues."""
         self._pinging.discard(path_key(path))
+        health = self._health(path)
         if refusal is None:
-            self._emit(path, self._health(path).ping_accepted(now), now)
-        elif self.state_of(path) is EntityState.FAILED_OVER:
+            was_returning = health.returning_since is not None
+            self._emit(path, health.ping_accepted(now), now)
+            if health.returning_since is not None and not was_returning:
+                self._events.append(EntityReturning(now, path))
+            return
+        health.ping_failed()
+        if self.state_of(path) is EntityState.FAILED_OVER:
             self._events.append(PingFailed(now, path, refusal.why))
 
     def opening_failed(self, path: str, classification: Classification, now: float) -> None:
         """Record that a link to the primary entity could not be opened after its send had given up (R-8)."""
         if classification.failure is Failure.UNAVAILABLE and not classification.is_own:
-            self._emit(path, self._health(path).send_failed(now), now, classification.why)
+            health = self._health(path)
+            self._emit(path, [*health.attempt_failed(now), *health.send_failed(now)], now, classification.why)
 
     def ping_lost(self, path: str) -> None:
         """Forget a ping that ended without a result, so that the next one is sent when due."""
@@ -244,14 +248,16 @@ class Pair:
         spool: SpoolUse = SpoolUse.NEVER,
         message_ids: Callable[[], tuple[str, ...]] = tuple,
         session: str | None = None,
+        key: Callable[[], str | None] = lambda: None,
     ) -> SendFlow:
         """The flow of one message, or of one batch of ``count`` messages.
 
         ``first`` is the result of an attempt at the primary that was already made on the fast path. ``message_ids``
         is called only when an event needs the ids. ``session`` is the session whose order is kept (O-1): the caller
-        runs one flow of a session at a time.
+        runs one flow of a session at a time. ``key`` returns the session id or partition key that pins the messages
+        to one partition, None for several or none (H-9).
         """
-        send = SendState(path, count, message_ids, choice, deadline, deadline - now, now, session)
+        send = SendState(path, count, message_ids, choice, deadline, deadline - now, now, session, key)
         outcome = yield from self._send(send, now, first, spool)
         if not isinstance(outcome, Stored):
             why = type(send.causes[-1]).__name__ if send.causes else "no time was left"
@@ -265,18 +271,44 @@ class Pair:
                 return self._spooled(send, result)
             now = result.now
         health = self._health(send.path)
-        is_fenced = False
-        if first is None and self.ordered is not None and health.state is not EntityState.FAILED_OVER:
+        is_fenced, may_try = False, first is not None or self._may_try(send, health, now)
+        if first is None and self.ordered is not None and may_try:
             now, is_fenced = yield from self.ordered.pass_fence(send, now)
-        if first is not None or not (is_fenced or health.state is EntityState.FAILED_OVER):
+            may_try = not is_fenced and self._may_try(send, health, now)
+        if may_try and first is None and (aside := self._set_aside(send, now)) is not None:
+            send.causes.append(aside)
+            if not self._redirects_suspects:
+                return Refused(aside, False, False, Failure.UNAVAILABLE)
+            may_try = False
+        if may_try:
             outcome = yield from self._try_primary(send, health, now, first)
             if isinstance(outcome, (Stored, Refused)):
                 return outcome
             now = outcome
-        parked = yield from self._try_backlogs(send, now)
+        parked = yield from self._park(send, now)
         if isinstance(parked, Stranded) and spool is not SpoolUse.NEVER:
             return (yield from self._spool(send))
         return parked
+
+    def _may_try(self, send: SendState, health: EntityHealth, now: float) -> bool:
+        """Whether a send tries the primary: unless failed over, or as a trial of its return (H-7)."""
+        if health.state is not EntityState.FAILED_OVER:
+            return True
+        if health.returning_since is None:
+            return False
+        session = send.session
+        draw = self._rng.random() if session is None else crc32(session.encode("utf-8", "replace")) / 2**32
+        return health.takes_trial(draw, now)
+
+    def _set_aside(self, send: SendState, now: float) -> Exception | None:
+        """The error with which the key of this send failed, while the key is set aside (H-9)."""
+        keys = self._keys.get(path_key(send.path))
+        return keys.set_aside(send.key(), now) if keys else None
+
+    def _park(self, send: SendState, now: float) -> SendFlow:
+        if self.ordered is not None and send.session is not None:
+            return (yield from self.ordered.park(send, send.session, now))
+        return (yield from self._backlogs.park(send, now))
 
     def _spool(self, send: SendState) -> SendFlow:
         result = yield send.spool_step()
@@ -297,20 +329,27 @@ class Pair:
     ) -> Generator[Step, Result, Stored | Refused | float]:
         """Try the primary. Returns the current time if the message must be parked."""
         is_fresh = has_waited = False
-        retries = Retries(self._retry)
+        retries, busy = Retries(self._retry), 0
+        is_trial = first is None and health.state is EntityState.FAILED_OVER
+        began = now
         while True:
-            until = send.deadline if has_waited else self._primary_until(send, health, now)
+            until = send.deadline if has_waited else self._attempt_until(send, health, now)
             result = first or (yield Attempt(None, until, is_fresh))
-            first, now, classification = None, result.now, result.classification
+            first, began, now, classification = (
+                None,
+                now if first is None else began,
+                result.now,
+                result.classification,
+            )
             if classification is None:
-                self._emit(send.path, health.send_succeeded(now), now)
+                self._accepted(send, health, now, now - began)
                 return Stored(None, send.is_ambiguous)
             send.failed(result, classification)
-            has_failed_over = health.state is EntityState.FAILED_OVER
+            has_failed_over = health.state is EntityState.FAILED_OVER and not is_trial
             if classification.is_own:
                 # R-5: no evidence about the primary; decide again by the entity's state
                 has_waited = True
-                if has_failed_over:
+                if has_failed_over or is_trial:
                     return now
                 if now < send.deadline:
                     continue
@@ -323,15 +362,18 @@ class Pair:
             if failure is Failure.BUSY and health.busy_counts(now):
                 failure = Failure.UNAVAILABLE
             if failure is Failure.UNAVAILABLE:
-                again = self._retry_at(retries, send, health, now)
-                if again is not None:  # R-7: it counts as a failure only after the last retry
+                self._attempt_failed(send, health, classification.why, now)
+                again = None if is_trial else self._retry_at(retries, send, health, now)
+                if again is not None:  # R-7: it counts as a failure of the send only after the last retry
                     now = (yield Pause(again)).now
                     if health.state is EntityState.FAILED_OVER:
                         return now
                     continue
-                self._emit(send.path, health.send_failed(now), now, classification.why)
-            elif failure is Failure.BUSY:
-                again = now + max(BUSY_PAUSE, classification.retry_after or 0.0)
+                if not is_trial:
+                    self._emit(send.path, health.send_failed(now), now, classification.why)
+            elif failure is Failure.BUSY and not is_trial:
+                again = now + busy_pause(self._rng, busy, classification.retry_after)
+                busy += 1
                 if again < self._primary_until(send, health, again):
                     # after the pause, time is left to send
                     now = (yield Pause(again)).now
@@ -342,8 +384,40 @@ class Pair:
                 return now
             return Refused(last_cause(send), False, False, classification.failure)
 
+    def _accepted(self, send: SendState, health: EntityHealth, now: float, took: float) -> None:
+        """Record that the primary accepted the message ``took`` seconds after the attempt began."""
+        self._emit(send.path, health.send_succeeded(now, took), now)
+        if health.is_slow(took):
+            self._events.append(PrimarySlow(now, send.path, took))
+        keys = self._keys.get(path_key(send.path))
+        if keys is not None:
+            keys.succeeded(send.key(), now)
+
+    def _attempt_failed(self, send: SendState, health: EntityHealth, why: str, now: float) -> None:
+        """Record a failed attempt at the primary, for the entity and for the key of the message."""
+        was_returning = health.returning_since is not None
+        self._emit(send.path, health.attempt_failed(now), now, why)
+        if was_returning and health.returning_since is None:
+            self._events.append(ReturnAborted(now, send.path, why))
+        key = send.key()
+        if key is None:
+            return
+        keys = self._keys.setdefault(path_key(send.path), FailingKeys())
+        if keys.failed(key, last_cause(send), now):
+            self._events.append(KeySetAside(now, send.path, key, why))
+
+    def _is_hasty(self, health: EntityHealth) -> bool:
+        """Whether a send makes one short attempt only: it can be parked, and the primary is in doubt (H-6)."""
+        return health.state is EntityState.FAILED_OVER or (
+            self._redirects_suspects and health.state is EntityState.SUSPECT
+        )
+
+    def _attempt_until(self, send: SendState, health: EntityHealth, now: float) -> float:
+        until = self._primary_until(send, health, now)
+        return min(until, now + self._attempt_timeout) if self._is_hasty(health) else until
+
     def _retry_at(self, retries: Retries, send: SendState, health: EntityHealth, now: float) -> float | None:
-        if health.state is EntityState.FAILED_OVER:
+        if self._is_hasty(health):
             return None
         return retries.next_at(now, self._primary_until(send, health, now))
 
@@ -371,90 +445,6 @@ class Pair:
             return send.deadline
         return max(now, send.deadline - _reserve(send.budget))
 
-    def _try_backlogs(self, send: SendState, now: float) -> SendFlow:
-        if self.ordered is not None and send.session is not None:
-            return (yield from self.ordered.park(send, send.session, now))
-        tried: frozenset[int] = frozenset()
-        declined: list[_Declined] = []
-        while now < send.deadline or not tried:
-            backlog = self.rotation.pick(send.choice, now, tried)
-            if backlog is None:
-                break
-            tried |= {backlog}
-            is_last = len(tried) == len(self.rotation)
-            outcome = yield from self._try_backlog(send, backlog, now, is_last)
-            if isinstance(outcome, _Declined):
-                declined.append(outcome)
-                now = outcome.at
-                continue
-            if isinstance(outcome, (Stored, Refused)):
-                if isinstance(outcome, Stored):
-                    self._withdraw_decliners(send, declined)
-                return outcome
-            now = outcome
-        if declined and len(declined) == len(tried):
-            # all queues refused the message, so the message is the cause
-            return declined[0].refused
-        return Stranded(tuple(send.causes))
-
-    def _withdraw_decliners(self, send: SendState, declined: list[_Declined]) -> None:
-        """Withdraw the queues that refused a message which another one accepted (R-3)."""
-        for each in declined:
-            self._withdraw(send, each.backlog, each.at, each.why)
-
-    def _withdraw(self, send: SendState, backlog: int, now: float, why: str) -> None:
-        until = self.rotation.failed(backlog, now)  # P-5
-        self._events.append(BacklogWithdrawn(now, send.path, backlog, until, why))
-
-    def _try_backlog(
-        self, send: SendState, backlog: int, now: float, is_last: bool
-    ) -> Generator[Step, Result, Stored | Refused | _Declined | float]:
-        """Try one backlog queue. Returns the current time if the queue failed."""
-        is_fresh = is_created = False
-        had_time = now < send.deadline
-        while True:
-            until = _share(now, send.deadline, is_last)
-            self.rotation.begun(backlog, until)
-            result = yield Attempt(backlog, until, is_fresh)
-            now, classification = result.now, result.classification
-            if classification is None:
-                if self.rotation.succeeded(backlog, now):
-                    self._events.append(BacklogReturned(now, send.path, backlog))
-                report = send.next_report(result.accepted)
-                self._events.append(MessageParked(now, send.path, backlog, *report))
-                return Stored(backlog, send.is_ambiguous)
-            if result.accepted:  # part of a batch was accepted before the failure
-                report = send.next_report(result.accepted)
-                self._events.append(MessageParked(now, send.path, backlog, *report))
-            if may_be_stale(result, classification, send, now) and not is_fresh:
-                send.doubt(classification)
-                is_fresh = True
-                continue
-            if classification.is_missing and not is_created and now < send.deadline:
-                send.doubt(classification)
-                is_created = True
-                created = yield CreateBacklog(backlog, _share(now, send.deadline, is_last))
-                now = created.now
-                if created.error is None:
-                    continue
-                send.causes.append(created.error)
-                if created.classification is not None and created.classification.is_own:
-                    return now  # R-5: no thread was free
-            send.failed(result, classification)
-            if classification.failure is Failure.CALLER:
-                refused = Refused(last_cause(send), True, classification.is_too_large, classification.failure)
-                return (
-                    refused
-                    if classification.is_local
-                    else _Declined(now, backlog, classification.why, refused)
-                )
-            if classification.is_own:  # R-5: not the queue's fault; other sends may try it
-                self.rotation.begun(backlog, now)
-                return now
-            if had_time:  # an attempt without time is no evidence about the queue
-                self._withdraw(send, backlog, now, classification.why)
-            return now
-
     # -- internals
 
     def _health(self, path: str) -> EntityHealth:
@@ -463,14 +453,22 @@ class Pair:
         health = self._entities.get(key)
         if health is None:
             health = EntityHealth(
-                self._failover_interval, self._ping_interval, self._first_ping_delay, self._busy_limit
+                self._failover_interval,
+                self._ping_interval,
+                self._first_ping_delay,
+                self._busy_limit,
+                self._policy,
+                self._ping_spread,
             )
             self._entities[key] = health
             self._paths[key] = path
         return health
 
     def _first_ping_delay(self) -> float:
-        return self._rng.uniform(0.0, JITTER)
+        return self._rng.uniform(0.0, self._max_first_ping_delay)
+
+    def _ping_spread(self) -> float:
+        return self._rng.uniform(1.0 - PING_SPREAD, 1.0 + PING_SPREAD)
 
     def _emit(self, path: str, transitions: list[Transition], now: float, why: str = "") -> None:
         for transition in transitions:
@@ -517,9 +515,3 @@ def primary_flow(
 
 def _reserve(budget: float) -> float:
     return min(MAX_RESERVE_SECONDS, RESERVE_SHARE * budget)
-
-
-def _share(now: float, deadline: float, is_last: bool) -> float:
-    """The time limit of one backlog queue, which leaves time for the next if this one does not respond."""
-    left = deadline - now
-    return deadline if is_last or left <= MIN_SHARE_SECONDS else now + max(left / 2, MIN_SHARE_SECONDS)

@@ -169,6 +169,11 @@ class SendRequest:
     def message_ids(self) -> tuple[str, ...]:
         return tuple([park.message_id_of(message) for message in self.messages])
 
+    def key(self) -> str | None:
+        """The session id or partition key of all messages, None if they have none or several (H-9)."""
+        keys = {park.key_of(message) for message in self.messages}
+        return keys.pop() if len(keys) == 1 else None
+
     def carry_trace(self) -> None:
         """Store the caller's trace context in the messages, which are sent later."""
         for message, _ in self.unparked_until():

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from random import Random
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,19 @@ class RetryPolicy:
             return None
         growth = 1.0 if self.mode == "fixed" else 2.0 ** min(retry, 64)
         return min(self.backoff_max, self.backoff_factor * growth)
+
+
+FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE = 1.6, 10.0  # seconds
+
+
+def busy_pause(rng: Random, earlier: int, hint: float | None) -> float:
+    """Seconds to wait after the answer *busy*, which came ``earlier`` times before.
+
+    As the broker says, else doubling with full jitter (H-40).
+    """
+    if hint is not None:
+        return hint
+    return rng.uniform(0.0, min(FIRST_BUSY_PAUSE * 2.0 ** min(earlier, 8), MAX_BUSY_PAUSE))
 
 
 NO_RETRIES = RetryPolicy(total=0)

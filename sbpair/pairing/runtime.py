@@ -141,7 +141,7 @@ class Runtime(BaseRuntime):
         pool.release(pooled)
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
-        return ACCEPTED
+        return self._accepted_after(pooled.used_at - started)
 
     def drive(
         self,

@@ -105,6 +105,9 @@ class SendState:
     budget: float
     now: float
     session: str | None = None
+    key: Callable[[], str | None] = lambda: (
+        None
+    )  # called only when an attempt failed, or keys are set aside (H-9)
     causes: list[Exception] = field(default_factory=list)
     is_ambiguous: bool = False
     reported: int = 0  # leading messages whose location an event has reported

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from sbpair.pairing import base_runtime, results
+from sbpair.pairing.health import HealthPolicy
 from sbpair.pairing.outcome import Classification, Failure, Outcome
 from sbpair.pairing.pair import Attempt, Pair, Result, SendFlow, Step
 from sbpair.pairing.retry import NO_RETRIES, RetryPolicy
@@ -58,14 +59,14 @@ class Driver:
     ) -> Outcome:
         self.steps = []
         flow = self.flow(path, choice, budget)
-        step = next(flow)
-        while True:
-            self.steps.append(step)
-            try:
+        try:
+            step = next(flow)
+            while True:
+                self.steps.append(step)
                 step = flow.send(answer(step))
-            except StopIteration as landed:
-                outcome: Outcome = landed.value
-                return outcome
+        except StopIteration as landed:
+            outcome: Outcome = landed.value
+            return outcome
 
     def primary(self, answer: Callable[[], Result], path: str = "orders", budget: float = 60.0) -> Outcome:
         """Run a send with working backlogs and this answer of the primary."""
@@ -98,6 +99,7 @@ def make_pair(
     busy_limit: float | None = None,
     retry: RetryPolicy = NO_RETRIES,
     keeps_order: bool = False,
+    policy: HealthPolicy | None = None,
 ) -> Pair:
     return Pair(
         failover_interval=interval,
@@ -109,6 +111,8 @@ def make_pair(
         busy_limit=busy_limit,
         retry=retry,
         keeps_order=keeps_order,
+        policy=policy,
+        max_first_ping_delay=0.25,
     )
 
 

@@ -168,7 +168,7 @@ def test_a_busy_answer_between_two_failures_is_waited_for_and_is_no_retry(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(retry=RetryPolicy(total=2))
-    answers = iter([driver.fail, lambda: driver.fail(Failure.BUSY), driver.fail, driver.ok])
+    answers = iter([driver.fail, lambda: driver.fail(Failure.BUSY, retry_after=10.0), driver.fail, driver.ok])
     outcome = driver.send(in_time(driver, lambda: next(answers)()))
     assert outcome == Stored(None, is_ambiguous=False)
     pauses = [step.until for step in driver.steps if isinstance(step, Pause)]

@@ -1,0 +1,95 @@
+"""The recent attempts at one primary entity, successful and failed, in ten buckets (H-1).
+
+Every attempt counts, those that are retried too. Performs no I/O and reads no clock: times are arguments.
+"""
+
+from __future__ import annotations
+
+import math
+
+BUCKETS = 10
+MIN_FAILURES = 5
+"""The least number of failed attempts from which a share is judged."""
+CALM_SHARE = 0.2
+"""The share of failures in the last two buckets up to which the trouble is over (H-2)."""
+SLACK = 1  # buckets kept longer, so that a timer that is late still finds the first failure
+MIN_SPAN = 1.0  # seconds, where the failover interval is shorter
+
+
+class RecentAttempts:
+    """A ring of buckets over ``span`` seconds.
+
+    ``bad_since`` is the first failure of the present bad time, None while no failure is remembered;
+    ``failing_since`` the first failure since the last success, None after a success.
+    """
+
+    __slots__ = ("_accepted_at", "_buckets", "_width", "bad_since", "failing_since")
+
+    def __init__(self, span: float) -> None:
+        self._width = max(span, MIN_SPAN) / BUCKETS
+        self._buckets: dict[int, list[int]] = {}  # by number: [successes, failures]
+        self._accepted_at = -math.inf
+        self.bad_since: float | None = None
+        self.failing_since: float | None = None
+
+    def succeeded(self, now: float) -> None:
+        """Record an attempt that the primary accepted."""
+        self._bucket(now)[0] += 1
+        self.failing_since, self._accepted_at = None, now
+
+    def slow(self, now: float) -> None:
+        """Record an attempt that was accepted after a long time: failed for the share, no failure otherwise (H-4)."""
+        self.failed(now)
+        self.failing_since, self._accepted_at = None, now
+
+    def failed(self, now: float) -> None:
+        """Record an attempt that failed."""
+        self._bucket(now)[1] += 1
+        self.bad_since = now if self.bad_since is None else self.bad_since
+        self.failing_since = now if self.failing_since is None else self.failing_since
+
+    def is_clean(self, now: float) -> bool:
+        """Whether no failure is remembered."""
+        self._bucket(now)
+        return self.bad_since is None
+
+    def is_bad(self, share: float, now: float) -> bool:
+        """Whether at least MIN_FAILURES failed, and at least this share of all."""
+        successes, failures = self._count(now, BUCKETS)
+        return failures >= MIN_FAILURES and failures >= share * (successes + failures)
+
+    def has_success(self, now: float) -> bool:
+        """Whether any attempt was accepted, however slowly."""
+        return self._accepted_at >= now - BUCKETS * self._width
+
+    def is_over(self, now: float) -> bool:
+        """Whether a success ends the trouble: few failures in all, or hardly any in the last two buckets."""
+        if self._count(now, BUCKETS)[1] <= MIN_FAILURES:
+            return True
+        successes, failures = self._count(now, 2)
+        return failures <= CALM_SHARE * (successes + failures)
+
+    def next_judgement(self, now: float) -> float:
+        """When the buckets have moved on."""
+        return now + self._width
+
+    def forget(self) -> None:
+        """Forget all attempts."""
+        self._buckets.clear()
+        self.bad_since = self.failing_since = None
+
+    def _bucket(self, now: float) -> list[int]:
+        number = int(now // self._width)
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            for old in [each for each in self._buckets if each < number - BUCKETS - SLACK]:
+                del self._buckets[old]
+            if not any(failures for _, failures in self._buckets.values()):
+                self.bad_since = self.failing_since = None
+            bucket = self._buckets[number] = [0, 0]
+        return bucket
+
+    def _count(self, now: float, buckets: int) -> tuple[int, int]:
+        first = int(now // self._width) - buckets + 1
+        counted = [each for number, each in self._buckets.items() if number >= first]
+        return sum(each[0] for each in counted), sum(each[1] for each in counted)

@@ -1,0 +1,154 @@
+"""Sends into the backlog queues: the choice of the queue, and what a failure of one says about the others (P-5).
+
+    pick i: Attempt(backlog i) --accepted--> Stored
+               |  busy: Pause, the same queue again (H-21)
+               |  it does not exist: CreateBacklog first
+               |  message refused: withdraw i if another backlog accepts the message (R-3)
+               |  failed: withdraw i, and the next, unless the namespace fails as a whole (H-20)
+               '--> all failed: Stranded
+
+Pure, as :mod:`.pair`, of which this is a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .events import BacklogReturned, BacklogWithdrawn, MessageParked, PairingEvent
+from .outcome import Failure, Refused, Stored, Stranded
+from .retry import busy_pause
+from .rotation import Rotation
+from .side_breaker import SideBreaker
+from .steps import Attempt, CreateBacklog, Pause, Result, SendFlow, SendState, Step, last_cause, may_be_stale
+
+if TYPE_CHECKING:
+    from random import Random
+
+MIN_SHARE_SECONDS = 2.0  # seconds; with less time left, one backlog queue gets all of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Declined:
+    """A backlog queue refused the message itself; if another accepts it, the queue is at fault."""
+
+    at: float
+    backlog: int
+    why: str
+    refused: Refused
+
+
+class BacklogSends:
+    """The backlog queues of one client. Events are appended to ``events``."""
+
+    def __init__(self, rotation: Rotation, rng: Random, events: list[PairingEvent]) -> None:
+        self.rotation = rotation
+        self.secondary = SideBreaker(rng)
+        self._rng = rng
+        self._events = events
+        self._withdrawn: dict[int, float] = {}  # the end of the last quarantine of each queue
+
+    def park(self, send: SendState, now: float) -> SendFlow:
+        """Park the message in one of the backlog queues."""
+        tried: frozenset[int] = frozenset()
+        declined: list[_Declined] = []
+        if not self.secondary.may_ask(now) and self.secondary.cause is not None:
+            return Stranded((*send.causes, self.secondary.cause))  # H-20
+        while now < send.deadline or not tried:
+            if self.secondary.is_open and tried:
+                break  # the namespace fails as a whole, not its queues
+            backlog = self.rotation.pick(send.choice, now, tried)
+            if backlog is None:
+                break
+            tried |= {backlog}
+            is_last = len(tried) == len(self.rotation)
+            outcome = yield from self._tried(send, backlog, now, is_last)
+            if isinstance(outcome, _Declined):
+                declined.append(outcome)
+                now = outcome.at
+                continue
+            if isinstance(outcome, (Stored, Refused)):
+                if isinstance(outcome, Stored):
+                    self._withdraw_decliners(send, declined)
+                return outcome
+            now = outcome
+        if declined and len(declined) == len(tried):
+            # all queues refused the message, so the message is the cause
+            return declined[0].refused
+        return Stranded(tuple(send.causes))
+
+    def _withdraw_decliners(self, send: SendState, declined: list[_Declined]) -> None:
+        """Withdraw the queues that refused a message which another one accepted (R-3)."""
+        for each in declined:
+            self._withdraw(send, each.backlog, each.at, each.why)
+
+    def _withdraw(self, send: SendState, backlog: int, now: float, why: str) -> None:
+        until = self.rotation.failed(backlog, now)  # P-5
+        if self._withdrawn.get(backlog) != until:  # once for each quarantine (H-22)
+            self._withdrawn[backlog] = until
+            self._events.append(BacklogWithdrawn(now, send.path, backlog, until, why))
+
+    def _tried(
+        self, send: SendState, backlog: int, now: float, is_last: bool
+    ) -> Generator[Step, Result, Stored | Refused | _Declined | float]:
+        """Try one backlog queue. Returns the current time if the queue failed."""
+        is_fresh = is_created = False
+        had_time, busy = now < send.deadline, 0
+        while True:
+            until = _share(now, send.deadline, is_last)
+            self.rotation.begun(backlog, until)
+            result = yield Attempt(backlog, until, is_fresh)
+            now, classification = result.now, result.classification
+            if classification is None:
+                self.secondary.succeeded(now)
+                if self.rotation.succeeded(backlog, now):
+                    self._events.append(BacklogReturned(now, send.path, backlog))
+                report = send.next_report(result.accepted)
+                self._events.append(MessageParked(now, send.path, backlog, *report))
+                return Stored(backlog, send.is_ambiguous)
+            if result.accepted:  # part of a batch was accepted before the failure
+                report = send.next_report(result.accepted)
+                self._events.append(MessageParked(now, send.path, backlog, *report))
+            if may_be_stale(result, classification, send, now) and not is_fresh:
+                send.doubt(classification)
+                is_fresh = True
+                continue
+            if classification.is_missing and not is_created and now < send.deadline:
+                send.doubt(classification)
+                is_created = True
+                created = yield CreateBacklog(backlog, _share(now, send.deadline, is_last))
+                now = created.now
+                if created.error is None:
+                    continue
+                send.causes.append(created.error)
+                if created.classification is not None and created.classification.is_own:
+                    return now  # R-5: no thread was free
+            send.failed(result, classification)
+            if classification.failure is Failure.CALLER:
+                refused = Refused(last_cause(send), True, classification.is_too_large, classification.failure)
+                return (
+                    refused
+                    if classification.is_local
+                    else _Declined(now, backlog, classification.why, refused)
+                )
+            if classification.is_own:  # R-5: not the queue's fault; other sends may try it
+                self.rotation.begun(backlog, now)
+                return now
+            if classification.failure is Failure.BUSY:
+                again = now + busy_pause(self._rng, busy, classification.retry_after)
+                busy += 1
+                if again < send.deadline:  # H-21: another queue of a busy namespace would be busy too
+                    now = (yield Pause(again)).now
+                    continue
+            if had_time and classification.is_of_side:
+                self.secondary.failed(backlog, last_cause(send), now)
+            if had_time:  # an attempt without time is no evidence about the queue
+                self._withdraw(send, backlog, now, classification.why)
+            return now
+
+
+def _share(now: float, deadline: float, is_last: bool) -> float:
+    """The time limit of one backlog queue, which leaves time for the next if this one does not respond."""
+    left = deadline - now
+    return deadline if is_last or left <= MIN_SHARE_SECONDS else now + max(left / 2, MIN_SHARE_SECONDS)

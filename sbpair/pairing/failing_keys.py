@@ -1,0 +1,69 @@
+"""Keys whose messages fail while others of the entity succeed: one partition is down or throttled (H-9).
+
+    three failures in a row, others succeed ---> SET ASIDE for 30 s ---> one trial --accepted--> forgotten
+                                                      ^------------------failed----'
+
+A key is a session id or a partition key. Performs no I/O and reads no clock: times are arguments.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+FAILURES = 3  # in a row
+ASIDE = 30.0  # seconds
+MAX_KEYS = 1000
+
+
+@dataclass(slots=True)
+class _Key:
+    failures: int = 0
+    aside_until: float = 0.0
+    cause: Exception | None = None
+
+
+class FailingKeys:
+    """The keys of one entity that failed last, at most MAX_KEYS."""
+
+    def __init__(self) -> None:
+        self._keys: OrderedDict[str, _Key] = OrderedDict()
+        self._others_succeeded_at = -ASIDE
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def succeeded(self, key: str | None, now: float) -> None:
+        """Record a message that the primary accepted."""
+        self._others_succeeded_at = now
+        if key is not None:
+            self._keys.pop(key, None)
+
+    def failed(self, key: str | None, cause: Exception | None, now: float) -> bool:
+        """Record a failed message; return whether its key is set aside from now on, and was not before."""
+        if key is None:
+            return False
+        entry = self._keys.setdefault(key, _Key())
+        self._keys.move_to_end(key)
+        while len(self._keys) > MAX_KEYS:
+            self._keys.popitem(last=False)
+        entry.failures += 1
+        entry.cause = cause
+        if entry.failures < FAILURES or now - self._others_succeeded_at > ASIDE:
+            return False
+        entry.aside_until = now + ASIDE
+        return entry.failures == FAILURES
+
+    def set_aside(self, key: str | None, now: float) -> Exception | None:
+        """The error of a key that is set aside; None when a message of this key may try the primary."""
+        entry = self._keys.get(key) if key is not None else None
+        if entry is None or entry.failures < FAILURES or entry.aside_until == 0.0:
+            return None
+        if now < entry.aside_until:
+            return entry.cause
+        entry.aside_until = now + ASIDE  # one trial; others wait for its result
+        return None
+
+    def forget(self) -> None:
+        """Forget all keys: the entity failed as a whole."""
+        self._keys.clear()

@@ -1,0 +1,296 @@
+"""A primary that is only half down: a share of failures, slow answers, failing keys, and the return (H-1 to H-9)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sbpair.pairing.attempts import RecentAttempts
+from sbpair.pairing.events import (
+    EntityRecovered,
+    EntityReturning,
+    KeySetAside,
+    PrimarySlow,
+    ReturnAborted,
+)
+from sbpair.pairing.failing_keys import ASIDE, MAX_KEYS, FailingKeys
+from sbpair.pairing.health import EntityHealth, EntityState, HealthPolicy
+from sbpair.pairing.outcome import Failure, Refused, Stored
+from sbpair.pairing.pair import Attempt, Result
+from sbpair.pairing.rotation import Choice
+
+if TYPE_CHECKING:
+    from conftest import Driver
+
+LETTER = HealthPolicy(failover_share=1.0)
+
+
+def entity(policy: HealthPolicy | None = None, interval: float = 60.0) -> EntityHealth:
+    return EntityHealth(interval, 60.0, lambda: 0.0, policy=policy)
+
+
+def live_through(health: EntityHealth, failing: float, seconds: int, seed: int = 3) -> float | None:
+    """Make two attempts a second, of which this share fails; return when the entity failed over, if it did."""
+    rng = random.Random(seed)
+    for half in range(2 * seconds):
+        now = half / 2
+        if rng.random() < failing:
+            health.attempt_failed(now)
+            health.send_failed(now)
+        else:
+            health.send_succeeded(now)
+        while (timer := health.next_timer()) is not None and timer <= now:
+            health.handle_timer(timer)
+            if health.state is EntityState.FAILED_OVER:
+                return now
+        if health.state is EntityState.FAILED_OVER:
+            return now
+    return None
+
+
+@pytest.mark.spec("H-1", "G-12")
+@pytest.mark.parametrize("share", [0.6, 0.8, 0.95])
+def test_an_entity_whose_attempts_mostly_fail_fails_over_after_one_interval_and_before_two(
+    share: float,
+) -> None:
+    failed_over = live_through(entity(), share, 300)
+    assert failed_over is not None
+    assert 60.0 <= failed_over <= 120.0
+
+
+@pytest.mark.spec("H-1")
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_an_entity_whose_attempts_mostly_succeed_stays(share: float) -> None:
+    assert live_through(entity(), share, 1800) is None
+
+
+@pytest.mark.spec("H-1")
+def test_with_a_share_of_one_a_single_success_ends_the_suspicion_as_in_the_articles() -> None:
+    assert live_through(entity(LETTER), 0.95, 600) is None
+
+
+@pytest.mark.spec("H-2")
+def test_a_success_among_many_failures_does_not_end_the_suspicion_but_two_good_buckets_do() -> None:
+    health = entity()
+    for second in range(10):
+        health.attempt_failed(second)
+        health.send_failed(second)
+    health.send_succeeded(10.0)
+    assert health.state is EntityState.SUSPECT
+    for second in range(11, 30):
+        health.send_succeeded(second)
+    assert health.state is EntityState.HEALTHY
+
+
+@pytest.mark.spec("H-3")
+def test_trouble_that_comes_again_at_once_does_not_start_from_nothing() -> None:
+    health = entity()
+    assert live_through(health, 1.0, 100) is not None
+    health.ping_accepted(61.0)
+    assert health.state is EntityState.HEALTHY
+    health.attempt_failed(64.0)
+    assert health.state is EntityState.SUSPECT
+
+
+@pytest.mark.spec("H-3", "H-7")
+@pytest.mark.parametrize("redirects", [True])
+def test_ten_seconds_up_and_sixty_down_for_an_hour_cost_no_caller_an_error(
+    pair_of: Callable[..., Driver], redirects: bool
+) -> None:
+    driver = pair_of(interval=60.0, ping=60.0, redirects=redirects)
+    outcomes = Counter[type]()
+    while driver.now < 3600:
+        is_up = driver.now % 70 < 10
+        outcomes[type(driver.primary(driver.ok if is_up else driver.fail))] += 1
+        for path in driver.advance(1.0):
+            refusal = None if is_up else driver.fail().classification
+            driver.pair.ping_finished(path, refusal, driver.now)
+    assert set(outcomes) == {Stored}
+
+
+@pytest.mark.spec("H-4")
+def test_a_primary_that_takes_forty_seconds_for_each_send_is_left(pair_of: Callable[..., Driver]) -> None:
+    health = entity()
+    for second in range(100):  # of many senders
+        health.send_succeeded(second, took=40.0)
+        health.handle_timer(second)
+    assert health.state is EntityState.FAILED_OVER
+    driver = pair_of()
+    assert isinstance(driver.primary(lambda: driver.ok(after=40.0)), Stored)
+    (slow,) = driver.pair.events()
+    assert isinstance(slow, PrimarySlow)
+    assert slow.seconds == 40.0
+
+
+@pytest.mark.spec("H-5", "F-40")
+def test_a_service_that_is_busy_for_four_attempts_in_five_fails_over_as_one_that_always_is() -> None:
+    health = EntityHealth(60.0, 60.0, lambda: 0.0, busy_limit=30.0)
+    counted = []
+    for second in range(60):
+        if second % 5:
+            counted.append(health.busy_counts(second))
+        else:
+            health.send_succeeded(second)
+    assert not any(counted[:24])
+    assert counted[-1]
+
+
+@pytest.mark.spec("H-6")
+def test_a_suspect_primary_gets_one_short_attempt_of_a_send_that_can_be_parked(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(redirects=True)
+    driver.primary(driver.fail)
+    driver.steps.clear()
+    driver.primary(driver.fail)
+    attempts = [step for step in driver.steps if isinstance(step, Attempt)]
+    assert [step.backlog is None for step in attempts] == [True, False]
+    assert attempts[0].until == driver.now + 10.0
+
+
+def failed_over_by_share(policy: HealthPolicy | None = None) -> EntityHealth:
+    health = entity(policy)
+    assert live_through(health, 0.8, 300) is not None
+    return health
+
+
+@pytest.mark.spec("H-7")
+def test_after_a_failover_by_share_two_pings_begin_a_return_that_grows_until_it_is_whole() -> None:
+    health = failed_over_by_share()
+    health.ping_accepted(200.0)
+    assert health.returning_since is None
+    health.ping_accepted(260.0)
+    taken = [
+        sum(health.takes_trial(draw / 100, 260.0 + second) for draw in range(100)) for second in (0, 15, 29)
+    ]
+    assert taken == sorted(taken)
+    assert taken[0] <= 6
+    assert taken[-1] >= 95
+    (transition,), _ = health.handle_timer(290.0)
+    assert transition.after is EntityState.HEALTHY
+
+
+@pytest.mark.spec("H-7")
+def test_a_refused_ping_between_two_accepted_ones_begins_the_count_anew() -> None:
+    health = failed_over_by_share()
+    health.ping_accepted(200.0)
+    health.ping_failed()
+    health.ping_accepted(260.0)
+    assert health.returning_since is None
+
+
+@pytest.mark.spec("H-7")
+def test_a_failed_trial_is_parked_and_ends_the_return(pair_of: Callable[..., Driver]) -> None:
+    policy = HealthPolicy(returns_always=True)
+    driver = pair_of(ping=10.0, policy=policy)
+    driver.fail_over()
+    for _ in range(2):
+        driver.advance(11.0)
+        driver.pair.ping_finished("orders", None, driver.now)
+    driver.advance(28.0)
+    outcomes = [driver.primary(driver.fail) for _ in range(50)]
+    assert {type(outcome) for outcome in outcomes} == {Stored}
+    told = [type(event) for event in driver.pair.events()]
+    assert told.count(EntityReturning) == told.count(ReturnAborted) == 1
+    assert EntityRecovered not in told
+    assert driver.pair.next_timer() is not None
+
+
+@pytest.mark.spec("H-7", "P-33")
+def test_after_an_outage_without_a_success_one_accepted_ping_brings_all_home() -> None:
+    health = entity()
+    assert live_through(health, 1.0, 100) is not None
+    (transition,) = health.ping_accepted(65.0)
+    assert transition.after is EntityState.HEALTHY
+
+
+@pytest.mark.spec("H-8")
+def test_the_pings_of_a_hundred_clients_do_not_march(pair_of: Callable[..., Driver]) -> None:
+    seconds = set()
+    for seed in range(100):
+        driver = pair_of(seed=seed)
+        driver.fail_over()
+        for _ in range(3):
+            timer = driver.pair.next_timer()
+            assert timer is not None
+            driver.now = timer
+            driver.pair.handle_timer(timer)
+            driver.pair.ping_finished("orders", driver.fail().classification, timer)
+        seconds.add(round(driver.now))
+        assert 2 * 54 <= driver.now <= 2 * 66 + 5
+    assert len(seconds) > 10
+
+
+def keyed(driver: Driver, key: str, answer: Callable[[], Result]) -> Stored | Refused:
+    """Run a send with this partition key, whose attempts at the primary get this answer."""
+    flow = driver.pair.send_flow(
+        "orders", 1, Choice(), now=driver.now, deadline=driver.now + 60, key=lambda: key
+    )
+    try:
+        step = next(flow)
+        while True:
+            driver.steps.append(step)
+            is_primary = isinstance(step, Attempt) and step.backlog is None
+            step = flow.send(answer() if is_primary else driver.ok())
+    except StopIteration as ended:
+        outcome: Stored | Refused = ended.value
+        return outcome
+
+
+@pytest.mark.spec("H-9")
+@pytest.mark.parametrize("redirects", [True, False])
+def test_a_key_that_fails_three_times_while_others_succeed_skips_the_primary_for_a_while(
+    pair_of: Callable[..., Driver], redirects: bool
+) -> None:
+    driver = pair_of(redirects=redirects)
+    for _ in range(3):
+        keyed(driver, "good", driver.ok)
+        keyed(driver, "bad", driver.fail)
+    assert [event.key for event in driver.pair.events() if isinstance(event, KeySetAside)] == ["bad"]
+    driver.steps.clear()
+    outcome = keyed(driver, "bad", driver.fail)
+    assert isinstance(outcome, Stored if redirects else Refused)
+    assert not any(isinstance(step, Attempt) and step.backlog is None for step in driver.steps)
+    assert keyed(driver, "good", driver.ok) == Stored(None, is_ambiguous=False)
+    driver.advance(ASIDE + 1)
+    assert keyed(driver, "bad", driver.ok) == Stored(None, is_ambiguous=False)
+    assert keyed(driver, "bad", driver.ok) == Stored(None, is_ambiguous=False)
+
+
+@pytest.mark.spec("H-9")
+def test_the_keys_that_are_remembered_are_bounded() -> None:
+    keys = FailingKeys()
+    for number in range(5 * MAX_KEYS):
+        keys.failed(str(number), None, 0.0)
+    assert len(keys) == MAX_KEYS
+
+
+@pytest.mark.spec("H-1")
+def test_what_is_older_than_the_interval_is_forgotten() -> None:
+    attempts = RecentAttempts(60.0)
+    attempts.failed(0.0)
+    assert not attempts.is_clean(30.0)
+    assert attempts.is_clean(80.0)
+
+
+@pytest.mark.spec("P-2", "H-1")
+def test_an_entity_is_calm_again_once_its_failures_are_forgotten() -> None:
+    health = entity()
+    health.attempt_failed(0.0)
+    assert not health.is_calm
+    health.send_succeeded(1.0)
+    assert not health.is_calm
+    health.send_succeeded(80.0)
+    assert health.is_calm
+
+
+@pytest.mark.spec("H-40")
+def test_a_busy_answer_with_a_hint_pauses_for_the_hint(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of()
+    answers = iter([driver.fail(Failure.BUSY, retry_after=2.0), Result(2.0), Result(2.0)])
+    driver.send(lambda _: next(answers))
+    assert driver.steps[1].until == 2.0
