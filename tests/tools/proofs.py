@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SPEC_ID = re.compile(r"(?<![\w-])([PQTGFSRCOE])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
+SPEC_ID = re.compile(r"(?<![\w-])([PQTGFSRCOEHX])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
 PROVES_NOTHING = {"skip", "xfail"}
 RELEASE = re.compile(r"\d+\.\d+")
 SINCE = re.compile(rf"planned|{RELEASE.pattern}|not driven: \S.*")
@@ -73,7 +73,7 @@ class Row:
     @property
     def owes_citation(self) -> bool:
         """Faults and attacks are done to the code, not by it; findings were mended all over it."""
-        return self.is_released and self.id[0] not in "FSR"
+        return self.is_released and self.id[0] not in "FSRX"
 
 
 def rows_of(text: str, file: str = "") -> Iterator[Row]:
