@@ -420,6 +420,8 @@ class BaseRuntime:
 
     def _note(self, changes: list[SideChange]) -> None:
         now = time.monotonic()
+        if any(each.role is Role.SECONDARY and each.after is SideState.OPEN for each in changes):
+            self.pair.secondary_answered(now)
         self._side_news += [_SIDE_EVENT[each.after](now, "", each.role.value, each.cause) for each in changes]
 
     def _happened(self) -> list[PairingEvent]:

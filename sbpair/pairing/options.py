@@ -112,18 +112,18 @@ class PairedNamespaceOptions:
     """Raise or redirect a send that fails within the failover interval (P-3)."""
 
     failover_share: float = 0.5
-    """The share of failed attempts at which an entity fails over after an interval: above 0 to 1 (H-1).
+    """The share of failed attempts at which an entity fails over after an interval: above 0 to 1.
 
     1: only when no attempt succeeded in the interval, as the articles have it."""
 
     slow_after: timedelta = timedelta(seconds=10)
-    """An attempt that takes longer counts as failed for the share, though its send succeeds: 1 s to 1 hour (H-4)."""
+    """An attempt that takes longer counts as failed for the share, though its send succeeds: 1 s to 1 hour."""
 
     attempt_timeout: timedelta = timedelta(seconds=10)
-    """How long one attempt at a suspect primary may take where the send can be parked: 100 ms to 1 hour (H-6)."""
+    """How long one attempt at a suspect primary may take where the send can be parked: 100 ms to 1 hour."""
 
     return_over: timedelta | None = None
-    """How long an entity takes to return, while more and more of its sends try the primary: 0 to 1 hour (H-7).
+    """How long an entity takes to return, while more and more of its sends try the primary: 0 to 1 hour.
 
     None: 30 seconds after a failover by share or a relapse, at once after a plain outage."""
 

@@ -220,6 +220,10 @@ class Pair:
             health = self._health(path)
             self._emit(path, [*health.attempt_failed(now), *health.send_failed(now)], now, classification.why)
 
+    def secondary_answered(self, now: float) -> None:
+        """Record that a probe found the secondary available: sends ask it again at once (H-20)."""
+        self._backlogs.secondary.succeeded(now)
+
     def ping_lost(self, path: str) -> None:
         """Forget a ping that ended without a result, so that the next one is sent when due."""
         self._pinging.discard(path_key(path))
