@@ -63,7 +63,7 @@ def interrupted_after(bytecodes: int, inside: set[CodeType]) -> Iterator[None]:
 def test_ordinals_and_counts_are_right_after_an_interrupt_at_any_bytecode(
     tmp_path: Path, pair: PairLabels, seed: int
 ) -> None:
-    random = Random(seed)  # noqa: S311  (a test)
+    random = Random(seed)
     inside = {function.__code__ for function in INTERRUPTED}
     journal = Journal(tmp_path, role=WriterRole.SYPHON, pair=pair, roll_bytes=MIN_ROLL_BYTES)
     interrupts = 0
