@@ -34,6 +34,7 @@ class ExitCode(IntEnum):
     CONFIGURATION = 3  # an invalid connection string, port or file, or a queue that does not exist
     AUTHORIZATION = 4  # the key was refused or lacks a right
     UNAVAILABLE = 5  # the namespace did not answer
+    DEAD_LETTERED = 6  # the drain is over, but messages were dead-lettered on their backlogs
 
 
 class CommandError(Exception):

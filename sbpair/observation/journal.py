@@ -39,21 +39,29 @@ logger = logging.getLogger("sbpair.journal")
 class JournalFile:
     """One file of a journal, from creation to rename. Not thread-safe.
 
-    Lines are appended completely or not at all. Every method may raise OSError.
+    Lines are appended completely or not at all, and are counted if and only if they are in the file, even if a signal
+    raises at any point of :meth:`append`. Every method may raise OSError. ``first`` is the ordinal of its first record.
     """
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, number: int, first: int) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = directory / name
         self.open_path = directory / f"{OPEN_PREFIX}{name}"
+        self.open_path.unlink(
+            missing_ok=True
+        )  # of a call that a signal interrupted: the name is this writer's
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         self._fd = os.open(self.open_path, flags, 0o600)
-        self.size = 0
-        self.records = 0
+        self.number = number
+        self._first = first
+        self._counted = (0, 0, False)  # bytes, records, and whether the last one closes it; replaced at once
+        self._pending = (0, False)  # bytes of a line that is being appended, and whether it closes the file
         self.is_torn = False  # a partial line could not be truncated: nothing may follow it
 
-    def append(self, line: bytes, *, sync: bool = False) -> None:
-        """Append a line. On failure the file is unchanged, or :attr:`is_torn` is set."""
+    def append(self, line: bytes, *, sync: bool = False, closes: bool = False) -> None:
+        """Append a line, with ``closes`` the last one. On failure the file is unchanged, or :attr:`is_torn` is set."""
+        size, records, _ = self._settled()
+        self._pending = len(line), closes
         try:
             rest = memoryview(line)
             while rest:
@@ -61,30 +69,65 @@ class JournalFile:
             if sync:
                 os.fsync(self._fd)
         except OSError:
-            self._cut()
+            self._cut(size)
             raise
-        self.size += len(line)
-        self.records += 1
+        self._counted = size + len(line), records + 1, closes
+        self._pending = 0, False
 
-    def _cut(self) -> None:
+    def _settled(self) -> tuple[int, int, bool]:
+        """Return what the file contains, after an append that was interrupted too."""
+        length, closes = self._pending
+        if length:
+            size, records, _ = self._counted
+            beyond = os.fstat(self._fd).st_size - size
+            if beyond == length:
+                self._counted = size + beyond, records + 1, closes
+            elif beyond:
+                self._cut(size)
+            self._pending = 0, False
+        return self._counted
+
+    def _cut(self, size: int) -> None:
         try:
-            os.ftruncate(self._fd, self.size)
+            os.ftruncate(self._fd, size)
         except OSError:
             self.is_torn = True
+
+    @property
+    def size(self) -> int:
+        """The number of bytes in the file."""
+        return self._settled()[0]
+
+    @property
+    def records(self) -> int:
+        """The number of records in the file."""
+        return self._settled()[1]
+
+    @property
+    def next_ordinal(self) -> int:
+        """The ordinal of the record after the last one in the file."""
+        return self._first + self.records
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the closing record is in the file: nothing may follow it."""
+        return self._settled()[2]
 
     def finish(self, *, sync: bool) -> None:
         """Close the file and give it its final name. The file is closed even if this raises."""
         try:
-            if sync:
+            if sync and self._fd >= 0:
                 os.fsync(self._fd)
         finally:
             self.abandon()
-        os.rename(self.open_path, self.path)
+        if self.open_path.exists() or not self.path.exists():  # else an earlier call was interrupted
+            os.rename(self.open_path, self.path)
         if sync:
             _sync_directory(self.path.parent)
 
     def abandon(self) -> None:
         """Close the file under its current name, without the rename."""
+        self._settled()
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -189,7 +232,7 @@ class Journal:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._origin = Origin(str(uuid4()), self._role, self._pair)
-        self._ordinal = 0  # of the next record
+        self._first = 0  # ordinal of the first record of the next file
         self._number = 0  # of the file being written, from 1
         self._lost = 0
         self._unreported = 0  # lost events that no gap record counts yet
@@ -211,6 +254,12 @@ class Journal:
     def written(self) -> int:
         """Number of records written, including those about the journal itself."""
         return self._ordinal
+
+    @property
+    def _ordinal(self) -> int:
+        """The ordinal of the next record."""
+        file = self._file
+        return self._first if file is None else file.next_ordinal
 
     @property
     def counters(self) -> JournalCounters:
@@ -244,7 +293,7 @@ class Journal:
             if self._is_closed:
                 return
             self._is_closed = True
-            if self._file is None:
+            if not self._is_begun:
                 self._open_for_the_end()
             self._end_file(is_last=True)
             if self._file is not None:
@@ -278,7 +327,9 @@ class Journal:
     def _write(self, event: object) -> None:
         if self._is_closed:
             raise ValueError("the journal is closed")
-        if self._file is None:
+        if self._file is not None and self._file.is_complete:
+            self._finish(self._file)
+        if not self._is_begun:
             self._open_next()
         if self._unreported:
             self._put(JournalGap(self._unreported, self._cause))
@@ -286,26 +337,32 @@ class Journal:
             self._unreported = 0
         self._put(event)
 
-    def _put(self, event: object) -> None:
+    def _put(self, event: object, *, closes: bool = False) -> None:
         file = self._file
         if file is None:
             raise OSError("no file is open")
         line = to_line(to_record(event, self._origin, self._ordinal, self._clock()))
         try:
-            file.append(line, sync=self._fsync is Fsync.EVERY)
+            file.append(line, sync=self._fsync is Fsync.EVERY, closes=closes)
         except OSError:
             if file.is_torn:
                 self._abandon(file)
             raise
-        self._ordinal += 1
+
+    @property
+    def _is_begun(self) -> bool:
+        """Whether a file is open that has its first record."""
+        return self._file is not None and self._file.records > 0
 
     def _open_next(self) -> None:
-        number = self._number + 1
-        name = f"{self._role.value}-{self.writer}-{number:06}.jsonl"
-        self._file = JournalFile(self.directory, name)
-        self._number = number
+        """Open a file and write its first record; go on with one that was opened by an interrupted call."""
+        if self._file is None:
+            number = self._number + 1
+            name = f"{self._role.value}-{self.writer}-{number:06}.jsonl"
+            self._file = JournalFile(self.directory, name, number, self._first)
+        self._number = self._file.number
         try:
-            self._put(JournalOpened(number))
+            self._put(JournalOpened(self._number))
         except OSError:
             if self._file is not None:
                 self._discard(self._file)
@@ -330,17 +387,25 @@ class Journal:
         try:
             if is_last and self._unreported:
                 self._put(JournalGap(self._unreported, self._cause))
-            self._put(JournalClosed(self._number, file.records + 1, self._lost, is_last))
+            if not file.is_complete:
+                closed = JournalClosed(self._number, file.records + 1, self._lost, is_last)
+                self._put(closed, closes=True)
         except OSError as error:
             if is_last or not self._is_overdue:  # retried at every event, logged once
                 logger.error("cannot close journal file: %s", _why(error))
             self._is_overdue = True
             return
-        self._file, self._is_overdue = None, False
+        self._finish(file)
+
+    def _finish(self, file: JournalFile) -> None:
+        """Give a complete file its final name; the next call goes on if a signal interrupts this one."""
+        self._is_overdue = False
         try:
             file.finish(sync=self._fsync is not Fsync.NEVER)
         except OSError as error:
             logger.error("cannot rename journal file %s: %s", file.open_path.name, _why(error))
+        self._first = file.next_ordinal
+        self._file = None
 
     def _discard(self, file: JournalFile) -> None:
         """Remove a file that lacks its first record; its number is reused."""
@@ -349,11 +414,12 @@ class Journal:
         file.open_path.unlink(missing_ok=True)
 
     def _abandon(self, file: JournalFile) -> None:
-        self._file = None
         try:
             file.abandon()
         except OSError as error:
             logger.error("cannot close journal file: %s", _why(error))
+        self._first = file.next_ordinal
+        self._file = None
 
     def _missed(self, error: Exception) -> None:
         self._lost += 1

@@ -187,12 +187,35 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         return client
 
     @classmethod
-    def from_environment(cls, *, options: PairedNamespaceOptions | None = None) -> Self:
+    def from_environment(
+        cls,
+        *,
+        options: PairedNamespaceOptions | None = None,
+        transport_type: TransportType = TransportType.Amqp,
+        http_proxy: Mapping[str, str | int] | None = None,
+        user_agent: str | None = None,
+        connection_verify: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        logging_enable: bool = False,
+        socket_timeout: float | None = None,
+        retry_total: int = 3,
+        retry_mode: str = "exponential",
+        retry_backoff_factor: float = 0.8,
+        retry_backoff_max: float = 120.0,
+        try_timeout: float | None = None,
+        uamqp_transport: bool = False,
+        custom_endpoint_address: str | None = None,
+        secondary_custom_endpoint_address: str | None = None,
+        secondary_transport_type: TransportType | Same = SAME,
+        secondary_http_proxy: Mapping[str, str | int] | Same | None = SAME,
+        secondary_connection_verify: str | Same | None = SAME,
+        secondary_ssl_context: ssl.SSLContext | Same | None = SAME,
+    ) -> Self:
         """A client for the namespaces that the environment names, as for the commands of ``sbpair``.
 
         ``SBPAIR_PRIMARY`` and ``SBPAIR_SECONDARY`` hold a connection string each, or ``file:PATH`` or
-        ``env:NAME`` to read it from there; ``SBPAIR_CA_FILE``, if set, a file of trusted certificates (PEM). For
-        other settings, or namespaces by name and a credential, use the other two ways to make a client.
+        ``env:NAME`` to read it from there; ``SBPAIR_CA_FILE``, if set, a file of trusted certificates (PEM). The
+        other keywords are those of :meth:`from_connection_strings`; ``connection_verify`` precedes the variable.
 
         Raises ValueError that names the variable that is not set, or what is wrong with its value.
         """
@@ -200,7 +223,25 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
             resolve("env:SBPAIR_PRIMARY", "the primary connection string"),
             resolve("env:SBPAIR_SECONDARY", "the secondary connection string"),
             options=options,
-            connection_verify=os.environ.get("SBPAIR_CA_FILE") or None,
+            transport_type=transport_type,
+            http_proxy=http_proxy,
+            user_agent=user_agent,
+            connection_verify=connection_verify or os.environ.get("SBPAIR_CA_FILE") or None,
+            ssl_context=ssl_context,
+            logging_enable=logging_enable,
+            socket_timeout=socket_timeout,
+            retry_total=retry_total,
+            retry_mode=retry_mode,
+            retry_backoff_factor=retry_backoff_factor,
+            retry_backoff_max=retry_backoff_max,
+            try_timeout=try_timeout,
+            uamqp_transport=uamqp_transport,
+            custom_endpoint_address=custom_endpoint_address,
+            secondary_custom_endpoint_address=secondary_custom_endpoint_address,
+            secondary_transport_type=secondary_transport_type,
+            secondary_http_proxy=secondary_http_proxy,
+            secondary_connection_verify=secondary_connection_verify,
+            secondary_ssl_context=secondary_ssl_context,
         )
 
     def _set_up(self, primary: Side, secondary: Side, options: PairedNamespaceOptions | None) -> None:

@@ -6,6 +6,7 @@ again after a fork: a child never uses its parent's connections.
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import threading
@@ -49,6 +50,7 @@ from .sender_pool import GRACE, PooledSender, SenderPool
 from .spool.replay import Spooling
 from .threads import Job, Watch, Workers
 from .turns import ThreadTurns
+from .waiting import StillWaiting
 
 
 class Runtime(BaseRuntime):
@@ -426,12 +428,17 @@ class Runtime(BaseRuntime):
 
         Raises StillWaiting when no thread is free.
         """
-        with self._making:
-            job = self._creating.get(backlog)
-            if job is None or job.is_over:
-                create = partial(self._backlogs.ensure, [backlog])
-                self._creating[backlog] = job = self._workers.start("sbpair-create", create, until=until)
-            return job
+        while True:
+            with self._making:  # not across a wait: every first send and close() need it
+                job = self._creating.get(backlog)
+                if job is not None and not job.is_over:
+                    return job
+                if self._workers.has_room_by(-math.inf):
+                    create = partial(self._backlogs.ensure, [backlog])
+                    self._creating[backlog] = job = self._workers.start("sbpair-create", create)
+                    return job
+            if not self._workers.has_room_by(until):
+                raise StillWaiting(message="earlier operations still hang")
 
     def _written(self, path: str, request: SendRequest, until: float) -> Result:
         """Write to the spool on a separate thread, so that a stalled disk does not block the caller (G-18)."""

@@ -30,6 +30,7 @@ from .pair import Result
 from .request import PairedMessageBatch, SendRequest, cancellation, freeze, in_session, prepared, scheduled
 from .results import ACCEPTED
 from .runtime import Runtime
+from .turns import Turn
 
 
 class PairedServiceBusSender(BaseSender):
@@ -126,14 +127,19 @@ class PairedServiceBusSender(BaseSender):
             return []
         started = time.monotonic()
         session = self._session_of(request) if self._keeps_order else None
-        if session is not None:
-            self._wait_for_turn(session, budget, started)
+        turn = Turn()
         try:
+            if session is not None:
+                self._wait_for_turn(session, turn, budget, started)
             in_session(request, session)
             return request.sequence_numbers(self._sent(request, budget, started=started))
         finally:
             if session is not None:
-                self._turns.leave(session)
+                try:
+                    self._turns.leave(session, turn)
+                except BaseException:  # a signal's: the turn must be left all the same
+                    self._turns.leave(session, turn)
+                    raise
 
     def cancel_scheduled_messages(
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None
@@ -184,9 +190,10 @@ class PairedServiceBusSender(BaseSender):
         is_one, path = isinstance(message, ServiceBusMessage), self.entity_name
         given = prepared(message, path) if is_one else freeze(message, path)
         session = self._session_of(given)
-        if session is not None and not self._turns.take(session):
-            self._wait_for_turn(session, timeout_seconds(timeout, runtime.options), started)
+        turn = Turn()
         try:
+            if session is not None and not self._turns.take(session, turn):
+                self._wait_for_turn(session, turn, timeout_seconds(timeout, runtime.options), started)
             first: Result | None = None
             if self._may_go_fast(given, session):
                 first = runtime.send_fast(self._key, given, started, self._fast_seconds(timeout))
@@ -201,11 +208,15 @@ class PairedServiceBusSender(BaseSender):
             return self._reported(receipt(self._sent(request, budget, first, started), request))
         finally:
             if session is not None:
-                self._turns.leave(session)
+                try:
+                    self._turns.leave(session, turn)
+                except BaseException:  # a signal's: the turn must be left all the same
+                    self._turns.leave(session, turn)
+                    raise
 
-    def _wait_for_turn(self, session: str, budget: float, started: float) -> None:
+    def _wait_for_turn(self, session: str, turn: Turn, budget: float, started: float) -> None:
         """Raises OperationTimeoutError when the turn does not come within the budget."""
-        if not self._turns.wait(session, started + budget - time.monotonic()):
+        if not self._turns.wait(session, turn, started + budget - time.monotonic()):
             raise self._too_late(session)
 
     def _sent(

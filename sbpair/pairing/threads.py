@@ -100,6 +100,11 @@ class Workers:
             raise StillWaiting(message=f"no thread for {name}: {error}", error=error) from error
         return job
 
+    def has_room_by(self, until: float) -> bool:
+        """Wait up to ``until`` for a free worker, which another caller may take first; return whether there is one."""
+        with self._free:
+            return self._free.wait_for(self._has_room, max(until - time.monotonic(), 0.0))
+
     def queue(self, name: str, task: Callable[[], object]) -> Job:
         """Run a task when a worker and a thread are available; :meth:`push` tries again."""
         job = Job(name, task, self._forget)

@@ -62,10 +62,23 @@ class Turns(Generic[WaiterT]):
         return None
 
 
-class ThreadTurns:
-    """Turns of threads."""
+class Turn:
+    """One thread's turn of a session, or its place in the line."""
 
-    __slots__ = ("_lock", "_turns", "take")
+    __slots__ = ("has_come",)
+
+    def __init__(self) -> None:
+        self.has_come: threading.Event | None = None
+
+
+class ThreadTurns:
+    """Turns of threads.
+
+    A signal may raise at any point: each caller makes a :class:`Turn` before it asks for it, and leaves with it in
+    any case. Leaving twice, or without the turn, is harmless, so that it can be repeated when it is interrupted.
+    """
+
+    __slots__ = ("_lock", "lines")
 
     def __init__(self) -> None:
         self.renew()
@@ -73,38 +86,41 @@ class ThreadTurns:
     def renew(self) -> None:
         """Free all turns: after a fork, in the child, since the threads that took them are the parent's."""
         self._lock = threading.Lock()
-        self._turns: Turns[threading.Event] = Turns()
-        self.take = self._turns.take
+        self.lines: dict[str, deque[Turn]] = {}
+        """For each session whose turn is taken: who has it, then those who wait, the longest first."""
 
-    def wait(self, session: str, seconds: float) -> bool:
-        """Wait for the turn; False if it did not come in time."""
-        waiter = threading.Event()
+    def __len__(self) -> int:
+        """The number of sessions whose turn is taken."""
+        return len(self.lines)
+
+    def take(self, session: str, turn: Turn) -> bool:
+        """Take the turn if it is free. Atomic: one operation of a dict."""
+        line = deque((turn,))
+        return self.lines.setdefault(session, line) is line
+
+    def wait(self, session: str, turn: Turn, seconds: float) -> bool:
+        """Wait for the turn; False if it did not come in time. Leave with it in both cases."""
+        turn.has_come = threading.Event()
         with self._lock:
-            if not self._turns.join(session, waiter):
+            if self.take(session, turn):
                 return True
-        try:
-            if waiter.wait(max(seconds, 0.0)):
-                return True
-        except BaseException:
-            if not self._give_up(session, waiter):
-                self.leave(session)
-            raise
-        return not self._give_up(session, waiter)
+            line = self.lines[session]
+            line.append(turn)
+        turn.has_come.wait(max(seconds, 0.0))
+        return line[0] is turn
 
-    def leave(self, session: str) -> None:
-        """End the turn, and wake the longest waiter."""
-        lines = self._turns.lines
-        with self._lock:  # as Turns.leave, without another call
-            line = lines.get(session)  # None if a callback of this send forked the process
-            if not line:
-                lines.pop(session, None)
+    def leave(self, session: str, turn: Turn) -> None:
+        """End the turn, or the wait for it, and wake the longest waiter."""
+        with self._lock:
+            line = self.lines.get(session)
+            if line is None:  # left before, or a callback of this send forked the process
                 return
-            following = line.popleft()
-        following.set()
-
-    def _give_up(self, session: str, waiter: threading.Event) -> bool:
-        with self._lock:
-            return self._turns.give_up(session, waiter)
+            if turn in line:
+                line.remove(turn)
+            if not line:
+                del self.lines[session]
+            elif line[0].has_come is not None:
+                line[0].has_come.set()
 
 
 class TaskTurns:
@@ -115,6 +131,10 @@ class TaskTurns:
     def __init__(self) -> None:
         self._turns: Turns[asyncio.Future[None]] = Turns()
         self.take = self._turns.take
+
+    def __len__(self) -> int:
+        """The number of sessions whose turn is taken."""
+        return len(self._turns)
 
     async def wait(self, session: str, seconds: float) -> bool:
         """Wait for the turn; False if it did not come in time."""

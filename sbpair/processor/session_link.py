@@ -25,7 +25,7 @@ from sbpair.pairing.pair_state import Role
 from .context import Context
 from .credit import ProcessorWindow
 from .delivery import Delivery, DeliveryPhase
-from .link import EntityLink
+from .link import ANSWER_WITHIN, EntityLink
 from .settlement import Answer, Verb
 
 logger = logging.getLogger("sbpair.processor")
@@ -53,7 +53,11 @@ class SessionLink(EntityLink):
         self._session_connection = connection
         self._lock_ends = 0.0
         self._used_at = self._loop.time()
-        self._is_rewinding = self._is_leaving = False
+        self._is_leaving = False
+        self._draining_since: float | None = (
+            None  # the peer was asked then to clear the credit, and has not yet
+        )
+        self._coming_back: set[Delivery] = set()  # settled so, and the peer has not answered yet
         self._session: SessionReceiver | None = None
 
     async def accept(self, timeout: float) -> str:
@@ -154,6 +158,8 @@ class SessionLink(EntityLink):
     def settle(self, delivery: Delivery, verb: Verb, state: DeliveryState) -> None:
         if delivery.is_open and verb in REORDERING:
             self._rewind()
+            if self._receiver is not None:
+                self._coming_back.add(delivery)
         super().settle(delivery, verb, state)
 
     def give_back(self, delivery: Delivery) -> None:
@@ -166,16 +172,27 @@ class SessionLink(EntityLink):
         receiver = self._receiver
         if receiver is None or self._is_rewinding:
             return
-        self._is_rewinding = receiver.credit > 0
-        if self._is_rewinding:
+        if receiver.credit > 0:
+            self._draining_since = self._loop.time()
             receiver.flow(receiver.credit, drain=True)
         waiting, self._waiting = self._waiting, deque()
         for delivery in waiting:
             super().give_back(delivery)
 
+    @property
+    def _is_rewinding(self) -> bool:
+        """Whether a message may still come that must not be handled before an abandoned one: no credit until then."""
+        return self._draining_since is not None or bool(self._coming_back)
+
     def _on_drained(self) -> None:
-        if self._is_rewinding and self._receiver is not None and not self._receiver.credit:
-            self._is_rewinding = False
+        if self._draining_since is not None and self._receiver is not None and not self._receiver.credit:
+            self._draining_since = None
+            self._context.changed()
+
+    def _answered(self, delivery: Delivery, answer: Answer, cause: str) -> None:
+        super()._answered(delivery, answer, cause)
+        if delivery in self._coming_back:
+            self._coming_back.remove(delivery)
             self._context.changed()
 
     # Credit
@@ -201,7 +218,8 @@ class SessionLink(EntityLink):
         if session is None or self._receiver is None:
             return
         self._check_answers(now)
-        if now >= self._lock_ends:
+        since = self._draining_since
+        if now >= self._lock_ends or (since is not None and now - since > ANSWER_WITHIN):
             self._is_leaving = True
             self.let_go()
         elif self._may_renew(now):
@@ -241,6 +259,7 @@ class SessionLink(EntityLink):
     def _forget(self) -> None:
         """Record that the session is no longer held: messages in flight are delivered again."""
         self._session = None
+        self._coming_back.clear()
         self._detached()
         waiting, self._waiting = self._waiting, deque()
         for delivery in waiting:

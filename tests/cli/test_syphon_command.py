@@ -26,6 +26,17 @@ def test_drain_brings_everything_home_and_ends_with_its_counters(sbpair, broker,
     assert broker.namespace("contoso").counts("orders").active == 40
 
 
+@pytest.mark.spec("R-124")
+def test_a_drain_that_dead_letters_messages_ends_with_a_code_and_a_sentence_of_its_own(sbpair, broker, keys):
+    park(broker, 3)
+
+    done = sbpair("syphon", "--drain", "--json", "--allowed-destinations", "prices", *FLAGS, **keys)
+
+    assert done.returncode == 6, done.stderr
+    assert json.loads(done.stdout)["dead_lettered"] == 3
+    assert "dead-lettered and did not come home: 3" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.spec("C-1", "C-3")
 def test_a_drain_that_may_land_needs_no_primary(sbpair, broker, keys):
     park(broker, 20)

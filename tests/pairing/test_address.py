@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import shutil
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
@@ -110,6 +112,28 @@ def test_a_client_is_made_of_what_the_environment_refers_to(monkeypatch, tmp_pat
     monkeypatch.delenv("SBPAIR_SECONDARY")
     with pytest.raises(ValueError, match="'SBPAIR_SECONDARY' is not set"):
         PairedServiceBusClient.from_environment()
+
+
+@pytest.mark.spec("R-122")
+def test_a_client_of_the_environment_takes_the_keywords_of_the_sdk(monkeypatch) -> None:
+    monkeypatch.setenv("SBPAIR_PRIMARY", GOOD)
+    monkeypatch.setenv("SBPAIR_SECONDARY", string("localhost:5002"))
+    with PairedServiceBusClient.from_environment(retry_total=7, user_agent="mine") as client:
+        settings = client._primary.settings
+        assert (settings.retry.total, settings.user_agent) == (7, "mine")
+    ours, theirs = (
+        inspect.signature(form).parameters
+        for form in (PairedServiceBusClient.from_environment, PairedServiceBusClient.from_connection_strings)
+    )
+    assert [*ours] == [name for name in theirs if name not in ("primary", "secondary")]
+
+
+@pytest.mark.spec("R-122")
+def test_the_package_runs_as_a_module() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "sbpair", "--help"], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.startswith("Usage: sbpair ")
 
 
 @pytest.mark.spec("P-1")

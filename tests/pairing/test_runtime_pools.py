@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -18,6 +19,8 @@ from sbpair.pairing.pair_state import Role, SideState
 from sbpair.pairing.request import freeze
 from sbpair.pairing.rotation import Choice
 from sbpair.pairing.runtime import Runtime
+from sbpair.pairing.threads import MAX_WORKERS
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spec("R-66")
 
@@ -141,3 +144,26 @@ async def test_a_turn_of_the_timers_tells_when_the_next_is_due(runtime) -> None:
     runtime.pair.fail_over("orders", later)
     runtime.publish()
     assert runtime._tick(later + 1.0) == runtime.pair.next_timer() > later + 1.0
+
+
+@pytest.mark.spec("R-94", "G-18")
+def test_a_creation_that_waits_for_a_worker_holds_no_lock() -> None:
+    sides = (
+        Side.from_connection_string(role, f"Endpoint=sb://{role}.example;{KEYS}", SdkSettings())
+        for role in Role
+    )
+    runtime = Runtime(*sides, "contoso", PairedNamespaceOptions(assume_backlogs_exist=True))
+    may_end = threading.Event()
+    for number in range(MAX_WORKERS):
+        runtime._workers.start(f"hangs-{number}", may_end.wait)
+    runtime._backlogs.ensure = lambda numbers: None  # type: ignore[method-assign, assignment]
+    waits = threading.Thread(target=runtime._creation, args=(3, time.monotonic() + 60))
+    waits.start()
+    wait_until(lambda: runtime._workers._free._waiters)  # type: ignore[attr-defined]
+    is_free = runtime._making.acquire(blocking=False)
+    if is_free:
+        runtime._making.release()
+    may_end.set()
+    waits.join()
+    runtime.close()
+    assert is_free

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from sbpair.pairing.turns import TaskTurns, ThreadTurns, Turns
+from sbpair.pairing.turns import TaskTurns, ThreadTurns, Turn, Turns
 
 
 @pytest.mark.spec("O-3")
@@ -43,33 +43,35 @@ def test_a_waiter_that_gives_up_is_passed_over_unless_it_has_the_turn() -> None:
 
 @pytest.mark.spec("O-3")
 def test_threads_wait_for_their_turn() -> None:
-    turns, order = ThreadTurns(), []
-    assert turns.take("s")
+    turns, order, first = ThreadTurns(), [], Turn()
+    assert turns.take("s", first)
     begun = [threading.Event() for _ in range(3)]
 
     def send(number: int) -> None:
+        turn = Turn()
         begun[number].set()
-        assert turns.wait("s", 60)
+        assert turns.wait("s", turn, 60)
         order.append(number)
-        turns.leave("s")
+        turns.leave("s", turn)
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(3)]
     for number, thread in enumerate(threads):
         thread.start()
-        while len(turns._turns.lines["s"]) <= number:  # it stands in the line
+        while len(turns.lines["s"]) <= number + 1:  # it stands in the line
             begun[number].wait(0.01)
-    turns.leave("s")
+    turns.leave("s", first)
     for thread in threads:
         thread.join()
     assert order == [0, 1, 2]
 
 
 def test_a_thread_whose_turn_does_not_come_in_time_leaves_the_line() -> None:
-    turns = ThreadTurns()
-    assert turns.take("s")
-    assert not turns.wait("s", 0.0)
-    turns.leave("s")
-    assert turns.wait("s", 0.0)
+    turns, first, late = ThreadTurns(), Turn(), Turn()
+    assert turns.take("s", first)
+    assert not turns.wait("s", late, 0.0)
+    turns.leave("s", late)
+    turns.leave("s", first)
+    assert turns.wait("s", Turn(), 0.0)
 
 
 @pytest.mark.spec("O-3")
@@ -102,13 +104,15 @@ async def test_a_task_whose_turn_does_not_come_in_time_leaves_the_line() -> None
 
 @pytest.mark.spec("O-3", "F-19")
 def test_after_a_fork_every_turn_is_free() -> None:
-    turns = ThreadTurns()
-    assert turns.take("s")
+    turns, of_parent, turn = ThreadTurns(), Turn(), Turn()
+    assert turns.take("s", of_parent)
     assert turns._lock.acquire()  # by a thread that the child does not have
     turns.renew()
-    turns.leave("s")  # by a send in which the process was forked
-    assert turns.wait("s", 0.0)
-    assert not turns.take("s")
-    assert not turns.wait("s", 0.0)
-    turns.leave("s")
-    assert turns.take("s")
+    turns.leave("s", of_parent)  # by a send in which the process was forked
+    assert turns.wait("s", turn, 0.0)
+    assert not turns.take("s", Turn())
+    late = Turn()
+    assert not turns.wait("s", late, 0.0)
+    turns.leave("s", late)
+    turns.leave("s", turn)
+    assert turns.take("s", Turn())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +25,7 @@ from sbpair.processor.side import SideAddress
 from tests.syphon.driven import CLOCK, STRING, Driven, play
 
 __all__ = ["Story", "play_with"]
-DETACH = b"\x00\x53\x16"  # the descriptor that begins its body
+DETACH, FLOW = b"\x00\x53\x16", b"\x00\x53\x13"  # the descriptors that begin their bodies
 Handler = Callable[[ReceivedMessage], Coroutine[Any, Any, None]]
 SIDES = {Role.PRIMARY: "contoso", Role.SECONDARY: "contoso-dr"}
 
@@ -141,7 +142,17 @@ class Story:
     def lose_detaches(self, side: str = "contoso") -> None:
         """Lose the detaches that clients write from now on over the open connections: none is answered."""
         for pipe in self.driven.network.pipes(side=side):
-            lose_detaches(pipe)
+            lose(pipe, DETACH)
+
+    def lose_next_flow(self, side: str = "contoso") -> None:
+        """Lose the next flow that clients write over each open connection: it is not answered."""
+        for pipe in self.driven.network.pipes(side=side):
+            lose(pipe, FLOW, most=1)
+
+    def write_frames_apart(self) -> None:
+        """Pass each frame that clients write from now on to the broker on its own, as a network may."""
+        for pipe in self.driven.network.pipes():
+            write_frames_apart(pipe)
 
     def count_frames(self) -> dict[str, int]:
         """Count the frames that clients write from now on over the open connections, by side."""
@@ -175,21 +186,38 @@ def count_frames(pipe: Any, counts: dict[str, int]) -> None:
     pipe.client.write = counted
 
 
-def lose_detaches(pipe: Any) -> None:
-    """Lose the detaches that the client's end of a connection writes."""
-    write = pipe.client.write
+def lose(pipe: Any, performative: bytes, most: float = math.inf) -> None:
+    """Lose the frames of one kind that the client's end of a connection writes, at most so many."""
+    write, lost = pipe.client.write, 0
 
-    def without_detaches(data: bytes) -> None:
+    def without_them(data: bytes) -> None:
+        nonlocal lost
         kept, at, data = [], 0, bytes(data)
         while at < len(data):
             frame = data[at : at + int.from_bytes(data[at : at + 4], "big")]
             at += len(frame)
-            if frame[8:11] != DETACH:
+            if frame[8:11] == performative and lost < most:
+                lost += 1
+            else:
                 kept.append(frame)
         if kept:
             write(b"".join(kept))
 
-    pipe.client.write = without_detaches
+    pipe.client.write = without_them
+
+
+def write_frames_apart(pipe: Any) -> None:
+    """Pass each frame that the client's end of a connection writes to the broker on its own."""
+    write = pipe.client.write
+
+    def one_by_one(data: bytes) -> None:
+        at, data = 0, bytes(data)
+        while at < len(data):
+            end = at + int.from_bytes(data[at : at + 4], "big")
+            write(data[at:end])
+            at = end
+
+    pipe.client.write = one_by_one
 
 
 def frames_in(data: bytes) -> int:

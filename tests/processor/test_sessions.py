@@ -130,6 +130,62 @@ def test_a_message_that_is_abandoned_comes_again_before_those_behind_it() -> Non
     play_with(story)
 
 
+@pytest.mark.spec("R-92", "C-16")
+def test_messages_that_are_abandoned_in_one_turn_come_again_before_those_behind_them() -> None:
+    async def story(story: Story) -> None:
+        begun: dict[str, list[int]] = {}
+        failing: dict[str, asyncio.Event] = {}
+
+        async def fail_the_second(message: ReceivedMessage) -> None:
+            properties, session = message.application_properties, str(message.session_id)
+            assert properties is not None
+            numbers = begun.setdefault(session, [])
+            numbers.append(int(properties["number"]) // 6)
+            if numbers == [0]:
+                await asyncio.sleep(10)  # so that one message is in hand, and all credit is used
+            elif numbers == [0, 1]:
+                await failing.setdefault(session, asyncio.Event()).wait()
+                raise ValueError("boom")
+
+        story.make("contoso", "chats", requires_session=True)
+        await story.put(
+            [message for n, message in enumerate(of_sessions(6, 5)) if n % 6 or n < 12], path="chats"
+        )
+        async with story.processor(fail_the_second, "chats", max_concurrent_sessions=6) as processor:
+            await story.until(lambda: len(failing) == 6)
+            await asyncio.sleep(1)
+            story.write_frames_apart()
+            for n in range(6):
+                failing[f"s{n}"].set()
+            await story.until(lambda: processor.counters.completed == 27)
+        assert begun.pop("s0") == [0, 1, 1]
+        assert begun == {f"s{n}": [0, 1, 1, 2, 3, 4] for n in range(1, 6)}
+
+    play_with(story)
+
+
+@pytest.mark.spec("R-103", "C-16")
+def test_a_session_whose_link_falls_silent_at_an_abandon_is_released_and_comes_again() -> None:
+    async def story(story: Story) -> None:
+        begun: list[str] = []
+
+        async def fail_at_first(message: ReceivedMessage) -> None:
+            begun.append(str(message.message_id))
+            await asyncio.sleep(1)
+            if len(begun) == 5:
+                story.lose_next_flow()
+                raise ValueError("boom")
+
+        story.make("contoso", "chats", requires_session=True)
+        await story.put(of_sessions(1, 5), path="chats")
+        options = {"max_concurrent_sessions": 2, "secondary": "never"}
+        async with story.processor(fail_at_first, "chats", **options) as processor:
+            await story.until(lambda: processor.counters.completed == 5)
+        assert begun == ["m0", "m1", "m2", "m3", "m4", "m4"]
+
+    play_with(story)
+
+
 @pytest.mark.spec("C-16")
 def test_the_lock_of_a_session_is_renewed_and_its_loss_cancels_the_handler() -> None:
     async def story(story: Story) -> None:

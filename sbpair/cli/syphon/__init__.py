@@ -98,6 +98,7 @@ def command(
     with exported_telemetry(otel):
         code = asyncio.run(until_done())
     click.echo(_as_json(syphon.counters) if as_json else _as_text(syphon.counters))
+    run.check_dead_letters()
     return code
 
 

@@ -129,6 +129,14 @@ class SyphonRun:
             )
             raise CommandError(f"{text}; drain again with the senders' backlog count", ExitCode.FAILED)
 
+    def check_dead_letters(self) -> None:
+        """Raise CommandError when this drain dead-lettered messages: they did not come home."""
+        count = self._syphon.counters.dead_lettered
+        if count and self._patience is not None:
+            text = f"every backlog is empty, but messages were dead-lettered and did not come home: {count}"
+            hint = "see why with sbpair backlog peek --dead-letter, mend it, then run sbpair backlog redrive"
+            raise CommandError(f"{text}; {hint}, and drain again", ExitCode.DEAD_LETTERED)
+
     # Signals.
 
     def _signalled(self, loop: asyncio.AbstractEventLoop) -> Callable[[int, FrameType | None], None]:

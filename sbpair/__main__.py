@@ -1,0 +1,6 @@
+"""`python -m sbpair`, for environments without the script on the path."""
+
+from sbpair.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""A signal raises an exception while a send has its session's turn, or takes or leaves it: the turn is free after."""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from sbpair.pairing.results import ACCEPTED
+from sbpair.pairing.sender import PairedServiceBusSender
+from sbpair.pairing.turns import ThreadTurns
+
+CALLS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "CALL_KW") if name in dis.opmap}
+INSIDE = {
+    PairedServiceBusSender._wait_for_turn.__code__,
+    ThreadTurns.take.__code__,
+    ThreadTurns.leave.__code__,
+}
+
+
+class Interrupt(BaseException):
+    """Stands for Ctrl-C."""
+
+
+@contextmanager
+def interrupted_after(places: int) -> Iterator[None]:
+    """Raise an Interrupt at one of the places where CPython handles signals: the begin of a call, or its end.
+
+    The end of a call counts as a part of the instruction that calls, so it is the callee that raises.
+    """
+    left = places
+    latest: dict[FrameType, int] = {}
+
+    def is_place(frame: FrameType, event: str) -> bool:
+        if event in ("call", "return"):
+            return True
+        if event != "opcode":
+            return False
+        before, latest[frame] = latest.get(frame, -1), frame.f_code.co_code[frame.f_lasti]
+        return before in CALLS
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
+        nonlocal left
+        if frame.f_code not in INSIDE | {accepted.__code__, reported.__code__}:
+            return None
+        frame.f_trace_opcodes = True
+        if is_place(frame, event):
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                raise Interrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def accepted(*_: object) -> bool:
+    return True
+
+
+def reported(receipt: object) -> object:
+    return receipt
+
+
+def sender_that_accepts() -> Any:
+    """A sender whose messages all go to session ``s``, and are accepted at once."""
+    sender: Any = object.__new__(PairedServiceBusSender)
+    runtime = SimpleNamespace(options=None, send_fast=lambda *_: ACCEPTED)
+    stubs = {
+        "entity_name": "orders",
+        "_key": "orders",
+        "_runtime": runtime,
+        "_turns": ThreadTurns(),
+        "_health": SimpleNamespace(is_calm=True),
+        "_session_of": lambda _: "s",
+        "_may_go_fast": accepted,
+        "_fast_seconds": lambda _: 1.0,
+        "_reported": reported,
+    }
+    for name, value in stubs.items():
+        setattr(sender, name, value)
+    return sender
+
+
+@pytest.mark.spec("R-100", "O-3")
+@pytest.mark.parametrize("seed", range(10))
+def test_the_turn_of_a_session_is_free_after_an_interrupt_at_any_place(seed: int) -> None:
+    random, sender, interrupts = Random(seed), sender_that_accepts(), 0
+    for _ in range(200):
+        try:
+            with interrupted_after(random.randrange(1, 30)):
+                sender._send_in_order(ServiceBusMessage("1", session_id="s"), 1.0)
+        except Interrupt:
+            interrupts += 1
+        assert not len(sender._turns)
+    assert interrupts > 20
