@@ -67,6 +67,7 @@ class InFlightMessage:
     destination: MessageTarget
     size: int = 0  # bytes in the memory budget
     is_held: bool = False
+    rejections: int = 0  # after which it waited by itself
     is_stalled: bool = False  # in flight for so long that it does not count as active
     is_released: bool = False  # its lock is given up, or kept in overflow
     message_format: int = 0
