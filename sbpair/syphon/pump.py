@@ -203,13 +203,21 @@ class Pump:
         locks, destination = self._locks, settings.destination_of(path)
         clock = locks.clock
         left = clock.span if ends is None else clock.left(ends / 1000, wall, locks.locked_since)
-        size = len(payload)
         message = InFlightMessage(
-            self, delivery_id, path, payload, now, now + left, clock.span, event.tag, destination, size
+            self,
+            delivery_id,
+            path,
+            payload,
+            now,
+            now + left,
+            clock.span,
+            event.tag,
+            destination,
+            len(payload),
         )
         if has_deadline:
             message.restore_again, message.restored_at = partial(self._restore, event.payload), now
-            message.size = size + len(event.payload)
+            message.size += len(event.payload)
         self._messages[delivery_id] = message
         budget, size = self._budget, message.size
         budget.used += size
@@ -583,6 +591,7 @@ class Pump:
     def _forget(self) -> None:
         """Drop all state of a lost link: its locks end, and its messages are delivered again."""
         self._counters.pending -= self.unsettled
+        self._window.link_lost(len(self._messages))
         for message in list(self._messages.values()):
             message.is_released = True
             message.destination.withdraw(message)
