@@ -203,26 +203,17 @@ class Pump:
         locks, destination = self._locks, settings.destination_of(path)
         clock = locks.clock
         left = clock.span if ends is None else clock.left(ends / 1000, wall, locks.locked_since)
+        size = len(payload)
         message = InFlightMessage(
-            self,
-            delivery_id,
-            path,
-            payload,
-            now,
-            now + left,
-            clock.span,
-            event.tag,
-            destination,
-            len(payload),
+            self, delivery_id, path, payload, now, now + left, clock.span, event.tag, destination, size
         )
         if has_deadline:
             message.restore_again, message.restored_at = partial(self._restore, event.payload), now
             message.size += len(event.payload)
         self._messages[delivery_id] = message
-        budget, size = self._budget, message.size
-        budget.used += size
-        if size > self._largest:
-            self._largest = size
+        budget = self._budget
+        budget.used += message.size
+        self._largest = max(self._largest, message.size)
         if budget.used > budget.total:
             self._pause_reading()
         if left:

@@ -16,6 +16,7 @@ from sbpair.client.backoff import Backoff
 from .in_flight import InFlightMessage
 
 FIRST_WAIT = 0.5  # seconds; doubled with each rejection of the same message
+LONGEST_WAIT = 4.0  # seconds
 MOST_ALONE = 2000  # messages of a destination that wait by themselves; with more, the entity is held
 SPAN = 10  # seconds of answers that are judged
 MIN_ANSWERS = 20
@@ -62,8 +63,8 @@ class WaitingAlone:
     """Rejected messages that wait by themselves, each until ``ready`` is called with it."""
 
     def __init__(self, longest: float, ready: Callable[[InFlightMessage], None]) -> None:
-        """``longest``: seconds of a wait at most."""
-        self._longest = longest
+        """``longest``: seconds of a wait at most, if that is less than ``LONGEST_WAIT``."""
+        self._longest = min(longest, LONGEST_WAIT)
         self._ready = ready
         self._loop = asyncio.get_running_loop()
         self._timers: dict[InFlightMessage, asyncio.TimerHandle] = {}

@@ -62,7 +62,7 @@ async def test_a_rejected_message_waits_by_itself_ever_longer_while_others_go_on
     await turns()
     scene.link.answer(INTERNAL)
     scene.link.answer()
-    for number, wait in ((10, 0.5), (11, 1.0), (12, 2.0), (13, 4.0), (14, 8.0), (15, 8.0)):
+    for number, wait in ((10, 0.5), (11, 1.0), (12, 2.0), (13, 4.0), (14, 4.0), (15, 4.0)):
         began = now()
         assert (scene.orders.state, scene.orders.waiting, scene.orders.takes_more) == (OPEN, 1, True)
         scene.post([number])
