@@ -20,7 +20,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -30,8 +30,17 @@ from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLost, said
 
+from .awaited import AwaitedAnswers
 from .events import DestinationHeld, DestinationResumed, SyphonEvent
-from .in_flight import DeliveryAction, InFlightMessage, action_for, action_for_condition, is_answer, is_busy
+from .in_flight import (
+    DeliveryAction,
+    InFlightMessage,
+    SendingLink,
+    action_for,
+    action_for_condition,
+    is_answer,
+    is_busy,
+)
 from .rejections import MIN_ANSWERS, RecentAnswers, WaitingAlone
 
 FIRST_RETRY = 0.5  # seconds
@@ -41,26 +50,6 @@ ROUND_TRIPS = 2  # an opening takes a token and an attach; an answer takes one, 
 SENT_PER_ANSWER = 2  # messages sent at least for each answer of a metered destination
 EMIT_HELD_AFTER = 5.0  # seconds of that after which DestinationHeld is emitted
 DETACHED_WITHIN = 5.0  # seconds for the peer to detach a link without progress
-
-
-class SendingLink(Protocol):
-    """A link to a destination: :class:`~sbpair.client.link.Sender`, or one that lands messages."""
-
-    detached: asyncio.Future[Condition | None]
-    progress: int
-    on_progress: Callable[[], None] | None
-
-    @property
-    def is_open(self) -> bool: ...
-    @property
-    def in_flight(self) -> int: ...
-    @property
-    def credit(self) -> int: ...
-
-    def transfer(self, message: InFlightMessage) -> None: ...
-    def take_waiting(self) -> Sequence[object]: ...
-    def unanswered(self) -> Sequence[object]: ...
-    def let_go(self) -> None: ...
 
 
 class DestinationState(Enum):
@@ -127,6 +116,8 @@ class Destination:
         self._queue: dict[InFlightMessage, None] = {}  # waiting messages, in order
         self._alone = WaitingAlone(timeouts.longest_retry, self._waited_alone)
         self._answers = RecentAnswers()
+        self._awaited = AwaitedAnswers()
+        self._left: set[InFlightMessage] = set()  # unanswered on a link that was replaced
         self._sender: SendingLink | None = None
         self._opening: asyncio.Task[None] | None = None
         self._opened_at = 0.0  # when opening the link began; monotonic
@@ -247,12 +238,14 @@ class Destination:
             self._queue[message] = None
             self._start_opening(OPENING)
             return
+        self._awaited.sent(message, self._loop.time())
         sender.transfer(message)
         if self._watch is None:
             self._start_watch()
 
     def skipped(self, message: InFlightMessage) -> None:
         """Handle a ``message`` that was not sent: if it was the probe, or metered, another takes its place."""
+        self._awaited.forget(message)
         self._loop.call_soon(self._send_next)
 
     def _send_next(self) -> None:
@@ -269,10 +262,13 @@ class Destination:
         is_in_reach = verdict is not DeliveryAction.HOLD or is_busy(state)
         if is_in_reach and self.is_in_doubt:
             self._note_answer()
+        self._awaited.answered(message, self._loop.time())
         if state is not None:
             self._answers.note(self._loop.time(), is_rejection=verdict is DeliveryAction.HOLD)
+        was_left = message in self._left
+        self._left.discard(message)
         if verdict is DeliveryAction.HOLD:
-            if state is None or not self._waits_alone(message):
+            if (state is None and not was_left) or not self._waits_alone(message):
                 self._hold(message, _reason(state, self._sender), is_in_reach=is_in_reach)
             return
         if self._hold_emitted:
@@ -425,7 +421,8 @@ class Destination:
             self._start_opening(METERED)
             return
         # A metered destination may only be far away, and its answers come together: each makes room for two messages.
-        room = min(max(self._meter - sender.in_flight, self._earned), sender.credit)
+        in_flight = sender.in_flight - self._awaited.late(self._loop.time())
+        room = min(max(self._meter - in_flight, self._earned), sender.credit)
         while room > 0 and (message := self._next()) is not None:
             self._transfer(message)
             self._earned = max(0, self._earned - 1)
@@ -479,18 +476,24 @@ class Destination:
         stalled_at = self._last_progress[1] + self._patience
         if now >= stalled_at:
             self._stall(sender, now - self._last_progress[1])
+        elif self._awaited.oldest(now) >= self._timeouts.answer:
+            self._replace_link(sender)
         self._watch_again(stalled_at)
 
     def _stall(self, sender: SendingLink, still: float) -> None:
         """Handle ``still`` seconds without progress: messages for this destination no longer count as active."""
         waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
         self._queue = dict.fromkeys([*waiting, *self._queue])
+        for each in waiting:
+            self._awaited.forget(each)
         self.state, self._meter, self._earned = METERED, 1, 0
         for message in list(sender.unanswered()):
             if isinstance(message, InFlightMessage) and not message.is_stalled:
                 message.is_stalled = True
                 message.origin.stalled(message)
         self._hold_all()
+        if self._queue and self._awaited.late(self._loop.time()):
+            self._loop.call_soon(self._send_metered)  # an answer may be lost, and the link work nevertheless
         if still >= self._timeouts.answer:
             self._give_up_link(sender)
         elif still >= EMIT_HELD_AFTER and (not self._hold_emitted or self._queue):
@@ -508,6 +511,19 @@ class Destination:
         sender.let_go()
         self._loop.call_later(DETACHED_WITHIN, self._check_detached, sender, reason)
         self._wait(reason)
+
+    def _replace_link(self, sender: SendingLink) -> None:
+        """Use another link, because an answer is lost on this one; give it up once its other answers had time."""
+        waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
+        self._queue = dict.fromkeys([*waiting, *self._queue])
+        self._left.update(each for each in sender.unanswered() if isinstance(each, InFlightMessage))
+        for message in (*waiting, *self._left):
+            self._awaited.forget(message)
+        self._sender, self._meter = None, max(1, len(self._left))
+        self._loop.call_later(DETACHED_WITHIN, sender.let_go)
+        reason = f"{self.path} does not answer a message"
+        self._loop.call_later(2 * DETACHED_WITHIN, self._check_detached, sender, reason)
+        self._start_opening(METERED)
 
     def _check_detached(self, sender: SendingLink, reason: str) -> None:
         if not sender.detached.done() and not self._is_stopped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,26 @@ class MessageOrigin(Protocol):
     def reported(self, message: InFlightMessage) -> None: ...
     async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool: ...
     def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None: ...
+
+
+class SendingLink(Protocol):
+    """A link to a destination: :class:`~sbpair.client.link.Sender`, or one that lands messages."""
+
+    detached: asyncio.Future[Condition | None]
+    progress: int
+    on_progress: Callable[[], None] | None
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def credit(self) -> int: ...
+
+    def transfer(self, message: InFlightMessage) -> None: ...
+    def take_waiting(self) -> Sequence[object]: ...
+    def unanswered(self) -> Sequence[object]: ...
+    def let_go(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
