@@ -7,6 +7,7 @@ from collections.abc import Callable
 RECEIVE_SPAN = 15 * 60.0  # seconds; one long poll (P-41, G-23)
 FIRST_LIMIT = 256  # messages
 UNBOUNDED = 2**31 - 1
+AFTER_LOSS = 64  # messages: at least the limit after a lost link
 SLOW_PART = 4  # a forward is slow when it takes a quarter of the lock duration
 
 INITIAL_SIZE = 256 * 1024  # bytes assumed for a message before the first: the maximum of the Standard tier
@@ -73,6 +74,11 @@ class Window:
             self.limit = max(1, self.limit // 2)
         else:
             self.limit = min(self.limit + 1, self._most_active)
+
+    def link_lost(self, unsettled: int) -> None:
+        """Record that the link ended with ``unsettled`` messages: fewer are repeated if that happens again (H-13)."""
+        if unsettled:
+            self.limit = max(min(AFTER_LOSS, self.limit), self.limit // 2)
 
     def next_timer(self) -> float | None:
         """Return when the long poll ends; None without one."""

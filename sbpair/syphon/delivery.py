@@ -6,6 +6,7 @@
        '----------'          '--> CLOSED         ^ the back-off |  one accepted
             its link is gone, or was released    '--------------'
 
+A rejected message waits by itself, unless the answers show that its entity accepts almost none (H-11).
 While a destination is WAITING, nothing is sent; then one message probes it. While it is METERED, few messages are in
 flight, twice as many with each sign of progress, until all that waited have been sent. The moment before that includes
 two round trips to its side, so that distance is not taken for silence. Only messages in flight count against the window
@@ -19,7 +20,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -29,8 +30,18 @@ from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLost, said
 
+from .awaited import AwaitedAnswers
 from .events import DestinationHeld, DestinationResumed, SyphonEvent
-from .in_flight import DeliveryAction, InFlightMessage, action_for, action_for_condition, is_answer, is_busy
+from .in_flight import (
+    DeliveryAction,
+    InFlightMessage,
+    SendingLink,
+    action_for,
+    action_for_condition,
+    is_answer,
+    is_busy,
+)
+from .rejections import MIN_ANSWERS, RecentAnswers, WaitingAlone
 
 FIRST_RETRY = 0.5  # seconds
 # Seconds, in addition to ROUND_TRIPS, without an answer or credit after which messages in flight are stalled.
@@ -39,26 +50,6 @@ ROUND_TRIPS = 2  # an opening takes a token and an attach; an answer takes one, 
 SENT_PER_ANSWER = 2  # messages sent at least for each answer of a metered destination
 EMIT_HELD_AFTER = 5.0  # seconds of that after which DestinationHeld is emitted
 DETACHED_WITHIN = 5.0  # seconds for the peer to detach a link without progress
-
-
-class SendingLink(Protocol):
-    """A link to a destination: :class:`~sbpair.client.link.Sender`, or one that lands messages."""
-
-    detached: asyncio.Future[Condition | None]
-    progress: int
-    on_progress: Callable[[], None] | None
-
-    @property
-    def is_open(self) -> bool: ...
-    @property
-    def in_flight(self) -> int: ...
-    @property
-    def credit(self) -> int: ...
-
-    def transfer(self, message: InFlightMessage) -> None: ...
-    def take_waiting(self) -> Sequence[object]: ...
-    def unanswered(self) -> Sequence[object]: ...
-    def let_go(self) -> None: ...
 
 
 class DestinationState(Enum):
@@ -123,6 +114,10 @@ class Destination:
         self._backoff = Backoff(FIRST_RETRY, timeouts.longest_retry, random.random)
         self._loop = asyncio.get_running_loop()
         self._queue: dict[InFlightMessage, None] = {}  # waiting messages, in order
+        self._alone = WaitingAlone(timeouts.longest_retry, self._waited_alone)
+        self._answers = RecentAnswers()
+        self._awaited = AwaitedAnswers()
+        self._left: set[InFlightMessage] = set()  # unanswered on a link that was replaced
         self._sender: SendingLink | None = None
         self._opening: asyncio.Task[None] | None = None
         self._opened_at = 0.0  # when opening the link began; monotonic
@@ -152,7 +147,7 @@ class Destination:
     @property
     def waiting(self) -> int:
         """The number of waiting messages."""
-        return len(self._queue)
+        return len(self._queue) + len(self._alone)
 
     @property
     def in_flight(self) -> int:
@@ -162,7 +157,7 @@ class Destination:
     @property
     def is_unused(self) -> bool:
         """Whether there is neither a link, nor anything to send, nor an outcome to come."""
-        return self.state in (OPEN, CLOSED) and not (self.is_open or self._queue or self.in_flight)
+        return self.state in (OPEN, CLOSED) and not (self.is_open or self.waiting or self.in_flight)
 
     def post(self, message: InFlightMessage) -> None:
         """Send ``message``, now or when the destination can take it."""
@@ -204,6 +199,7 @@ class Destination:
 
     def take_queue(self) -> list[InFlightMessage]:
         """Remove and return the waiting messages that may go elsewhere, in order."""
+        self._queue |= dict.fromkeys(self._alone.take_all())
         taken = [message for message in self._queue if not message.stays]
         for message in taken:
             del self._queue[message]
@@ -213,6 +209,7 @@ class Destination:
     def withdraw(self, message: InFlightMessage) -> None:
         """Remove a waiting message that its origin takes back."""
         self._queue.pop(message, None)
+        self._alone.withdraw(message)
 
     def stop(self) -> None:
         """Stop sending; the origins release what is queued."""
@@ -223,6 +220,7 @@ class Destination:
         if self._opening is not None:
             self._opening.cancel()
         self._queue.clear()
+        self._alone.take_all()
 
     def release_link(self) -> None:
         """Close an idle link; the next message opens another."""
@@ -240,12 +238,14 @@ class Destination:
             self._queue[message] = None
             self._start_opening(OPENING)
             return
+        self._awaited.sent(message, self._loop.time())
         sender.transfer(message)
         if self._watch is None:
             self._start_watch()
 
     def skipped(self, message: InFlightMessage) -> None:
         """Handle a ``message`` that was not sent: if it was the probe, or metered, another takes its place."""
+        self._awaited.forget(message)
         self._loop.call_soon(self._send_next)
 
     def _send_next(self) -> None:
@@ -262,8 +262,14 @@ class Destination:
         is_in_reach = verdict is not DeliveryAction.HOLD or is_busy(state)
         if is_in_reach and self.is_in_doubt:
             self._note_answer()
+        self._awaited.answered(message, self._loop.time())
+        if state is not None:
+            self._answers.note(self._loop.time(), is_rejection=verdict is DeliveryAction.HOLD)
+        was_left = message in self._left
+        self._left.discard(message)
         if verdict is DeliveryAction.HOLD:
-            self._hold(message, _reason(state, self._sender), is_in_reach=is_in_reach)
+            if (state is None and not was_left) or not self._waits_alone(message):
+                self._hold(message, _reason(state, self._sender), is_in_reach=is_in_reach)
             return
         if self._hold_emitted:
             self._hold_emitted = False
@@ -272,6 +278,8 @@ class Destination:
             self._earned += SENT_PER_ANSWER
         elif self.state is PROBING:
             self._meter, self._earned = 2, 0
+            self._answers.restart()
+            self._answers.note(self._loop.time(), is_rejection=False)
             self.state = METERED
             self._loop.call_soon(self._send_metered)
         self._backoff.succeeded()
@@ -296,12 +304,35 @@ class Destination:
 
     def _hold(self, message: InFlightMessage, reason: str, *, is_in_reach: bool = False) -> None:
         self._queue[message] = None
+        message.rejections += 1
         self._mark_held(message)
         if self.state is not WAITING:
             self._wait(reason, is_in_reach=is_in_reach)
         elif self.detour is not None:
             self.divert(self.detour)
         self._loop.call_soon(self._offer_link)  # after the link has counted the answer
+
+    def _waits_alone(self, message: InFlightMessage) -> bool:
+        """Let a rejected message wait by itself, unless its entity seems to accept none; return whether it does."""
+        if self.detour is not None or self.state not in (OPEN, METERED):
+            return False
+        if self._alone.is_full or not self.is_open:
+            return False
+        if self._answers.is_refusing(self._loop.time(), self.in_flight):
+            return False
+        self._alone.begin(message)
+        self._mark_held(message)
+        self._loop.call_soon(self._send_next)
+        return True
+
+    def _waited_alone(self, message: InFlightMessage) -> None:
+        """Send a rejected message again, or let it wait with the others."""
+        if self.state is OPEN and self.detour is None:
+            self._mark_resumed(message)
+            self._transfer(message)
+            return
+        self._queue[message] = None
+        self._send_next()
 
     def _offer_link(self) -> None:
         """Offer an idle link to other destinations (R-23)."""
@@ -328,6 +359,7 @@ class Destination:
         if self._retry is not None:
             self._retry.cancel()
         self._is_slow = False
+        self._queue |= dict.fromkeys(self._alone.take_all())
         self._hold_all()
         self.state = WAITING
         span = self._backoff.failed()
@@ -348,7 +380,7 @@ class Destination:
             return
         self.state = PROBING
         self._restore_order()
-        message = self._next()
+        message = self._next_probe()
         if message is None:
             self._caught_up()  # all were released: the next message posted is the probe
         else:
@@ -361,6 +393,15 @@ class Destination:
             self._mark_resumed(message)
             return message
         return None
+
+    def _next_probe(self) -> InFlightMessage | None:
+        """Dequeue the next message, or a fresh one while only few are rejected time and again (H-11)."""
+        first = next(iter(self._queue), None)
+        if first is not None and first.rejections > 1:
+            fresh = [message for message in self._queue if not message.rejections]
+            if len(self._queue) - len(fresh) < MIN_ANSWERS:
+                self._queue = dict.fromkeys([*fresh[:1], *self._queue])
+        return self._next()
 
     def _restore_order(self) -> None:
         """Sort by delivery-id: a message that was refused precedes those posted meanwhile."""
@@ -380,7 +421,8 @@ class Destination:
             self._start_opening(METERED)
             return
         # A metered destination may only be far away, and its answers come together: each makes room for two messages.
-        room = min(max(self._meter - sender.in_flight, self._earned), sender.credit)
+        in_flight = sender.in_flight - self._awaited.late(self._loop.time())
+        room = min(max(self._meter - in_flight, self._earned), sender.credit)
         while room > 0 and (message := self._next()) is not None:
             self._transfer(message)
             self._earned = max(0, self._earned - 1)
@@ -434,18 +476,24 @@ class Destination:
         stalled_at = self._last_progress[1] + self._patience
         if now >= stalled_at:
             self._stall(sender, now - self._last_progress[1])
+        elif self._awaited.oldest(now) >= self._timeouts.answer:
+            self._replace_link(sender)
         self._watch_again(stalled_at)
 
     def _stall(self, sender: SendingLink, still: float) -> None:
         """Handle ``still`` seconds without progress: messages for this destination no longer count as active."""
         waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
         self._queue = dict.fromkeys([*waiting, *self._queue])
+        for each in waiting:
+            self._awaited.forget(each)
         self.state, self._meter, self._earned = METERED, 1, 0
         for message in list(sender.unanswered()):
             if isinstance(message, InFlightMessage) and not message.is_stalled:
                 message.is_stalled = True
                 message.origin.stalled(message)
         self._hold_all()
+        if self._queue and self._awaited.late(self._loop.time()):
+            self._loop.call_soon(self._send_metered)  # an answer may be lost, and the link work nevertheless
         if still >= self._timeouts.answer:
             self._give_up_link(sender)
         elif still >= EMIT_HELD_AFTER and (not self._hold_emitted or self._queue):
@@ -463,6 +511,19 @@ class Destination:
         sender.let_go()
         self._loop.call_later(DETACHED_WITHIN, self._check_detached, sender, reason)
         self._wait(reason)
+
+    def _replace_link(self, sender: SendingLink) -> None:
+        """Use another link, because an answer is lost on this one; give it up once its other answers had time."""
+        waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
+        self._queue = dict.fromkeys([*waiting, *self._queue])
+        self._left.update(each for each in sender.unanswered() if isinstance(each, InFlightMessage))
+        for message in (*waiting, *self._left):
+            self._awaited.forget(message)
+        self._sender, self._meter = None, max(1, len(self._left))
+        self._loop.call_later(DETACHED_WITHIN, sender.let_go)
+        reason = f"{self.path} does not answer a message"
+        self._loop.call_later(2 * DETACHED_WITHIN, self._check_detached, sender, reason)
+        self._start_opening(METERED)
 
     def _check_detached(self, sender: SendingLink, reason: str) -> None:
         if not sender.detached.done() and not self._is_stopped:

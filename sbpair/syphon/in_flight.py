@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,26 @@ class MessageOrigin(Protocol):
     def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None: ...
 
 
+class SendingLink(Protocol):
+    """A link to a destination: :class:`~sbpair.client.link.Sender`, or one that lands messages."""
+
+    detached: asyncio.Future[Condition | None]
+    progress: int
+    on_progress: Callable[[], None] | None
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def credit(self) -> int: ...
+
+    def transfer(self, message: InFlightMessage) -> None: ...
+    def take_waiting(self) -> Sequence[object]: ...
+    def unanswered(self) -> Sequence[object]: ...
+    def let_go(self) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class InFlightMessage:
     """A restored message on its way from a backlog to its destination."""
@@ -67,6 +88,7 @@ class InFlightMessage:
     destination: MessageTarget
     size: int = 0  # bytes in the memory budget
     is_held: bool = False
+    rejections: int = 0  # after which it waited by itself
     is_stalled: bool = False  # in flight for so long that it does not count as active
     is_released: bool = False  # its lock is given up, or kept in overflow
     message_format: int = 0

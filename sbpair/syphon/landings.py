@@ -24,9 +24,9 @@ from sbpair.client.transaction import TransactionController
 from sbpair.envelope.names import path_key
 
 from ..pairing.pair_state import Role
-from .delivery import DeliveryTimeouts, Destination, SendingLink
+from .delivery import DeliveryTimeouts, Destination
 from .events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent
-from .in_flight import DeliveryAction, InFlightMessage, action_for_condition
+from .in_flight import DeliveryAction, InFlightMessage, SendingLink, action_for_condition
 from .landing import Landing
 from .landing_link import LandingLink
 from .slots import LinkSlots

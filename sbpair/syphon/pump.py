@@ -209,12 +209,11 @@ class Pump:
         )
         if has_deadline:
             message.restore_again, message.restored_at = partial(self._restore, event.payload), now
-            message.size = size + len(event.payload)
+            message.size += len(event.payload)
         self._messages[delivery_id] = message
-        budget, size = self._budget, message.size
-        budget.used += size
-        if size > self._largest:
-            self._largest = size
+        budget = self._budget
+        budget.used += message.size
+        self._largest = max(self._largest, message.size)
         if budget.used > budget.total:
             self._pause_reading()
         if left:
@@ -583,6 +582,7 @@ class Pump:
     def _forget(self) -> None:
         """Drop all state of a lost link: its locks end, and its messages are delivered again."""
         self._counters.pending -= self.unsettled
+        self._window.link_lost(len(self._messages))
         for message in list(self._messages.values()):
             message.is_released = True
             message.destination.withdraw(message)

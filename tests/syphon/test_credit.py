@@ -51,6 +51,23 @@ def test_a_message_makes_the_long_poll_begin_anew() -> None:
     assert window.handle_timer(100.0 + RECEIVE_SPAN)
 
 
+@pytest.mark.spec("H-13")
+def test_a_link_that_is_lost_with_messages_halves_the_limit_but_not_below_64() -> None:
+    window = Window(500, 2000)
+    limits = []
+    for _ in range(4):
+        window.link_lost(10)
+        limits.append(window.limit)
+    assert limits == [128, 64, 64, 64]
+    window.link_lost(0)
+    for _ in range(7):
+        window.forwarded(0.1, 60.0)
+    assert window.limit == 71
+    few = Window(5, 2000)
+    few.link_lost(1)
+    assert few.limit == 5
+
+
 def test_credit_is_topped_up_by_halves_and_not_for_each_message() -> None:
     window = Window(FIRST_LIMIT, 2000)
     assert window.grant(FIRST_LIMIT - 1, 0, 0, 0.0) is None

@@ -167,7 +167,7 @@ async def test_a_twin_whose_probe_was_rolled_back_takes_the_next_message(
     """``is_locked``: the commit is refused; otherwise the lock of the probe is lost before."""
     shore = coast()
     shore.scene.post([1])
-    await asyncio.sleep(11.1)
+    await asyncio.sleep(21.1)
     shore.senders[0].outcomes = [FULL]
     shore.scene.post([2])
     await turns(20)
