@@ -25,6 +25,8 @@ from urllib.parse import quote_plus
 
 from sbpair.shared_task import result_of, share
 
+from .transient import is_transient
+
 if TYPE_CHECKING:
     from azure.core.credentials import (
         AccessToken,
@@ -173,6 +175,8 @@ def classified(error: Exception) -> CredentialRefused | CredentialUnavailable:
 
     described = f"{type(error).__name__}: {error}"
     for each in _chain(error):
+        if is_transient(each):
+            return CredentialUnavailable(f"the token service failed: {described}")
         status = each.status_code if isinstance(each, HttpResponseError) else None
         if status is not None:
             is_refusal = 400 <= status < 500 and status not in (408, 429)

@@ -28,6 +28,8 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import exceptions as sdk_errors
 
+from sbpair.auth.transient import is_transient
+
 from . import sdk
 from .errors import CaFileError, ParkedMessageTooLargeError
 from .outcome import Classification, Failure
@@ -236,6 +238,11 @@ def _failure_of(error: Exception, before: frozenset[int]) -> tuple[Failure, str]
         return _by_status(status)
     if _is_without_namespace(error, sdk.condition_of(error)):
         return _CONF, "the namespace does not exist"
+    if any(
+        isinstance(each, ClientAuthenticationError) and is_transient(each)
+        for each in (error, *_chain(error, before))
+    ):
+        return _U, "the credential is away"
     if isinstance(
         error, (sdk_errors.ServiceBusConnectionError, sdk_errors.ServiceBusAuthenticationError)
     ) or type(error) in (sdk_errors.ServiceBusError, ClientAuthenticationError):

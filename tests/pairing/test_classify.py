@@ -19,6 +19,7 @@ from azure.servicebus._pyamqp import error as amqp_errors
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from sbpair import ClassifierFailed, Failure, PairedNamespaceOptions
+from sbpair.auth.credential import CredentialRefused, CredentialUnavailable, classified
 from sbpair.pairing.address import SdkSettings, Side
 from sbpair.pairing.base_runtime import BaseRuntime
 from sbpair.pairing.classify import BY_CLASS, BY_CONDITION, Phase, classify, overruled
@@ -478,3 +479,37 @@ def test_a_classifier_replaces_the_failure_and_what_follows_from_it(failure: Fai
     assert again.is_link_in_doubt is (failure is CONF)
     assert again.is_ambiguous is lost.is_ambiguous
     assert overruled(judged, failure).retry_after is None
+
+
+class CredentialUnavailableError(ClientAuthenticationError):
+    """As that of azure-identity, which is optional."""
+
+
+def answered(status: int, text: str = "x") -> ClientAuthenticationError:
+    error = ClientAuthenticationError(text)
+    error.status_code = status
+    return error
+
+
+@pytest.mark.spec("H-30")
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (CredentialUnavailableError("no managed identity endpoint answered"), True),
+        (answered(503), True),
+        (answered(429), True),
+        (answered(400, "AADSTS90033: a transient error has occurred"), True),
+        (answered(401, "AADSTS7000215: invalid client secret"), False),
+        (answered(400, "AADSTS700016: no such application"), False),
+        (ClientAuthenticationError("wrong secret"), False),
+    ],
+)
+def test_a_credential_that_is_away_is_an_outage_and_one_that_is_wrong_is_a_refusal(
+    error: ClientAuthenticationError, passes: bool
+) -> None:
+    wrapped = sdk_errors.ServiceBusAuthenticationError(message="x", error=error)
+    for each in (error, wrapped):
+        found = classify(each, Phase.OPENING)
+        assert found.failure is (Failure.UNAVAILABLE if passes else Failure.CONFIGURATION)
+        assert found.is_of_namespace is not passes
+    assert isinstance(classified(error), CredentialUnavailable if passes else CredentialRefused)

@@ -8,6 +8,7 @@ which the table of classify.py classifies.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from random import Random
 
@@ -27,6 +28,7 @@ from sbpair.broker.errors import BrokerError, EntityAlreadyExists, Rerouting
 from sbpair.envelope import copies, park
 from sbpair.envelope.ordering import Numbering, OrderStamp
 from sbpair.pairing import events
+from sbpair.pairing.attempts import MIN_FAILURES
 from sbpair.pairing.classify import Phase, classify
 from sbpair.pairing.health import EntityState
 from sbpair.pairing.outcome import Failure, Outcome, Stored, Stranded
@@ -106,6 +108,7 @@ class Client:
         self._warm: set[str] = set()  # paths with a link that was used before
         self._timer: asyncio.TimerHandle | None = None
         self._pinging: set[str] = set()
+        self._attempts: defaultdict[str, deque[tuple[float, bool]]] = defaultdict(lambda: deque(maxlen=1000))
         self._failing: dict[str, float] = {}  # since when every answer of the primary was a failure
         self._is_dead = False
         self._spool = spool
@@ -496,10 +499,19 @@ class Client:
 
     def _answered(self, path: str, failure: Failure | None) -> None:
         """What the primary said of one attempt: for the check of the interval."""
+        self._attempts[path].append((self.world.now, failure in (Failure.UNAVAILABLE, Failure.BUSY)))
         if failure is None:
             self._failing.pop(path, None)
         elif failure in (Failure.UNAVAILABLE, Failure.BUSY):
             self._failing.setdefault(path, self.world.now)
+
+    def _mostly_failed(self, event: events.PairingEvent) -> bool:
+        """Whether five attempts failed in the interval, and about half of all, in trouble as old as the interval (H-1)."""
+        begin = event.at - self.world.shape.failover_interval
+        attempts = self._attempts[event.path]
+        recent = [failed for at, failed in attempts if at >= begin]
+        is_old = any(failed and at <= begin + 1e-6 for at, failed in attempts)
+        return is_old and sum(recent) >= MIN_FAILURES - 1 and sum(recent) >= 0.45 * len(recent)
 
     def _told(self, event: events.PairingEvent) -> None:
         history = self.world.history
@@ -510,7 +522,10 @@ class Client:
             case events.EntityFailedOver():
                 history.reached["failover"] += 1
                 since = self._failing.get(event.path)
-                if since is None or event.at - since < self.world.shape.failover_interval - 1e-6:
+                was_failing = (
+                    since is not None and event.at - since >= self.world.shape.failover_interval - 1e-6
+                )
+                if not (was_failing or self._mostly_failed(event)):
                     history.wrong(
                         f"G-12: {self.name} failed {event.path} over at {event.at}, failing since {since}"
                     )
