@@ -55,6 +55,10 @@ NODE_WEIGHT: Final = 64  # bytes of memory per decoded value, its text not count
 SESSION_WEIGHT: Final = 4096
 
 
+FIRST_TRANSFER_ID: Final = 1
+"""Apart from the delivery ids: rhea before 3.0.3 expects its peer's first transfer within 2,048 of zero (X-4)."""
+
+
 class Connection(Endpoint):
     """One AMQP connection, client or server. Times are seconds of a monotonic clock."""
 
@@ -73,6 +77,7 @@ class Connection(Endpoint):
         mechanisms: tuple[str, ...] = ("ANONYMOUS",),
         initial_response: bytes | None = None,
         first_delivery_id: int = 0,
+        first_transfer_id: int = FIRST_TRANSFER_ID,
         limits: Limits | None = None,
     ) -> None:
         """Create a connection; a client queues its SASL init and open at once, and sends frames after the outcome.
@@ -106,6 +111,7 @@ class Connection(Endpoint):
             properties=properties,
         )
         self._first_delivery_id = first_delivery_id
+        self.first_transfer_id = first_transfer_id
         self._greeting: list[bytes] = []  # sent before any frame
         self._events: list[Event] = []
         self.report: Callable[[Event], None] = self._events.append

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound="Link")
 
 MAX_TAG: Final = 32  # 2.8.7
+MAX_TAG_TAKEN: Final = 128
+"""Bytes of a peer's delivery-tag: Java SDKs of the first generation tag with a UUID of 36 characters (X-20)."""
 PIECE_WEIGHT: Final = 64  # bytes of memory per piece of a delivery, its payload not counted
 
 
@@ -360,7 +362,7 @@ class ReceiverLink(Link):
             if delivery_id is None or tag is None:
                 text = "the first transfer of a delivery lacks its delivery-id or tag"
                 raise LinkFault(INVALID_FIELD, text)
-            if len(tag) > MAX_TAG:
+            if len(tag) > MAX_TAG_TAKEN:
                 raise LinkFault(INVALID_FIELD, f"a delivery-tag of {len(tag)} bytes")
             if self.credit > 0:
                 self.credit -= 1

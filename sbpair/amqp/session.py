@@ -83,7 +83,7 @@ class Session(Endpoint):
         self.next_delivery_id = first_delivery_id
         self.outgoing: dict[int, SenderLink] = {}
         self.incoming: dict[int, ReceiverLink] = {}
-        self.out = OutgoingTransfers(connection, channel, first_delivery_id)
+        self.out = OutgoingTransfers(connection, channel, connection.first_transfer_id)
         self.weight = 0
         """Bytes counted for the peer's begin."""
         self._next_incoming_id = 0

@@ -88,10 +88,16 @@ def is_backlog_queue(path: str) -> bool:
     return len(parts) == 3 and parts[1] == TRANSFER_SEGMENT and parts[2].isdigit()
 
 
+_ASCII_FOLD = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
 @lru_cache(maxsize=4096)
 def path_key(path: str) -> str:
-    """The key that identifies an entity: Service Bus compares paths case-insensitively."""
-    return path.strip("/").casefold()
+    """The key that identifies an entity: Service Bus compares paths without regard to the case of ASCII letters.
+
+    Other letters are not folded: a path with a long s would otherwise share the state of another entity (R-119).
+    """
+    return path.strip("/").translate(_ASCII_FOLD)
 
 
 MAX_PATH_LENGTH = 260  # the service's limit on an entity path

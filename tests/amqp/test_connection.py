@@ -88,13 +88,13 @@ def test_what_is_said_on_beginning_a_session_arrives_field_by_field() -> None:
     limits = Limits(incoming_window=100, outgoing_window=200)
     server = a_server(Open("x"), limits=limits, handle_max=9, first_delivery_id=5)
     server.receive_data(f(Begin(None, 40, 50, 60), 3), 0.0)
-    assert said(server.data_to_send()) == [(0, Begin(3, 5, 100, 200, 9))]
+    assert said(server.data_to_send()) == [(0, Begin(3, 1, 100, 200, 9))]
     (session,) = server.sessions
     assert (session.channel, session.remote_channel, session.next_delivery_id) == (0, 3, 5)
     session.flow(None, echo=True)
-    assert said(server.data_to_send()) == [(0, Flow(40, 100, 5, 200, echo=True))]
+    assert said(server.data_to_send()) == [(0, Flow(40, 100, 1, 200, echo=True))]
     server.begin()
-    assert said(server.data_to_send()) == [(1, Begin(None, 5, 100, 200, 9))]
+    assert said(server.data_to_send()) == [(1, Begin(None, 1, 100, 200, 9))]
 
 
 def test_what_is_said_of_a_links_credit_arrives_field_by_field() -> None:
@@ -110,8 +110,8 @@ def test_what_is_said_of_a_links_credit_arrives_field_by_field() -> None:
     receiver.flow(9, drain=True, echo=True)
     receiver.session.flow(sender, 2)
     assert [each for _, each in said(server.data_to_send())] == [
-        Flow(40, 8192, 0, 65535, receiver.handle, 3, 9, None, True, True),
-        Flow(40, 8192, 0, 65535, sender.handle, 0, 2, 0, False, False),
+        Flow(40, 8192, 1, 65535, receiver.handle, 3, 9, None, True, True),
+        Flow(40, 8192, 1, 65535, sender.handle, 0, 2, 0, False, False),
     ]
 
 

@@ -66,7 +66,13 @@ class Sending:
 
 
 def sending(*, window: int = 2**31, frame_size: int = 512, links: int = 1) -> Sending:
-    connection = Connection(role=ConnectionRole.SERVER, container_id="s", now=0.0, first_delivery_id=FIRST)
+    connection = Connection(
+        role=ConnectionRole.SERVER,
+        container_id="s",
+        now=0.0,
+        first_delivery_id=FIRST,
+        first_transfer_id=FIRST,
+    )
     greeting = SASL_HEADER + said(SaslInit("ANONYMOUS"), kind=1) + AMQP_HEADER
     connection.receive_data(greeting, 0.0)
     connection.authenticate(True)

@@ -153,7 +153,7 @@ def test_a_credit_beyond_the_largest_is_the_largest(pair, count, credit):
     """The peer's delivery-count may be ahead of ours: with its credit it made a number that fits no field."""
     sender, _ = pair.receiving_link()
     sender.delivery_count = 0
-    flow = Flow(2**30, 100, 0, 100, sender.handle, count, credit, echo=True)
+    flow = Flow(1, 100, 0, 100, sender.handle, count, credit, echo=True)
     pair.server.receive_data(f(flow), 0.0)
     (granted,) = [event for event in pair.server.events() if isinstance(event, CreditGranted)]
 
@@ -166,9 +166,7 @@ def test_credit_below_what_is_under_way_is_none(pair):
     sender, receiver = pair.sending_link(credit=10)
     for _ in range(10):
         sender.transfer(b"x", tag=b"t")
-    flow = Flow(
-        0, 100, 2**30, 100, receiver.handle, 0, 3
-    )  # the peer has seen none of the ten and accepts three
+    flow = Flow(0, 100, 1, 100, receiver.handle, 0, 3)  # the peer has seen none of the ten and accepts three
     pair.client.receive_data(f(flow), 0.0)
     (granted,) = [event for event in pair.client.events() if isinstance(event, CreditGranted)]
 

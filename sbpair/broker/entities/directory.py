@@ -14,7 +14,7 @@ from ..errors import EntityAlreadyExists, EntityNotFound, InvalidDescription, Ta
 from .descriptions import TARGETS, AccessRule, QueueDescription, SubscriptionDescription
 from .entity import Entity
 from .partitioned_entities import AnyQueue, AnySubscription, AnyTopic
-from .paths import MAX_PATH, path_of
+from .paths import MAX_PATH, folded, path_of
 
 DEAD_LETTER = "/$deadletterqueue"
 TRANSFER_DEAD_LETTER = "/$transfer" + DEAD_LETTER
@@ -39,28 +39,28 @@ class Directory:
     def __contains__(self, entity: Entity) -> bool:
         """Whether an entity exists; for a sub-queue or partition, whether the entity that it belongs to does."""
         top = entity.top
-        return self._entities.get(top.path.casefold()) is top
+        return self._entities.get(folded(top.path)) is top
 
     def add(self, entity: Entity) -> None:
         """Add an entity whose path is free: call :meth:`check_free` first."""
-        self._entities[entity.path.casefold()] = entity
+        self._entities[folded(entity.path)] = entity
         self._order = None
 
     def remove(self, entity: Entity) -> None:
         """Remove an entity."""
-        del self._entities[entity.path.casefold()]
+        del self._entities[folded(entity.path)]
         self._order = None
 
     def entity(self, path: str) -> Entity:
         """Return the queue, topic or subscription at a path. Raises EntityNotFound."""
-        entity = self._entities.get(path.casefold())
+        entity = self._entities.get(folded(path))
         if entity is None:
             raise EntityNotFound(path)
         return entity
 
     def at(self, path: str) -> Entity:
         """Return the queue, topic, subscription or sub-queue at a path. Raises EntityNotFound."""
-        key = path.casefold()
+        key = folded(path)
         if not key.endswith(DEAD_LETTER):
             return self.entity(path)
         if key.endswith(TRANSFER_DEAD_LETTER):
@@ -92,24 +92,24 @@ class Directory:
 
         Returns the total and at most ``limit`` entities after the first ``skip``.
         """
-        keys, word = self._in_order(), find.casefold()
+        keys, word = self._in_order(), folded(find)
         if word:
             keys = [key for key in keys if word in key]
         return len(keys), [self._entities[key] for key in keys[skip : skip + limit]]
 
     def access_rules(self, path: str) -> Iterator[tuple[str, AccessRule]]:
         """Iterate over pairs of path and access rule, for the entity at ``path`` and those above it."""
-        folded = path.strip("/")[: MAX_PATH + 1].casefold() + "/"  # no entity has a longer path
-        end = folded.find("/")
+        key = folded(path.strip("/")[: MAX_PATH + 1]) + "/"  # no entity has a longer path
+        end = key.find("/")
         while end >= 0:
-            entity = self._entities.get(folded[:end])
+            entity = self._entities.get(key[:end])
             if entity is not None:
                 yield from ((entity.path, rule) for rule in entity.description.authorization_rules)
-            end = folded.find("/", end + 1)
+            end = key.find("/", end + 1)
 
     def check_free(self, path: str) -> None:
         """Raise EntityAlreadyExists if an entity has that path."""
-        if path.casefold() in self._entities:
+        if folded(path) in self._entities:
             raise EntityAlreadyExists(path)
 
     def check_targets(

@@ -29,6 +29,14 @@ def split_address(text: str) -> tuple[str | None, str]:
     return authority, path
 
 
+_ASCII_FOLD = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def folded(path: str) -> str:
+    """The path without regard to the case of its ASCII letters, as entities are told apart (R-119)."""
+    return path.lower() if path.isascii() else path.translate(_ASCII_FOLD)
+
+
 def path_of(text: str) -> str:
     """Return the path of an address or audience, without scheme, authority and outer slashes."""
     return split_address(text)[1].strip("/")

@@ -506,7 +506,7 @@ class Client:
             self._failing.setdefault(path, self.world.now)
 
     def _mostly_failed(self, event: events.PairingEvent) -> bool:
-        """Whether five attempts failed in the interval, and about half of all, in trouble as old as the interval (H-1)."""
+        """Whether half of at least five attempts failed in the interval, in trouble as old as the interval (H-1)."""
         begin = event.at - self.world.shape.failover_interval
         attempts = self._attempts[event.path]
         recent = [failed for at, failed in attempts if at >= begin]
