@@ -384,6 +384,11 @@ class Pair:
                     if health.state is EntityState.FAILED_OVER:
                         return now
                     continue
+            if (
+                is_trial and failure is not Failure.CALLER
+            ):  # whatever the reason, the others are parked too (H-7)
+                self._end_return(send, health, classification.why, now)
+                return now
             if self._is_redirected(failure, health):
                 return now
             return Refused(last_cause(send), False, False, classification.failure)
@@ -399,16 +404,22 @@ class Pair:
 
     def _attempt_failed(self, send: SendState, health: EntityHealth, why: str, now: float) -> None:
         """Record a failed attempt at the primary, for the entity and for the key of the message."""
-        was_returning = health.returning_since is not None
+        if health.state is EntityState.FAILED_OVER:
+            self._end_return(send, health, why, now)
+            return
         self._emit(send.path, health.attempt_failed(now), now, why)
-        if was_returning and health.returning_since is None:
-            self._events.append(ReturnAborted(now, send.path, why))
         key = send.key()
         if key is None:
             return
         keys = self._keys.setdefault(path_key(send.path), FailingKeys())
         if keys.failed(key, last_cause(send), now):
             self._events.append(KeySetAside(now, send.path, key, why))
+
+    def _end_return(self, send: SendState, health: EntityHealth, why: str, now: float) -> None:
+        """A trial failed: end the return, if one is going on."""
+        if health.returning_since is not None:
+            health.attempt_failed(now)
+            self._events.append(ReturnAborted(now, send.path, why))
 
     def _is_hasty(self, health: EntityHealth) -> bool:
         """Whether a send makes one short attempt only: it can be parked, and the primary is in doubt (H-6)."""

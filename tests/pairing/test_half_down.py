@@ -184,7 +184,10 @@ def test_a_refused_ping_between_two_accepted_ones_begins_the_count_anew() -> Non
 
 
 @pytest.mark.spec("H-7")
-def test_a_failed_trial_is_parked_and_ends_the_return(pair_of: Callable[..., Driver]) -> None:
+@pytest.mark.parametrize("failure", [Failure.UNAVAILABLE, Failure.BUSY, Failure.CONFIGURATION, Failure.FULL])
+def test_a_failed_trial_is_parked_and_ends_the_return(
+    pair_of: Callable[..., Driver], failure: Failure
+) -> None:
     policy = HealthPolicy(returns_always=True)
     driver = pair_of(ping=10.0, policy=policy)
     driver.fail_over()
@@ -192,7 +195,7 @@ def test_a_failed_trial_is_parked_and_ends_the_return(pair_of: Callable[..., Dri
         driver.advance(11.0)
         driver.pair.ping_finished("orders", None, driver.now)
     driver.advance(28.0)
-    outcomes = [driver.primary(driver.fail) for _ in range(50)]
+    outcomes = [driver.primary(lambda: driver.fail(failure)) for _ in range(50)]
     assert {type(outcome) for outcome in outcomes} == {Stored}
     told = [type(event) for event in driver.pair.events()]
     assert told.count(EntityReturning) == told.count(ReturnAborted) == 1
