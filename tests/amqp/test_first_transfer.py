@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from sbpair.amqp.composite import encode_composite
 from sbpair.amqp.events import MessageReceived
+from sbpair.amqp.frames import frame
+from sbpair.amqp.performatives import Transfer
 
 
 @pytest.mark.spec("X-4")
@@ -20,11 +23,9 @@ def test_a_client_that_expects_the_first_transfer_near_zero_gets_its_message(mak
 
 
 @pytest.mark.spec("X-20")
-def test_a_delivery_tag_of_thirty_six_bytes_is_taken(pair, monkeypatch) -> None:
-    monkeypatch.setattr("sbpair.amqp.link.MAX_TAG", 36)
+def test_a_delivery_tag_of_thirty_six_bytes_is_taken(pair) -> None:
     sender, _ = pair.sending_link()
-    sender.transfer(b"x", tag=b"t" * 36)
-    monkeypatch.setattr("sbpair.amqp.link.MAX_TAG", 32)
-    pair.exchange()
-    (message,) = pair.server_saw(MessageReceived)
-    assert message.payload == b"x"
+    transfer = Transfer(sender.handle, 0, b"t" * 36, 0)
+    pair.server.receive_data(frame(0, encode_composite(transfer), 1) + b"x", 0.0)
+    (message,) = [event for event in pair.server.events() if isinstance(event, MessageReceived)]
+    assert bytes(message.payload) == b"x"
