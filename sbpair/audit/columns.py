@@ -68,6 +68,7 @@ EVENT_FIELDS: tuple[tuple[str, str], ...] = (
     ("size", "bigint"),
     ("threshold", "double"),
     ("until", "double"),
+    ("key", "string"),
     ("verb", "string"),
 )
 POSITION: tuple[tuple[str, str], ...] = (("journal_file", "string"), ("journal_offset", "bigint"))

@@ -155,7 +155,7 @@ def test_a_dead_lettered_message_is_told_with_a_signature_that_fits(sbpair, brok
         **keys,
     )
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 6, done.stderr
     ((headers, body),) = got
     said = json.loads(body)
     assert (said["kind"], said["path"], said["reason"]) == ("dead-letter", "nowhere", "DestinationNotFound")
