@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,9 +33,41 @@ def test_a_sample_runs_and_ends_well(sample: Path, tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip(), "a sample shows something"
+    assert "skipped" not in done.stdout
     assert "SharedAccessKey=" not in done.stdout + done.stderr
     if "spark" not in sample.stem:  # a JVM says a word about itself
         assert done.stderr == ""
+
+
+@pytest.mark.spec("R-81")
+@pytest.mark.parametrize(
+    "sample", [file for file in SAMPLES if file.stem.startswith("spark")], ids=lambda file: file.stem
+)
+def test_a_sample_of_spark_that_cannot_run_fails_and_says_what_to_install(
+    sample: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "pyspark.py").write_text(
+        "raise ModuleNotFoundError('No module named pyspark', name='pyspark')\n"
+    )
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    }
+    program = [sys.executable, str(sample)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment)
+
+    assert done.returncode == 1
+    assert "pip install" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.spark
+@pytest.mark.spec("R-81")
+@pytest.mark.timeout(PATIENCE + 10)
+def test_the_sample_of_spark_shows_the_rows_that_it_wrote(tmp_path: Path) -> None:
+    program = [sys.executable, str(FILES[0].parent / "spark_messages.py")]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
+
+    assert "orders that wait, and invoices: [0, 25]" in done.stdout
+    assert done.stdout.count("invoice for order") == 3
 
 
 @pytest.mark.parametrize("sample", FILES, ids=lambda path: path.stem)

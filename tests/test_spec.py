@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
+import pytest
+
 from tests.tools.proofs import (
     CLIENTS,
     PROVES_NOTHING,
@@ -240,3 +242,19 @@ def test_a_mark_on_a_parameter_proves_and_a_skipped_test_does_not():
         '@pytest.mark.skip\n@pytest.mark.spec("T-2")\ndef test_two(): ...\n'
     )
     assert [proof.id for proof in proofs_of(source, "broker/test_it.py")] == ["T-1"]
+
+
+@pytest.mark.spec("R-86")
+def test_the_page_of_proofs_lists_every_requirement_that_a_test_proves() -> None:
+    page = (ROOT / "docs" / "proofs.md").read_text("utf-8")
+    listed = {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")}
+
+    assert {proof.id for proof in all_proofs()} - listed == set()
+
+
+@pytest.mark.spec("R-86")
+def test_every_requirement_on_partitioned_entities_is_proved_on_the_wire() -> None:
+    on_the_model = {proof.id for proof in all_proofs() if proof.id[0] == "Q"}
+    on_the_wire = {proof.id for proof in all_proofs() if proof.client != "model"}
+
+    assert on_the_model - on_the_wire == set()

@@ -440,6 +440,16 @@ class TestEntities:
         assert symbol(apart.discharge(txn_id)) == "amqp:transaction:rollback"
         assert parted.counts(lab.now.entity).active == 0
 
+    @pytest.mark.spec("Q-14", "F-54")
+    def test_with_sessions_one_of_another_session_undoes_it_all(self, lab, client, apart):
+        parted = lab.queue("parted", enable_partitioning=True, requires_session=True)
+        link, txn_id = client.sender("parted"), apart.declare()
+        assert apart.send(link, txn_id, payload=of_session("a")) == TransactionalState(txn_id, ACCEPTED)
+
+        assert symbol(apart.send(link, txn_id, payload=of_session("b"))) == "amqp:not-allowed"
+        assert symbol(apart.discharge(txn_id)) == "amqp:transaction:rollback"
+        assert parted.counts(lab.now.entity).active == 0
+
     def test_links_in_the_controllers_session_go_via_the_first(self, lab, orders, client, controller):
         bills = lab.queue("bills")
         _, (delivery,) = received(client)
@@ -458,6 +468,10 @@ class TestEntities:
         txn_id = controller.declare()
 
         assert symbol(controller.settle(delivery, txn_id, ACCEPTED)) == "amqp:not-allowed"
+
+
+def of_session(session):
+    return Message(properties=Properties(group_id=session), body=DataBody((b"x",))).encode()
 
 
 def management(operation, body):

@@ -47,7 +47,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     )
     for name, block in subject.BLOCKS.items()
 }
-REQUIREMENT = r"[PQTGFSRCOE]-\d+"
+REQUIREMENT = r"[PQTGFSRCOEHX]-\d+"
 CITED = re.compile(rf" \({REQUIREMENT}(?:(?:, | and |; ){REQUIREMENT})*\)|\b{REQUIREMENT}: ")
 SHOW_IDS = {
     "proofs",
@@ -57,6 +57,10 @@ SHOW_IDS = {
     "order-proved",
     "promises-proved",
     "faults-driven",
+    "everyone-proved",
+    "pair-proved",
+    "half-down-proved",
+    "outside-proved",
 }
 
 

@@ -10,7 +10,12 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
-from azure.servicebus.exceptions import MessageNotFoundError, ServiceBusError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import (
+    MessageNotFoundError,
+    MessageSizeExceededError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.broker import Broker, NamespaceControl, ShiftedClock
@@ -295,6 +300,52 @@ def test_old_and_new_versions_of_the_administration_api_know_of_it(broker, conto
         name = fresh(f"spread-{version}")
         administration.create_queue(name, enable_partitioning=True)
         assert administration.get_queue(name).enable_partitioning is True
+
+
+@pytest.mark.spec("Q-19")
+def test_the_101st_partitioned_queue_of_a_standard_namespace_is_refused():
+    with Broker({"contoso": 0}) as broker:
+        contoso = broker.namespace("contoso")
+        for number in range(99):
+            contoso.create_queue(f"q{number}", enable_partitioning=True)
+        with ServiceBusAdministrationClient.from_connection_string(
+            contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0
+        ) as administration:
+            administration.create_topic("events", enable_partitioning=True)
+            with pytest.raises(HttpResponseError, match="100 partitioned entities"):
+                administration.create_queue("one-too-many", enable_partitioning=True)
+            administration.create_queue("plain")
+
+
+@pytest.mark.spec("Q-19", "F-54")
+def test_on_a_partitioned_premium_namespace_a_message_has_a_megabyte_at_most():
+    with Broker({"contoso": 0}, partitions={"contoso": 2}) as broker:
+        contoso = broker.namespace("contoso")
+        contoso.create_queue("orders", enable_partitioning=True)
+        with ServiceBusAdministrationClient.from_connection_string(
+            contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0
+        ) as administration:
+            with pytest.raises(HttpResponseError, match="at most 1024 on a partitioned namespace"):
+                administration.create_queue(
+                    "big", enable_partitioning=True, max_message_size_in_kilobytes=1025
+                )
+        with ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0) as client:
+            with pytest.raises(MessageSizeExceededError):
+                send(client, "orders", ServiceBusMessage(b"x" * (1 << 20)))
+            send(client, "orders", ServiceBusMessage(b"x" * 1_000_000))
+            assert contoso.counts("orders").active == 1
+
+
+@pytest.mark.spec("Q-20")
+def test_a_send_to_and_a_receive_from_16_partitions_are_billed_as_one_operation_each():
+    with Broker({"contoso": 0}) as broker:
+        contoso = broker.namespace("contoso")
+        contoso.create_queue("orders", enable_partitioning=True)
+        with ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0) as client:
+            send(client, "orders", ServiceBusMessage("x"))
+            with client.get_queue_receiver("orders") as receiver:
+                assert len(receiver.receive_messages(1, max_wait_time=10)) == 1
+        assert (contoso.operations.sends, contoso.operations.receives) == (1, 1)
 
 
 @pytest.mark.spec("Q-2")

@@ -97,6 +97,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "consumers-proved": partial(proved, "C"),
     "order-proved": partial(proved, "O"),
     "everyone-proved": partial(proved, "E"),
+    "pair-proved": partial(proved, "P"),
+    "half-down-proved": partial(proved, "H"),
+    "outside-proved": partial(proved, "X"),
     "promises-proved": partial(proved, "G"),
     "faults-driven": faults_driven,
 }
