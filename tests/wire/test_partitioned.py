@@ -302,6 +302,19 @@ def test_old_and_new_versions_of_the_administration_api_know_of_it(broker, conto
         assert administration.get_queue(name).enable_partitioning is True
 
 
+@pytest.mark.spec("Q-15")
+def test_a_message_forwarded_between_partitioned_queues_keeps_its_key_and_its_partition(client, make_queue):
+    target = make_queue(enable_partitioning=True)
+    source = make_queue(enable_partitioning=True, forward_to=target)
+    send(client, source, *(ServiceBusMessage(str(n), partition_key=key_of(n)) for n in (3, 7, 11)))
+    with client.get_queue_receiver(target) as receiver:
+        messages = []
+        while len(messages) < 3:
+            messages += receiver.receive_messages(3, max_wait_time=10)
+
+    assert {m.partition_key: m.sequence_number >> 48 for m in messages} == {key_of(n): n for n in (3, 7, 11)}
+
+
 @pytest.mark.spec("Q-19")
 def test_the_101st_partitioned_queue_of_a_standard_namespace_is_refused():
     with Broker({"contoso": 0}) as broker:
@@ -322,13 +335,13 @@ def test_on_a_partitioned_premium_namespace_a_message_has_a_megabyte_at_most():
     with Broker({"contoso": 0}, partitions={"contoso": 2}) as broker:
         contoso = broker.namespace("contoso")
         contoso.create_queue("orders", enable_partitioning=True)
-        with ServiceBusAdministrationClient.from_connection_string(
-            contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0
-        ) as administration:
-            with pytest.raises(HttpResponseError, match="at most 1024 on a partitioned namespace"):
-                administration.create_queue(
-                    "big", enable_partitioning=True, max_message_size_in_kilobytes=1025
-                )
+        with (
+            ServiceBusAdministrationClient.from_connection_string(
+                contoso.connection_string, connection_verify=str(broker.ca_file), retry_total=0
+            ) as administration,
+            pytest.raises(HttpResponseError, match="at most 1024 on a partitioned namespace"),
+        ):
+            administration.create_queue("big", enable_partitioning=True, max_message_size_in_kilobytes=1025)
         with ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0) as client:
             with pytest.raises(MessageSizeExceededError):
                 send(client, "orders", ServiceBusMessage(b"x" * (1 << 20)))
