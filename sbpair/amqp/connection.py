@@ -55,6 +55,8 @@ NODE_WEIGHT: Final = 64  # bytes of memory per decoded value, its text not count
 SESSION_WEIGHT: Final = 4096
 
 
+CHANNEL_MAX: Final = 4999
+"""Each receiver has a session of its own: as many as an entity may have receivers (R-90)."""
 FIRST_TRANSFER_ID: Final = 1
 """Apart from the delivery ids: rhea before 3.0.3 expects its peer's first transfer within 2,048 of zero (X-4)."""
 
@@ -70,7 +72,7 @@ class Connection(Endpoint):
         now: float,
         hostname: str | None = None,
         max_frame_size: int = 1_048_576,
-        channel_max: int = 255,
+        channel_max: int = CHANNEL_MAX,
         handle_max: int = 1023,
         idle_time_out: float | None = None,
         properties: AmqpMap | None = None,
@@ -432,8 +434,10 @@ class Connection(Endpoint):
             if self.remote_open is None
             else min(self.channel_max, self.remote_open.channel_max)
         )
-        channel = next((free for free in range(limit + 1) if free not in self._ours), None)
-        if channel is None:
+        channel = len(self._ours)
+        if channel in self._ours:
+            channel = next(free for free in range(channel) if free not in self._ours)
+        if channel > limit:
             text = f"all {limit + 1} channels are in use"
             raise (
                 LocalProtocolError(text)
@@ -466,6 +470,7 @@ class Connection(Endpoint):
             self._send_open()
         self.send(0, Close(condition))
         self.local = CLOSED
+        self._drop_credit()
         return True
 
     def _fault(self, symbol: str, description: str) -> None:
@@ -477,9 +482,14 @@ class Connection(Endpoint):
     def _finish(self, condition: Condition | None) -> None:
         self.local = self.remote = CLOSED
         self._pending.clear()
+        self._drop_credit()
         if not self._is_finished:
             self._is_finished = True
             self.report(ConnectionClosed(condition))
+
+    def _drop_credit(self) -> None:
+        for session in self._ours.values():
+            session.drop_credit()
 
     # Timers
 

@@ -21,9 +21,9 @@ class Limits:
     """Largest performative of a frame, without its payload."""
     max_message_size: int = 1_048_576 + 65536
     """Largest message on a link whose attach sets no limit; a larger one detaches the link, unsettled."""
-    max_sessions: int = 256
+    max_sessions: int = 5000
     """Sessions of one connection."""
-    max_links: int = 1024
+    max_links: int = 10_000
     """Links of one connection, including those being detached."""
     max_held: int = 1_073_741_824
     """Bytes of sessions, links and partial deliveries; `Connection.allowance` can lower it."""

@@ -206,7 +206,8 @@ class SenderLink(Link):
     ) -> int:
         """Send one message, split to the peer's frame size; return its delivery-id.
 
-        Raises LocalProtocolError without credit, unless `force`, and for a tag longer than 32 bytes.
+        Raises LocalProtocolError without credit, which a link has no more once it or its session has ended, unless
+        `force`; and for a tag longer than 32 bytes.
         """
         if self.credit > 0:
             self.credit -= 1

@@ -167,6 +167,12 @@ class Session(Endpoint):
             self.send(End(condition))
         self.local = CLOSED
         self.out.queue.clear()
+        self.drop_credit()
+
+    def drop_credit(self) -> None:
+        """Take the credit of all links: nothing more can be sent, however much a flow of the same chunk granted."""
+        for link in self._ours.values():
+            link.credit = 0
 
     # Output
 

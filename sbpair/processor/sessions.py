@@ -7,13 +7,17 @@ side is not handled until it is released there: a session has one handler at a t
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from sbpair.amqp.performatives import Condition
+from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import SessionUnavailable
+from sbpair.client.errors import ClientError, SessionUnavailable
 from sbpair.client.locks import LockClock
 from sbpair.client.management_node import ManagementNode
 from sbpair.pairing.pair_state import Role
@@ -23,7 +27,13 @@ from .context import Context
 from .delivery import Delivery
 from .session_link import SessionLink
 
+logger = logging.getLogger("sbpair.processor")
+
 ACCEPT_WAITS = 60.0  # seconds that a request for a session waits at the broker
+FIRST_RETRY, MAX_RETRY_SECONDS = (
+    0.5,
+    30.0,
+)  # seconds between requests while sessions are held and no other is given
 
 
 class SideTurns:
@@ -67,6 +77,8 @@ class Sessions:
         self._serving: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
         self._room.set()
+        self._released = asyncio.Event()  # a session ended since the last refusal
+        self._backoff = Backoff(FIRST_RETRY, MAX_RETRY_SECONDS, random.random)
         self._accepting: asyncio.Task[None] | None = None
 
     is_replaced = False
@@ -74,7 +86,8 @@ class Sessions:
     async def run(self, connection: NamespaceConnection) -> Condition | None:
         """Accept sessions until the connection ends; return the peer's error.
 
-        Raises TokenRefused, LinkRefused or ConnectionLost when no session can be accepted.
+        Raises TokenRefused, LinkRefused or ConnectionLost when no session can be accepted and none is held: a refusal
+        costs the others nothing (R-90).
         """
         context = self._context
         await connection.authorize(context.path)
@@ -96,19 +109,47 @@ class Sessions:
                 node.abandon()
 
     async def _accept(self, connection: NamespaceConnection, node: ManagementNode) -> None:
+        """Accept sessions while there is room. Raises ClientError when one is refused and no other is held."""
         while not self.is_stopping:
             await self._room.wait()
             link = SessionLink(self._context, self.side, self._clock, connection, node)
             try:
                 await link.accept(ACCEPT_WAITS)
             except SessionUnavailable:
+                self._backoff.succeeded()
                 continue
-            self._links[link] = None
-            if len(self._links) >= self._most:
-                self._room.clear()
-            task = asyncio.ensure_future(self._serve(link))
-            self._serving.add(task)
-            task.add_done_callback(self._serving.discard)
+            except ClientError as error:
+                if not self._links or not connection.is_open:
+                    raise
+                await self._pause(error)
+                continue
+            self._backoff.succeeded()
+            self._hold(link)
+
+    def _hold(self, link: SessionLink) -> None:
+        """Serve an accepted session in a task of its own."""
+        self._links[link] = None
+        if len(self._links) >= self._most:
+            self._room.clear()
+        task = asyncio.ensure_future(self._serve(link))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _pause(self, error: ClientError) -> None:
+        """Wait before the next request for a session; a session that ends may make room for it, on the peer too."""
+        pause = self._backoff.failed()
+        logger.warning(
+            "%s on the %s gives no further session, while %d are held; asking again in %.1f s: %s",
+            self._context.path,
+            self.side,
+            len(self._links),
+            pause,
+            error,
+        )
+        self._released.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._released.wait()
 
     async def _serve(self, link: SessionLink) -> None:
         context, session_id = self._context, link.session_id
@@ -123,6 +164,7 @@ class Sessions:
             self._turns.leave(session_id, turn)
             del self._links[link]
             self._room.set()
+            self._released.set()
             context.emit(events.SessionReleased(time.time(), context.path, self.side.value, session_id))
             context.changed()
 

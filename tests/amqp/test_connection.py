@@ -79,7 +79,7 @@ def test_what_is_said_on_opening_arrives_field_by_field(make_pair) -> None:
     wanted = Open("client", "h", 4096, 7, 2500, properties={"a": 1})
     assert pair.server.remote_open == wanted
     assert [event.open for event in pair.server_saw(ConnectionOpened)] == [wanted]
-    assert pair.client.remote_open == Open("server", None, 1_048_576, 255)
+    assert pair.client.remote_open == Open("server", None, 1_048_576, 4999)
     assert (pair.client.remote_max_frame_size, pair.server.remote_max_frame_size) == (1_048_576, 4096)
     assert (pair.client.channel_max, pair.client.handle_max) == (7, 1023)
 
@@ -123,7 +123,7 @@ BEGUN = f(Begin(None, 0, 9, 9))
     [
         (f(Open("y")), "illegal-state", "a second open"),
         (BEGUN * 2, "not-allowed", "a second begin on channel 0"),
-        (f(Begin(None, 0, 9, 9), 256), "connection:framing-error", "channel 256 is above 255"),
+        (f(Begin(None, 0, 9, 9), 5000), "connection:framing-error", "channel 5000 is above 4999"),
         (f(Begin(4, 0, 9, 9)), "not-allowed", "begin answers channel 4, which did not begin a session"),
         (f(End()), "not-allowed", "End on channel 0, which has no session"),
         (BEGUN + f(SaslInit("x")), "not-allowed", "SaslInit on a session"),

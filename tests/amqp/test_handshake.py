@@ -40,7 +40,7 @@ def test_a_client_says_who_it_is_at_once_and_the_rest_when_it_is_let_in():
     client.receive_data(SASL_HEADER + sasl(SaslMechanisms(("ANONYMOUS",))), 0.0)
     assert client.data_to_send() == b""
     client.receive_data(sasl(SaslOutcome(0)), 0.0)
-    opening = frame(0, encode_composite(Open("client", "host", 1_048_576, 255)))
+    opening = frame(0, encode_composite(Open("client", "host", 1_048_576, 4999)))
     assert client.data_to_send().startswith(AMQP_HEADER + opening)
 
 

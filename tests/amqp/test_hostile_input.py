@@ -98,7 +98,7 @@ CLOSES = {
     "bytes behind a flow": (frame(0, encode_composite(Flow(0, 1, 0, 1)) + b"x"), "decode-error"),
     "a second open": (f(Open("again")), "illegal-state"),
     "begin on a used channel": (BEGIN, "not-allowed"),
-    "begin above channel-max": (f(Begin(None, 0, 1, 1), channel=256), "framing-error"),
+    "begin above channel-max": (f(Begin(None, 0, 1, 1), channel=5000), "framing-error"),
     "begin that answers nothing": (f(Begin(7, 0, 1, 1), channel=3), "not-allowed"),
     "attach without a session": (f(Attach("b", 1, True), channel=9), "not-allowed"),
     "transfer without a session": (f(Transfer(0, 0, b"t"), channel=9), "not-allowed"),

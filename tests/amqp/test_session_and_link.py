@@ -470,6 +470,19 @@ def test_our_own_misuse_is_named(pair):
         pair.client.begin()
 
 
+@pytest.mark.spec("R-98")
+@pytest.mark.parametrize("by", ["us", "the peer"])
+def test_a_link_of_an_ended_session_has_no_credit_and_takes_no_transfer(pair, by):
+    sender, receiver = pair.sending_link(credit=7)
+    receiver.flow(9)
+    (sender if by == "us" else receiver).session.end()
+    pair.exchange()
+    assert sender.credit == 0
+    with pytest.raises(LocalProtocolError, match="no credit on link 'link'"):
+        sender.transfer(b"x", tag=b"t")
+    assert not pair.server_saw(MessageReceived)
+
+
 def test_a_flow_from_a_sender_changes_no_credit(pair):
     sender, receiver = pair.sending_link(credit=7)
     pair.session.send(Flow(pair.session._next_incoming_id, 100, 0, 100, sender.handle, 0, 10_000))

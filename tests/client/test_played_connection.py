@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sbpair.amqp.link import UNOPENED
+from sbpair.amqp.link import UNOPENED, ReceiverLink
 from sbpair.amqp.performatives import Condition
 from sbpair.client.errors import ConnectionLost, LinkRefused
 from sbpair.client.session import SessionReceiver
@@ -104,3 +104,44 @@ async def test_an_attach_without_the_asked_for_end_announces_a_refusal(
     played.peer.speak()
     with pytest.raises(LinkRefused, match="no link to orders: amqp:not-found: gone"):
         await opening
+
+
+class Counted:
+    """A message that counts its answers."""
+
+    message_format, state = 0, None
+
+    def __init__(self, number: int) -> None:
+        self.payload = b"%d" % number
+        self.answers: list[object] = []
+
+    def may_go(self, now: float) -> bool:
+        return True
+
+    def answered(self, outcome: object) -> None:
+        self.answers.append(outcome)
+
+
+@pytest.mark.spec("R-98")
+@pytest.mark.parametrize("ending", ["session", "link", "connection"])
+async def test_messages_that_get_credit_and_the_end_in_one_chunk_are_answered_once_each(
+    played: Played, ending: str
+) -> None:
+    sender = await played.connection.open_sender("orders")
+    link = played.peer.links["to orders"]
+    assert isinstance(link, ReceiverLink)
+    link.flow(0)
+    played.peer.speak()
+    await turns()
+    messages = [Counted(number) for number in range(5)]
+    for message in messages:
+        sender.transfer(message)
+    await turns()
+    assert not played.peer.received
+    link.flow(100)
+    {"session": link.session.end, "link": link.detach, "connection": played.peer.engine.close}[ending]()
+    played.peer.speak()
+    await turns()
+    assert sender.detached.done()
+    assert [message.answers for message in messages] == [[None]] * 5
+    assert not played.peer.received

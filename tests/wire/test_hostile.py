@@ -218,7 +218,7 @@ CASES: dict[str, tuple[bytes, bytes]] = {
     "begin for a channel that nobody has": (OPENING + f(Begin(77, 0, 9, 9)), Closed(b"amqp:not-allowed")),
     "a handle above handle-max": (BEGUN + f(Attach("a", 2**31, False, source=Source(), target=Target("orders"), initial_delivery_count=0)), b"\x00\x53\x18"),
     "a handle in use": (READY + f(Attach("b", 0, False, source=Source(), target=Target("orders"), initial_delivery_count=0)), b"\x00\x53\x17"),
-    "10^3 sessions": (OPENING + b"".join(f(Begin(None, 0, 9, 9), channel=n) for n in range(1000)), FRAMING),
+    "10^4 sessions": (OPENING + b"".join(f(Begin(None, 0, 9, 9), channel=n) for n in range(10_000)), FRAMING),
     "10^4 links": (BEGUN + b"".join(f(Attach(f"l{n}", n, False, source=Source(), target=Target("orders"), initial_delivery_count=0)) for n in range(10_000)), FRAMING),
     "an attach to nothing": (BEGUN + f(Attach("a", 0, False, initial_delivery_count=0)), b"\x00\x53\x16"),
     "an attach to what is not there": (BEGUN + f(Attach("a", 0, False, source=Source(), target=Target("none"), initial_delivery_count=0)), b"amqp:not-found"),
