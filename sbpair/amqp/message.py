@@ -100,12 +100,16 @@ _USUAL = {
 
 
 def split(payload: bytes | bytearray | memoryview) -> Sections:
-    """Find the sections of an encoded message, which may be empty. Raises DecodeError."""
+    """Find the sections of an encoded message, which may be empty, in any order. Raises DecodeError.
+
+    Clients do not keep to the order of the standard: rhea writes the footer before the body, the Python SDK delivery
+    annotations last.
+    """
     if not isinstance(payload, bytes):
         payload = bytes(payload)
     parts = [b""] * 7
     position, end, last = 0, len(payload), 0
-    body_at, body_end = -1, 0  # the sections of a body are contiguous: one slice holds all
+    body_at, body_end = -1, 0  # the sections of a body must be contiguous: one slice holds all
     while position < end:
         usual = None
         if position + 8 <= end:
@@ -118,20 +122,16 @@ def split(payload: bytes | bytearray | memoryview) -> Sections:
                 raise DecodeError("a value is longer than its container")
         else:
             code, stop = _section(payload, position, end)
-        if code == 0x71 and last > code and stop == end and not parts[1]:
-            # The Python SDK writes delivery annotations last; they are not part of the bare message.
-            parts[1] = payload[position:]
-            break
-        if code <= last and not (code == last and code in (0x75, 0x76)):
-            raise DecodeError(f"section 0x{code:02x} after section 0x{last:02x}")
-        if last in (0x75, 0x76, 0x77) and code != last and code != 0x78:
-            raise DecodeError("a body of two section types")
-        if code < 0x75 or code > 0x77:
-            parts[_PLACES[code]] = payload[position:stop]
-        elif last < 0x75:
-            body_at = position
-        if code <= 0x77:
+        if 0x75 <= code <= 0x77:
+            if body_at < 0:
+                body_at = position
+            elif code != last or code == 0x77:
+                raise DecodeError("a body in two places, or of two section types or values")
             body_end = stop
+        elif parts[_PLACES[code]]:
+            raise DecodeError(f"section 0x{code:02x} appears twice")
+        else:
+            parts[_PLACES[code]] = payload[position:stop]
         position, last = stop, code
     if body_at >= 0:
         parts[_BODY] = payload[body_at:body_end]

@@ -315,3 +315,43 @@ class TestRules:
     def test_a_queue_has_no_rules(self, lab, client):
         lab.queue()
         assert manage(client, "remove-rule", {"rule-name": "r"})[1] == "amqp:not-allowed"
+
+
+@pytest.mark.spec("X-8")
+@pytest.mark.parametrize(
+    ("settings", "session_id", "is_omitted"),
+    [
+        ({}, None, True),
+        ({"enable_partitioning": True}, None, False),
+        ({"enable_partitioning": True, "requires_session": True}, "a", True),
+    ],
+    ids=["plain", "partitioned", "a session of a partitioned one"],
+)
+def test_a_peek_leaves_out_the_body_where_the_service_does(lab, settings, session_id, is_omitted):
+    lab.queue(**settings)
+    client = lab.client()
+    sent = Message(
+        properties=Properties(message_id="m", group_id=session_id),
+        application_properties={"n": 1},
+        body=DataBody((b"x",)),
+        footer={Symbol("f"): 1},
+    )
+    client.send(client.sender("orders"), sent.encode())
+    body = {"from-sequence-number": 0, "message-count": Int(1), "omit-message-body": True}
+    if session_id is not None:
+        body["session-id"] = session_id
+    _, _, answer = manage(client, "peek-message", body)
+
+    shown = Message.decode(answer["messages"][0]["message"])
+    assert shown.body == (None if is_omitted else sent.body)
+    assert (shown.application_properties, shown.footer) == (sent.application_properties, sent.footer)
+
+
+@pytest.mark.spec("X-22")
+def test_the_place_in_the_list_of_sessions_is_an_int(lab):
+    lab.queue(requires_session=True)
+    client = lab.client()
+    client.send(client.sender("orders"), Message(properties=Properties(group_id="a")).encode())
+    _, _, body = manage(client, "get-message-sessions", {"skip": Int(0), "top": Int(9)})
+
+    assert (type(body["skip"]), body["skip"]) == (Int, 1)

@@ -377,3 +377,11 @@ def test_whether_a_queue_has_sessions_is_for_ever(namespace, make_queue, queue):
     with pytest.raises(InvalidDescription, match="requires_session of an existing queue cannot be changed"):
         namespace.update_queue("orders", type(queue.description)(), NOON)
     assert queue.description.requires_session
+
+
+@pytest.mark.spec("X-9")
+def test_an_empty_state_clears_it_and_the_session_is_not_listed(queue):
+    lock = queue.sessions.accept("a", NOON)
+    queue.sessions.set_state(lock, b"something", NOON)
+    queue.sessions.set_state(lock, b"", NOON)
+    assert (queue.sessions.state(lock, NOON), queue.sessions.ids(0, 9), queue.size_in_bytes) == (None, [], 0)

@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbpair.amqp.errors import DecodeError
+from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.message import (
     DataBody,
     Header,
@@ -16,8 +17,9 @@ from sbpair.amqp.message import (
     encode_properties,
     split,
 )
-from sbpair.amqp.types import ULong
+from sbpair.amqp.types import Symbol, ULong
 from sbpair.broker.frontends.received_message import decoded_message, plain_message, stored_message
+from sbpair.broker.store.columns import pack_messages, unpack_messages
 
 TEXT = st.none() | st.text(max_size=10)
 ASCII = st.sampled_from([None, "", "a", "orders"])
@@ -134,3 +136,55 @@ def test_a_body_of_any_size_is_plain(size, fields):
     )
 
     assert plain_message(message.encode()) == (0, 0, "m", (None, b"", False))
+
+
+PARTS = Message(
+    header=Header(durable=False, first_acquirer=False),
+    message_annotations={"a": 1},
+    properties=Properties(message_id="m"),
+    application_properties={"n": 1},
+    body=DataBody((b"x",)),
+    footer={Symbol("f"): 1},
+)
+
+
+@pytest.mark.spec("X-6")
+@pytest.mark.parametrize("order", [(0, 2, 3, 4, 6, 5), (5, 0, 2, 3, 4, 6), (3, 0, 4, 2, 6, 5)], ids=str)
+def test_sections_out_of_order_are_stored_in_order(order):
+    sections = split(PARTS.encode())
+    stored = stored_message(b"".join(sections[part] for part in order))
+
+    assert stored.bare == b"".join(sections[3:])
+    assert (stored.message_id, stored.annotations) == ("m", sections.message_annotations)
+
+
+@pytest.mark.spec("X-23")
+def test_the_keys_of_a_footer_become_symbols():
+    sent = Message(
+        properties=Properties(message_id="m"), body=DataBody((b"x",)), footer={"f": 1, Symbol("g"): 2}
+    )
+    footer = Message.decode(stored_message(sent.encode()).bare).footer
+
+    assert footer == {"f": 1, "g": 2}
+    assert {type(key) for key in footer} == {Symbol}
+
+
+@pytest.mark.spec("X-6")
+@pytest.mark.parametrize("as_sent", [None, True, False])
+@pytest.mark.parametrize("has_footer", [True, False], ids=["decoded", "plain"])
+def test_first_acquirer_is_returned_as_sent_also_from_the_disk(lab, as_sent, has_footer):
+    queue = lab.queue()
+    footer = {Symbol("f"): 1} if has_footer else {}
+    sent = Message(
+        Header(first_acquirer=as_sent),
+        properties=Properties(message_id="m"),
+        body=DataBody((b"x",)),
+        footer=footer,
+    )
+    client = lab.client()
+    client.send(client.sender("orders"), sent.encode())
+    client.receiver("orders", credit=1)
+    (delivery,) = client.take(MessageReceived)
+    assert Message.decode(delivery.payload).header.first_acquirer is as_sent
+    (kept,) = unpack_messages(pack_messages(queue.browse(0, 1)))
+    assert kept.first_acquirer is as_sent

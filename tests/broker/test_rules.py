@@ -258,11 +258,12 @@ class TestActions:
 
 
 class TestFailures:
+    @pytest.mark.spec("X-26")
     def test_what_a_filter_fails_on_is_dead_lettered_with_the_reason(self, topic, subscribe):
         subscription = subscribe(sql("a / b > 1"))
         topic.enqueue(message(a=1, b=0), NOON)
         (dead,) = copies(subscription.dead_letter_queue)
-        assert dead.application_properties[REASON] == "FilterException"
+        assert dead.application_properties[REASON] == "FilterEvaluationException"
         assert "The rule 'r' failed: integer division by zero." in dead.application_properties[DESCRIPTION]
         assert dead.application_properties["b"] == 0
         assert copies(subscription) == []

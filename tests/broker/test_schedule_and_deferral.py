@@ -77,7 +77,7 @@ class TestDeferral:
 
         assert queue.receive(NOON + MINUTE) is None
         (again,) = queue.receive_deferred([number], NOON + MINUTE)
-        assert again.delivery_count == 2
+        assert again.delivery_count == 3
         assert queue.counts(NOON + MINUTE).deferred == 1
 
     def test_a_locked_one_is_not_handed_out_twice(self, make_queue, message):
@@ -107,13 +107,41 @@ class TestDeferral:
         assert (queue.counts(NOON).deferred, queue.counts(NOON).dead_letter) == (0, 1)
 
     def test_one_delivery_too_many_is_a_dead_letter_that_is_received_as_any(self, make_queue, message):
-        queue = make_queue(max_delivery_count=1)
+        queue = make_queue(max_delivery_count=2)
         number = defer_one(queue, message)
         (held,) = queue.receive_deferred([number], NOON)
         queue.abandon(held.lock_token, NOON)
 
         assert queue.counts(NOON).deferred == 0
         assert queue.dead_letter_queue.receive(NOON).amended["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+
+    @pytest.mark.spec("X-1")
+    def test_to_defer_is_a_delivery_and_at_the_maximum_dead_letters(self, make_queue, message):
+        queue = make_queue(max_delivery_count=2)
+        number = defer_one(queue, message)
+        (held,) = queue.receive_deferred([number], NOON)
+        assert held.delivery_count == 1
+
+        queue.defer(held.lock_token, NOON)
+        assert queue.counts(NOON).deferred == 0
+        dead = queue.dead_letter_queue.receive(NOON)
+        assert (dead.amended["DeadLetterReason"], dead.delivery_count) == ("MaxDeliveryCountExceeded", 2)
+
+    @pytest.mark.spec("X-2")
+    def test_in_a_dead_letter_queue_no_delivery_is_counted(self, make_queue, message):
+        queue = make_queue(max_delivery_count=3)
+        queue.enqueue(message(), NOON)
+        queue.abandon(queue.receive(NOON).lock_token, NOON)
+        queue.dead_letter(queue.receive(NOON).lock_token, NOON, {})
+        graves, later = queue.dead_letter_queue, NOON + MINUTE
+        for _ in range(4):
+            graves.abandon(graves.receive(NOON).lock_token, NOON)
+        held = graves.receive(NOON)
+        graves.handle_timer(later)
+        assert held.lock_token is None  # its lock expired
+        graves.defer(graves.receive(later).lock_token, later)
+        (dead,) = graves.receive_deferred([held.sequence_number], later)
+        assert dead.delivery_count == 1
 
     def test_the_dead_letter_queue_defers_too(self, make_queue, message):
         queue = make_queue()

@@ -57,7 +57,7 @@ def test_the_state_of_a_session_is_restored_with_its_id_and_time(kept: Kept) -> 
     kept.namespace.create_queue("carts", QueueDescription(requires_session=True), NOON)
     sessions = queue_of(kept, "carts").sessions
     assert sessions is not None
-    for name, state in (("a", b"one"), ("b", b"")):
+    for name, state in (("a", b"one"), ("b", b"two")):
         lock = sessions.accept(name, NOON)
         sessions.set_state(lock, state, NOON + 5)
         sessions.release(lock, NOON)
@@ -69,7 +69,7 @@ def test_the_state_of_a_session_is_restored_with_its_id_and_time(kept: Kept) -> 
     assert restored is not None
     assert {name: (each.state, each.state_set_at) for name, each in restored._sessions.items()} == {
         "a": (b"one", NOON + 5),
-        "b": (b"", NOON + 5),
+        "b": (b"two", NOON + 5),
     }
 
 

@@ -63,7 +63,7 @@ def test_a_changed_message_has_an_amendment_until_it_is_removed(kept: Kept, orde
     kept.reopen()
     orders = kept.namespace.queue("orders")
     assert [(each.is_deferred, each.delivery_count) for each in orders.peek(0, 9, NOON)] == [
-        (True, 0),
+        (True, 1),
         (False, 1),
         (False, 0),
     ]

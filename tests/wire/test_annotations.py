@@ -8,6 +8,7 @@ import pytest
 from azure.servicebus import (
     ServiceBusClient,
     ServiceBusMessage,
+    ServiceBusMessageState,
     ServiceBusReceivedMessage,
     ServiceBusReceiveMode,
 )
@@ -74,7 +75,8 @@ def test_a_deferred_message_has_its_state(client: ServiceBusClient, queue: str) 
         assert annotated(deferred) == LOCKED | {STATE}
 
 
-def test_a_message_that_was_scheduled_has_its_first_number(
+@pytest.mark.spec("R-51", "X-3")
+def test_a_message_that_was_scheduled_has_its_first_number_and_its_state(
     client: ServiceBusClient, queue: str, broker: Broker
 ) -> None:
     with client.get_queue_sender(queue) as sender:
@@ -83,7 +85,8 @@ def test_a_message_that_was_scheduled_has_its_first_number(
     broker.advance(timedelta(hours=1, seconds=1))
     with client.get_queue_receiver(queue) as receiver:
         (message,) = receiver.receive_messages(1, max_wait_time=30)
-        assert annotated(message) == LOCKED | {FIRST_NUMBER, b"x-opt-scheduled-enqueue-time"}
+        assert annotated(message) == LOCKED | {FIRST_NUMBER, STATE, b"x-opt-scheduled-enqueue-time"}
+        assert message.state is ServiceBusMessageState.SCHEDULED
         assert message.enqueued_sequence_number == scheduled != message.sequence_number
 
 
@@ -111,3 +114,20 @@ def test_a_message_of_a_subscription_has_the_number_that_its_topic_gave_it(
         (message,) = receiver.receive_messages(1)
         assert annotated(message) == LOCKED | {FIRST_NUMBER}
         assert (message.enqueued_sequence_number, message.sequence_number) == (1, 1)
+
+
+@pytest.mark.spec("X-3")
+def test_a_subscription_shows_that_a_message_was_scheduled_and_not_one_whose_time_was_past(
+    client: ServiceBusClient, contoso: NamespaceControl, broker: Broker
+) -> None:
+    topic = fresh("events")
+    contoso.create_topic(topic)
+    contoso.create_subscription(topic, "all")
+    now = datetime.fromtimestamp(broker._clock.now() / 1000, UTC)
+    with client.get_topic_sender(topic) as sender:
+        for hours in (-1, 1):
+            sender.schedule_messages(ServiceBusMessage(str(hours)), now + timedelta(hours=hours))
+    broker.advance(timedelta(hours=1, seconds=1))
+    with client.get_subscription_receiver(topic, "all") as receiver:
+        states = {str(message): message.state for message in receiver.receive_messages(2, max_wait_time=30)}
+    assert states == {"-1": ServiceBusMessageState.ACTIVE, "1": ServiceBusMessageState.SCHEDULED}

@@ -46,10 +46,23 @@ def test_deferred_messages_come_by_their_numbers_under_locks(client, contoso, qu
         (third,) = receiver.receive_deferred_messages(
             aside[2]
         )  # still deferred, with a higher delivery count
-        assert third.delivery_count == 1
+        assert third.delivery_count == 2
         receiver.defer_message(third)
     counts = contoso.counts(queue)
     assert (counts.deferred, counts.active, counts.dead_letter) == (1, 0, 1)
+
+
+@pytest.mark.spec("X-1", "X-2")
+def test_to_defer_counts_a_delivery_except_in_a_dead_letter_queue(client, queue, aside):
+    with client.get_queue_receiver(queue) as receiver:
+        (message,) = receiver.receive_deferred_messages(aside[0])
+        assert message.delivery_count == 1
+        receiver.dead_letter_message(message)
+    with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as graves:
+        for _ in range(3):
+            (dead,) = graves.receive_messages(1)
+            assert dead.delivery_count == 1
+            graves.abandon_message(dead)
 
 
 def test_receive_and_delete_takes_them_away(client, contoso, queue, aside):
@@ -65,7 +78,7 @@ def test_a_lock_that_lapsed_is_lost_and_the_message_still_aside(client, contoso,
         with pytest.raises(MessageLockLostError):
             receiver.complete_message(message)
         (again,) = receiver.receive_deferred_messages(aside[0])
-        assert again.delivery_count == 1
+        assert again.delivery_count == 2
         receiver.complete_message(again)
 
 

@@ -163,11 +163,12 @@ def test_filters_and_actions_see_what_the_sdk_sends(admin, client, bare):
                    ("red", "order", 10, None, True)]  # fmt: skip
 
 
+@pytest.mark.spec("X-26")
 def test_what_a_filter_fails_on_is_in_the_dead_letter_queue(admin, client, bare):
     admin.create_rule(bare, "s", "odd", filter=SqlRuleFilter("a / b = 1"))
     send(client, bare, ServiceBusMessage("broken", application_properties={"a": 1, "b": 0}))
     (dead,) = received(client, bare, 1, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
-    assert (str(dead), dead.dead_letter_reason) == ("broken", "FilterException")
+    assert (str(dead), dead.dead_letter_reason) == ("broken", "FilterEvaluationException")
     assert "division by zero" in dead.dead_letter_error_description
 
 

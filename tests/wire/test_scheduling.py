@@ -32,7 +32,7 @@ def test_scheduled_messages_have_numbers_and_come_at_their_time_with_new_ones(cl
         assert [message.sequence_number for message in messages] == [5, 6, 7, 8]
         assert [message.enqueued_sequence_number for message in messages] == [1, 2, 3, 4]
         assert abs(messages[0].enqueued_time_utc - at) < timedelta(milliseconds=1)
-        assert messages[0].state is ServiceBusMessageState.ACTIVE
+        assert messages[0].state is ServiceBusMessageState.SCHEDULED
 
 
 @pytest.mark.does("cancel")

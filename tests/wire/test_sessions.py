@@ -233,3 +233,28 @@ async def test_the_asyncio_client_works_in_sessions_too(contoso, queue):
             ):
                 pass
     assert contoso.counts(queue).total == 0
+
+
+@pytest.mark.spec("X-7")
+def test_the_empty_session_id_is_a_session_and_may_stand_beside_a_partition_key(client, queue):
+    message = ServiceBusMessage("x", session_id="")
+    message.raw_amqp_message.annotations = {"x-opt-partition-key": "key"}
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(message)
+        other = ServiceBusMessage("y", session_id="a")
+        other.raw_amqp_message.annotations = {"x-opt-partition-key": "key"}
+        with pytest.raises(ServiceBusError, match="differ"):
+            sender.send_messages(other)
+    with client.get_queue_receiver(queue, session_id="") as receiver:
+        (received,) = receiver.receive_messages(1)
+        assert (str(received), received.session_id, received.partition_key) == ("x", "", "key")
+        receiver.session.set_state("kept")
+        assert receiver.session.get_state() == b"kept"
+
+
+@pytest.mark.spec("X-9")
+def test_an_empty_state_of_a_session_is_none(client, queue):
+    with client.get_queue_receiver(queue, session_id="a") as receiver:
+        receiver.session.set_state(b"something")
+        receiver.session.set_state(b"")
+        assert receiver.session.get_state() is None

@@ -208,9 +208,9 @@ class LockedStore(MessageStore):
         self._offer_again(self._unlock(token, now), now)
 
     def defer(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
-        """Defer the message: from now on it is received by sequence number only."""
+        """Defer the message: from now on it is received by sequence number only. This counts a delivery (X-1)."""
         message = self._unlock(token, now)
-        if not self._amend(message, changes, now):
+        if not self._amend(message, changes, now) or self._count_delivery(message, now):
             return
         message.state = DEFERRED
         if not message.is_deferred:
@@ -312,12 +312,20 @@ class LockedStore(MessageStore):
         return message
 
     def _fail_delivery(self, message: StoredMessage, now: Instant) -> None:
-        message.delivery_count += 1
+        if not self._count_delivery(message, now):
+            self._offer_again(message, now)
+
+    def _count_delivery(self, message: StoredMessage, now: Instant) -> bool:
+        """Count a delivery, or in a dead-letter queue none (X-2).
+
+        Return True if it was one too many: the message is dead-lettered.
+        """
+        message.delivery_count += self.dead_letter_queue is not None
         if self._change_log is not None:
             self._change_log.message_changed(self, message)
         is_exhausted = message.delivery_count >= self.description.max_delivery_count
-        if is_exhausted and self.dead_letter_queue is not None and not self._expired(message, now):
-            text = f"Message could not be consumed after {message.delivery_count} delivery attempts."
-            self._dead_letter(message, now, {REASON: "MaxDeliveryCountExceeded", DESCRIPTION: text})
-        else:
-            self._offer_again(message, now)
+        if not is_exhausted or self.dead_letter_queue is None or self._expired(message, now):
+            return False
+        text = f"Message could not be consumed after {message.delivery_count} delivery attempts."
+        self._dead_letter(message, now, {REASON: "MaxDeliveryCountExceeded", DESCRIPTION: text})
+        return True

@@ -104,9 +104,9 @@ def key_of(message: StoredMessage, *, detects_duplicates: bool) -> str | None:
 
 
 def check_keys(message: StoredMessage) -> None:
-    """Raise NotAllowed if session id and partition key are both set and differ (Q-7)."""
+    """Raise NotAllowed if session id and partition key are both set and differ (Q-7); an empty id may (X-7)."""
     session, key = message.session_id, message.partition_key
-    if session is not None and key is not None and session != key:
+    if session and key is not None and session != key:
         raise NotAllowed(
             f"The session id '{session}' and the partition key '{key}' of a message differ: "
             "set one of them, or both to the same value."

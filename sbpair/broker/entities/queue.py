@@ -165,7 +165,7 @@ class Queue(LockedStore):
             return original
         due = message.scheduled_for
         if due is None or due <= now:
-            due = None
+            due = message.scheduled_for = None
             message.reserved_number = None  # due before the commit: it gets a new number
         number = self._store(message)
         if not message.hops:  # a forwarded message keeps its first number

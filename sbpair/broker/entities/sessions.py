@@ -294,11 +294,12 @@ class MessageSessions:
         return self._sessions[lock.session_id].state
 
     def set_state(self, lock: SessionLock, state: bytes | None, now: Instant) -> None:
-        """Set the session's state, which remains without messages; None clears it.
+        """Set the session's state, which remains without messages; None and b"" clear it (X-9).
 
         Raises SessionLockLost, StateTooLarge, QuotaExceeded.
         """
         self.check(lock, now)
+        state = state or None
         queue, session = self._queue, self._sessions[lock.session_id]
         limit, size = queue.description.max_message_size, len(state or b"")
         if size > limit:

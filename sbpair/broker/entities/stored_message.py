@@ -36,8 +36,8 @@ class StoredMessage:
     ``annotations`` (the encoded message annotations, without those that the broker writes itself),
     ``message_id`` (for duplicate detection), ``session_id`` (the group-id), ``partition_key`` (Q-6),
     ``via_partition_key`` (Q-13: the key at the entity that it is sent via), ``time_to_live`` (ms, None for
-    the entity's default), ``scheduled_for``, ``durable``, ``priority`` and ``overhead`` (bytes stored beside
-    ``bare``).
+    the entity's default), ``scheduled_for``, ``durable``, ``priority``, ``overhead`` (bytes stored beside ``bare``)
+    and ``first_acquirer``.
 
     The other fields are set by the queue. ``amended`` are application properties set after arrival (the
     dead-letter reason, properties modified by an abandon); a frontend writes them over the sender's on
@@ -56,6 +56,7 @@ class StoredMessage:
     priority: int | None = None
     is_ping: bool = False  # P-31
     overhead: int = 0
+    first_acquirer: bool | None = None
 
     reserved_number: int | None = None  # assigned before the message is stored: scheduled in a transaction
     sequence_number: int = 0
@@ -78,10 +79,12 @@ class StoredMessage:
         return len(self.bare) + self.overhead
 
     def copy(self) -> StoredMessage:
-        """Return a copy for another entity, in the state of a new message; the bytes are shared."""
+        """Return a copy for another entity, in the state of a new message; the bytes are shared.
+
+        ``scheduled_for`` is kept: it is past, and says that the message was scheduled (X-3).
+        """
         return replace(
             self,
-            scheduled_for=None,
             reserved_number=None,
             sequence_number=0,
             partition_id=None,

@@ -27,7 +27,7 @@ from .rules.values import EvaluationError
 from .stored_message import Instant, StoredMessage
 
 NO_SESSION = {REASON: REASONS[SessionRequired], DESCRIPTION: WITHOUT_SESSION}
-FILTER_FAILED = "FilterException"
+FILTER_FAILED = "FilterEvaluationException"
 
 
 class Subscription(Queue):

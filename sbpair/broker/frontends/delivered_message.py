@@ -48,6 +48,7 @@ _PARTITION = _entry_head("x-opt-partition-id", b"\x61")  # a short
 _NUMBERS = struct.Struct(f">{len(_ENQUEUED)}sq{len(_SEQUENCE)}sQ").pack
 _MAP_HEAD = struct.Struct(f">{len(_PREFIX)}sII").pack
 ACTIVE, DEFERRED, LOCKED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.LOCKED
+SCHEDULED = MessageState.SCHEDULED
 _DELIVERY = b"\x00\x53\x71"
 _TOKEN = _DELIVERY + b"\xc1\x24\x02" + _entry_head("x-opt-lock-token", b"\x98")  # a map of 36 bytes: one uuid
 _NO_TOKEN = _DELIVERY + b"\xc1\x01\x00"  # an empty map
@@ -59,7 +60,7 @@ _USUAL = struct.Struct(
 ).pack
 _STATES = {
     state: encode(Symbol("x-opt-message-state")) + bytes((0x54, state))
-    for state in (ACTIVE, DEFERRED, MessageState.SCHEDULED)
+    for state in (ACTIVE, DEFERRED, SCHEDULED)
 }
 
 
@@ -67,8 +68,8 @@ def delivered(message: StoredMessage, queue: Entity) -> bytes:
     """Return the message as a receiver gets it, locked or, with receive-and-delete, removed.
 
     It carries exactly the annotations that the service writes (R-51): the lock token, or empty delivery
-    annotations without one; the state only of a deferred message; the original sequence number
-    (``x-opt-enqueue-sequence-number``) only when the message was forwarded or scheduled.
+    annotations without one; the state only of a message that is deferred or was scheduled; the original sequence
+    number (``x-opt-enqueue-sequence-number``) only when the message was forwarded or scheduled.
     """
     return _delivered(message, queue, isinstance(queue.top, AnySubscription))
 
@@ -92,16 +93,26 @@ def _delivered(message: StoredMessage, queue: Entity, is_copy: bool) -> bytes:
         or message.partition_id is not None
     ):
         head = _header(
-            message.durable, message.priority, shown_time_to_live(message, queue), message.delivery_count
+            message.durable,
+            message.priority,
+            shown_time_to_live(message, queue),
+            message.delivery_count,
+            message.first_acquirer,
         )
         return (
             head + _usual_annotations(token, message.enqueued_at, number, message.locked_until) + message.bare
         )
-    state = _STATES[DEFERRED] if message.is_deferred else b""
-    own = _own(message, token is not None, has_first_number, state)
+    own = _own(message, token is not None, has_first_number, _delivered_state(message))
     return _encoded(
         message, shown_time_to_live(message, queue), _NO_TOKEN if token is None else _with_token(token), own
     )
+
+
+def _delivered_state(message: StoredMessage) -> bytes:
+    """Return the entry with the state: deferred, scheduled for a message that was (X-3), b"" for any other."""
+    if message.is_deferred:
+        return _STATES[DEFERRED]
+    return b"" if message.scheduled_for is None else _STATES[SCHEDULED]
 
 
 def _usual_annotations(token: LockToken, enqueued_at: int, number: int, locked_until: int) -> bytes:
@@ -124,7 +135,7 @@ def shown_time_to_live(message: StoredMessage, queue: Entity) -> int | None:
     return message.time_to_live if expires_at is None else expires_at - message.enqueued_at
 
 
-def peeked(message: StoredMessage) -> bytes:
+def peeked(message: StoredMessage, *, with_body: bool = True) -> bytes:
     """Return the message as peek returns it: always with its state and original sequence number, never a lock token.
 
     It has a TTL only when the sender gave one, capped at the entity's maximum (T-6, T-7).
@@ -134,28 +145,39 @@ def peeked(message: StoredMessage) -> bytes:
         span = message.expires_at - message.enqueued_at
     is_locked = message.state is LOCKED
     shown = (DEFERRED if message.is_deferred else ACTIVE) if is_locked else message.state
-    return _encoded(message, span, b"", _own(message, is_locked, True, _STATES.get(shown, _STATES[ACTIVE])))
+    own = _own(message, is_locked, True, _STATES.get(shown, _STATES[ACTIVE]))
+    return _encoded(message, span, b"", own, with_body=with_body)
 
 
-def _encoded(message: StoredMessage, ttl: int | None, for_delivery: bytes, own: _Entries) -> bytes:
-    annotations = message.annotations
+def _encoded(
+    message: StoredMessage, ttl: int | None, for_delivery: bytes, own: _Entries, *, with_body: bool = True
+) -> bytes:
+    annotations, bare = message.annotations, message.bare
+    if message.amended is not None:
+        bare = _amended(bare, message.amended)
     if annotations.startswith(_DELIVERY):
         sections = split(annotations)
         for_delivery, annotations = _joined(for_delivery, sections[1]), sections[2]
     return b"".join(
         (
-            _header(message.durable, message.priority, ttl, message.delivery_count),
+            _header(message.durable, message.priority, ttl, message.delivery_count, message.first_acquirer),
             for_delivery,
             _annotations(own, annotations),
-            message.bare if message.amended is None else _amended(message.bare, message.amended),
+            bare if with_body else _without_body(bare),
         )
     )
 
 
 @lru_cache(maxsize=1024)
-def _header(durable: bool | None, priority: int | None, ttl: int | None, delivery_count: int) -> bytes:
+def _header(
+    durable: bool | None,
+    priority: int | None,
+    ttl: int | None,
+    delivery_count: int,
+    first_acquirer: bool | None,
+) -> bytes:
     span = None if ttl is None else min(ttl, MAX_UINT)
-    return encode_header(Header(durable, priority, span, None, delivery_count))
+    return encode_header(Header(durable, priority, span, first_acquirer, delivery_count))
 
 
 def _with_token(token: LockToken) -> bytes:
@@ -205,6 +227,11 @@ def _map_body(section: bytes) -> tuple[int, bytes]:
     if section[3] == 0xC1:
         return section[5], section[6:]
     return int.from_bytes(section[8:12], "big"), section[12:]
+
+
+def _without_body(bare: bytes) -> bytes:
+    sections = split(bare)
+    return sections.properties + sections.application_properties + sections.footer
 
 
 def _amended(bare: bytes, changes: Mapping[str, object]) -> bytes:

@@ -3,7 +3,8 @@
     received:   header · delivery annotations · annotations · [properties · app properties · body · footer]
     stored:     the fields that the broker uses, extracted  ·  the bare message, unchanged
 
-A section of the bare message is re-encoded only when it lacks a message-id. A batch (message format 0x80013700)
+A section of the bare message is re-encoded only when it lacks a message-id, or has a footer with strings as keys;
+sections out of order are put in order (X-6). A batch (message format 0x80013700)
 contains one data section for each message.
 
 Nearly every message has a common form: an optional header, optional annotations, properties with a short string as
@@ -39,7 +40,7 @@ from ...amqp.message import (
     split_entries,
 )
 from ...amqp.performatives import MAX_UINT
-from ...amqp.types import Described, Timestamp
+from ...amqp.types import Described, Symbol, Timestamp
 from ..entities.entity import Entity
 from ..entities.queue import Queue
 from ..entities.stored_message import Instant, StoredMessage
@@ -208,6 +209,7 @@ def stored_message(payload: bytes) -> StoredMessage:
         header.priority,
         content_type != b"" and content_type.lower() == PING,
         OVERHEAD + len(annotations),
+        header.first_acquirer,
     )
 
 
@@ -218,11 +220,8 @@ def decoded_message(payload: bytes) -> StoredMessage:
         _check_sizes(sections)
     header = decode_header(sections.header) if sections.header else _NO_HEADER
     annotations, scheduled_for, partition_key, via_key = _kept_annotations(sections.message_annotations)
-    before = len(sections.header) + len(sections.message_annotations)
-    bare = payload[before:] if before else payload
+    bare = _bare_of(payload, sections)
     if sections.delivery_annotations:
-        # before the other annotations or after all sections: split handles both
-        bare = b"".join(sections[3:])
         annotations = _kept_for_delivery(sections.delivery_annotations) + annotations
     properties = _checked(decode_properties(sections.properties))
     message_id: MessageId = uuid.uuid4().hex if properties.message_id is None else properties.message_id
@@ -244,7 +243,30 @@ def decoded_message(payload: bytes) -> StoredMessage:
         priority=header.priority,
         is_ping=(properties.content_type or "").encode().lower() == PING,
         overhead=OVERHEAD + len(annotations),
+        first_acquirer=header.first_acquirer,
     )
+
+
+def _bare_of(payload: bytes, sections: Sections) -> bytes:
+    """Return the bare message, its sections in the order of the standard and the keys of its footer as symbols."""
+    footer = _with_symbols(sections.footer)
+    at, is_in_order = 0, footer is sections.footer and not sections.delivery_annotations
+    for section in sections if is_in_order else ():
+        is_in_order = is_in_order and payload.startswith(section, at)
+        at += len(section)
+    if not is_in_order:
+        return b"".join((*sections[3:6], footer))
+    before = len(sections.header) + len(sections.message_annotations)
+    return payload[before:] if before else payload
+
+
+def _with_symbols(footer: bytes) -> bytes:
+    """Return the footer with symbols in place of strings as keys, as the service returns it (X-23)."""
+    entries = split_entries(footer)
+    if all(isinstance(key, Symbol) or not isinstance(key, str) for key, _ in entries):
+        return footer
+    keyed = [(Symbol(key) if isinstance(key, str) else key, value) for key, value in entries]
+    return join_entries(Section.FOOTER, keyed)
 
 
 def _check_session_id(session_id: str) -> None:

@@ -35,6 +35,9 @@ def pack_messages(messages: Sequence[StoredMessage]) -> bytes:
     out = [_NUMBER.pack(len(messages))]
     for (_, write, _), column in zip(_COLUMNS, zip(*map(_VALUES, messages), strict=True), strict=True):
         write(out, column)
+    acquirers = [message.first_acquirer for message in messages]
+    if any(each is not None for each in acquirers):  # hardly ever, and not in blobs of 0.1: at the end
+        _write_numbers(out, acquirers)
     return b"".join(out)
 
 
@@ -46,7 +49,9 @@ def unpack_messages(blob: bytes) -> list[StoredMessage]:
     columns["state"] = map(_unlocked_state, columns["state"], columns["is_deferred"])
     for name in ("is_deferred", "is_ping"):
         columns[name] = map(bool, columns[name])
-    columns["durable"] = (None if each is None else bool(each) for each in columns["durable"])
+    columns["first_acquirer"] = repeat(None) if cursor.is_at_end else _read_numbers(cursor, count)
+    for name in ("durable", "first_acquirer"):
+        columns[name] = (None if each is None else bool(each) for each in columns[name])
     for name in _NOT_STORED:
         columns[name] = repeat(getattr(_DEFAULTS, name))
     return list(map(StoredMessage, *map(columns.__getitem__, _FIELDS)))
@@ -65,6 +70,11 @@ class _Cursor:
     def __init__(self, blob: bytes) -> None:
         self._blob = blob
         self._at = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing is left."""
+        return self._at == len(self._blob)
 
     def tag(self) -> bytes:
         return self.read(1)
@@ -219,5 +229,5 @@ _COLUMNS: tuple[tuple[str, _Writer, _Reader], ...] = (
 _NAMES = tuple(name for name, _, _ in _COLUMNS)
 _VALUES = attrgetter(*_NAMES)
 _FIELDS = tuple(field.name for field in fields(StoredMessage))
-_NOT_STORED = tuple(name for name in _FIELDS if name not in _NAMES)
+_NOT_STORED = tuple(name for name in _FIELDS if name not in (*_NAMES, "first_acquirer"))
 _DEFAULTS = StoredMessage(b"")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ....amqp.types import Array, Described, Int, Timestamp, ULong
 from ...entities.entity import Entity, SessionSource
+from ...entities.partitioned import Partitioned
 from ...entities.partitioned_entities import AnySubscription
 from ...entities.queue import DESCRIPTION, REASON
 from ...entities.quotas import Tier
@@ -31,12 +32,18 @@ MAX_PEEKED_BYTES = 1_000_000  # a response is one message; the next peek returns
 
 
 def peek(call: ManagementCall) -> NodeResponse:
-    """Return messages from a sequence number on, of one session if the request names one, without locking them."""
+    """Return messages from a sequence number on, of one session if the request names one, without locking them.
+
+    ``omit-message-body`` leaves out the bodies, except when the partitions of an entity are peeked in turn (X-8).
+    """
     start, limit = call.whole("from-sequence-number"), call.count("message-count", 1)
+    session_id = call.session_id()
+    may_omit = session_id is not None or not isinstance(call.queue, Partitioned)
+    with_body = not (may_omit and call.body.get("omit-message-body") is True)
     messages: list[object] = []
     size = 0
-    for message in call.queue.peek(start, min(limit, MAX_PEEKED), call.now, call.session_id()):
-        encoded = peeked(message)
+    for message in call.queue.peek(start, min(limit, MAX_PEEKED), call.now, session_id):
+        encoded = peeked(message, with_body=with_body)
         size += len(encoded)
         if messages and size > MAX_PEEKED_BYTES:
             break
@@ -156,7 +163,9 @@ def list_sessions(call: ManagementCall) -> NodeResponse:
     skip, limit = call.count("skip", 0, 0), min(call.count("top", 1, MAX_SESSIONS), MAX_SESSIONS)
     call.queue.touch(call.now)
     ids = _sessions(call).ids(skip, limit, None if after >= EVERY_SESSION else after)
-    return ok({"skip": skip + len(ids), "sessions-ids": Array(_STRING, tuple(ids))}) if ids else nothing()
+    return (
+        ok({"skip": Int(skip + len(ids)), "sessions-ids": Array(_STRING, tuple(ids))}) if ids else nothing()
+    )
 
 
 def get_state(call: ManagementCall) -> NodeResponse:
