@@ -427,7 +427,9 @@ class PortUnavailable(BrokerError):
     """A namespace's port could not be opened; the text names both."""
 
     def __init__(self, namespace: str, host: str, port: int, reason: str) -> None:
-        super().__init__(f"Namespace '{namespace}' cannot listen on {host}:{port}: {reason}.")
+        super().__init__(
+            f"Namespace '{namespace}' cannot listen on {host}:{port}: {reason}. Port 0 takes a free one."
+        )
         self.namespace = namespace
         self.port = port
 
