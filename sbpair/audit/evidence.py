@@ -42,6 +42,7 @@ class PairEvidence:
     senders_whole: bool | None = None
     senders_tell: bool | None = None  # whether senders record healthy sends
     syphons_whole: bool | None = None
+    syphons_cover: bool | None = None  # whether a syphon of this very pair keeps a journal
     receivers_whole: bool | None = None
     primary_kept: bool | None = None
     secondary_kept: bool | None = None
@@ -56,8 +57,8 @@ class PairEvidence:
     def facts(self) -> tuple[bool | None, ...]:
         """The values of :data:`.verdict.EVIDENCE`."""
         return (
-            self.senders_whole, self.senders_tell, self.syphons_whole, self.receivers_whole, self.primary_kept,
-            self.secondary_kept, self.stranded_from is not None,
+            self.senders_whole, self.senders_tell, self.syphons_whole, self.syphons_cover, self.receivers_whole,
+            self.primary_kept, self.secondary_kept, self.stranded_from is not None,
         )  # fmt: skip
 
 
@@ -94,6 +95,7 @@ class Evidence:
             senders_whole=whole.get("sender"),
             senders_tell=whole.get("tell"),
             syphons_whole=whole.get("syphon"),
+            syphons_cover=None not in (primary, secondary) and (primary, secondary) in self._drained,
             receivers_whole=whole.get("receiver"),
             primary_kept=None if here is None else here.is_whole,
             secondary_kept=None if there is None else there.is_whole,
@@ -111,10 +113,25 @@ class Evidence:
         if not question:
             return ""
         whose = {"sender": primary, "syphon": primary, "broker": primary, "secondary": secondary}
-        return question.format(**{
+        blamed = {
             role: self._blame(namespace, role.replace("secondary", "broker"))
-            for role, namespace in whose.items() if f"{{{role}}}" in question
-        })  # fmt: skip
+            for role, namespace in whose.items()
+            if f"{{{role}}}" in question
+        }
+        if "{way}" in question:
+            blamed["way"] = self._blame_way(primary, secondary)
+        return question.format(**blamed)
+
+    def _blame_way(self, primary: str | None, secondary: str | None) -> str:
+        """Why the journals of syphons do not tell of messages parked on ``secondary``; None: it has several names."""
+        if secondary is None:
+            return f"the secondary of {primary} has several names in these journals: name one by an alias"
+        known = sorted(
+            {there or "?" for here, there in self._drained if here == primary and there != secondary}
+        )
+        if known and (primary, secondary) not in self._drained:
+            return f"the syphons of {primary} name another secondary, {', '.join(known)}: not {secondary}"
+        return self._blame(primary, "syphon")
 
     def _of_primary(self, primary: str) -> dict[str, bool]:
         """Whether all journals of a role exist and are complete; a damaged journal may lack its primary or role."""

@@ -16,13 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import columns
+from .aliases import Aliases
 from .bill import CountedUsage
-from .clocks import ClockCorrection, moment
+from .clocks import MICROS, ClockCorrection, moment
+from .event_names import EVENTS
 from .evidence import SyphonFacts
 from .flow import FlowFacts, FlowStep, flow
 from .grouping import NULL, Bools, Ints, integers, least, most, total
 from .journal_listing import Unread
-from .mentions import Block, Kind
+from .mentions import MANY, Block, Kind
 from .timeline import STATE_CHANGES, StateEvent
 from .writers import WriterFacts, greatest, runs, smallest
 
@@ -39,6 +41,9 @@ READ_OF_RARE = (
     "released",
     "reason",
 )
+
+
+MAX_MONO = 2.0**62  # microseconds of a monotonic clock: beyond it a record is damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,19 @@ class Facts:
             (pair, name): _shifted(each, shifts.get(name, 0)) for (pair, name), each in self.syphons.items()
         }
         self.emptied = {place: at + shifts.get(place[2], 0) for place, at in self.emptied.items()}
+
+    def named(self, aliases: Aliases) -> None:
+        """Give each namespace its name. Call before :meth:`corrected`."""
+        for writer in self.writers.values():
+            writer.primary = aliases.name(writer.primary)
+        syphons, self.syphons = self.syphons, {}
+        for ((primary, secondary), name), each in syphons.items():
+            key = (aliases.name(primary), aliases.name(secondary)), name
+            self.syphons[key] = _both(self.syphons[key], each) if key in self.syphons else each
+        emptied, self.emptied = self.emptied, {}
+        for (primary, path, name), at in emptied.items():
+            place = (aliases.name(primary), path, name)
+            self.emptied[place] = max(at, self.emptied.get(place, at))
 
     def state_events(self, shifts: Mapping[str, int]) -> list[StateEvent]:
         """The state changes, by writer and ordinal."""
@@ -198,10 +216,28 @@ class _Block:
             ordinals = self.ordinal[self._rows_of(name)]
             known = ordinals[ordinals != NULL]
             found.writers[name].runs, found.writers[name].lines = runs(known), len(known)
+            found.writers[name].offsets = self._offsets(self._rows_of(name))
         self._bill(found)
         for kind, row in self._rare():
             _rare_row(kind, row, found)
         return found
+
+    def _offsets(self, rows: Bools) -> tuple[int, int] | None:
+        """The least and the greatest difference of a writer's two clocks, in microseconds."""
+        seconds = self.block.column("mono")
+        mono = np.asarray(seconds.fill_null(np.nan), np.float64)[rows] * MICROS
+        at = self.at[rows]
+        is_known = np.isfinite(mono) & (np.abs(mono) < MAX_MONO) & (at != NULL)
+        if not is_known.any():
+            return None
+        apart = at[is_known] - mono[is_known].astype(np.int64)
+        return int(apart.min()), int(apart.max())
+
+    def _nameless(self, rows: Bools) -> int:
+        """The messages of these rows that have no id."""
+        one = pc.equal(self.block.column("message_id").filter(pa.array(rows)), "")
+        many = pc.equal(self.block.column("message_ids").filter(pa.array(rows)).flatten(), "")
+        return int((pc.sum(one).as_py() or 0) + (pc.sum(many).as_py() or 0))
 
     def _of_kinds(self, values: Ints) -> list[int | None]:
         return [None if value == NULL else int(value) for value in values]
@@ -238,6 +274,10 @@ class _Block:
                     found.emptied[place] = max(at, found.emptied.get(place, at))
             case _:
                 pass
+        if kind.event not in EVENTS:
+            part.unknown = count
+        if kind.role == "sender" and kind.event in MANY:
+            part.nameless = self._nameless(rows)
         writer.add(part)
         if kind.role == "syphon":
             pair = (primary, _lower(kind.secondary))

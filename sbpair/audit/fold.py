@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .aliases import Aliases
 from .grouping import NULL, Bools, Ints, combined, count, least, most, ranks
 from .mentions import COUNTS, FACTS, POSITIONS, MentionContext, Mentions
 
@@ -63,11 +64,13 @@ class Messages:
         return len(self.message)
 
 
-def fold(mentions: Mentions, shifts: Mapping[str, int]) -> Messages:
+def fold(mentions: Mentions, shifts: Mapping[str, int], aliases: Aliases) -> Messages:
     """Fold ``mentions``, which hold all mentions of their messages.
 
-    ``shifts`` are corrections of writers' times, in microseconds.
+    ``shifts`` are corrections of writers' times, in microseconds; ``aliases`` are other names of namespaces.
     """
+    contexts = [aliases.in_context(each) for each in mentions.contexts]
+    mentions = replace(mentions, contexts=contexts)
     shift = np.array([shifts.get(each.writer or "", 0) for each in mentions.contexts], np.int64)
     shift = shift[mentions.context]
     at = np.where(mentions.at == NULL, NULL, mentions.at + shift)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from .aliases import Aliases
 from .clocks import MICROS
 from .engine import Packet, TaskResult
 from .evidence import Evidence
@@ -86,6 +87,7 @@ class Fold:
     """
 
     shifts: Mapping[str, int]
+    aliases: Aliases
     evidence: Evidence
     parts: int
     out: Storage
@@ -94,7 +96,7 @@ class Fold:
         mentions = gathered(packets)
         if mentions is None or not len(mentions.message):
             return
-        messages = fold(mentions, self.shifts)
+        messages = fold(mentions, self.shifts, self.aliases)
         judgement = judge(messages, self.evidence)
         table = messages_table(messages, judgement)
         self.out.write_table("messages", table, part)

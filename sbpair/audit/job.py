@@ -7,20 +7,23 @@ DIR/*.jsonl  ->  OUT/messages OUT/writers OUT/duplicates OUT/order OUT/waits OUT
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 
 import pyarrow as pa
 
+from .aliases import Aliases
 from .engine import Engine, LocalEngine
 from .evidence import Evidence
 from .facts import Facts
 from .folding import Fold, Found
+from .object_storage import without_secret
 from .order import Order, SessionCounts
 from .reading import Read, ReadPlan, facts_of_unread, plan
-from .report import headline, page
+from .report import Made, headline, page
 from .storage import Storage
 from .summary import Summary, summarise
 from .tables import DUPLICATES_SCHEMA, MESSAGES_SCHEMA, MISSING_SCHEMA, ORDER, WAITS, writers_table
@@ -29,6 +32,7 @@ from .verdict import Verdict
 SKEW = 1.0
 """The tolerated difference between the clocks of two machines by default, in seconds."""
 REPORT, SUMMARY = "report.html", "summary.json"
+INCOMPLETE = "_incomplete"  # what is written until all of it is there
 TABLES = ("messages", "writers", "duplicates", "order", "waits", "missing")
 
 
@@ -37,41 +41,55 @@ class NotOurs(ValueError):
 
 
 def audit(
-    journal: str | Path | ReadPlan, out: str | Path, *, engine: Engine | None = None, skew: float = SKEW
+    journal: str | Path | ReadPlan,
+    out: str | Path,
+    *,
+    engine: Engine | None = None,
+    skew: float = SKEW,
+    aliases: Mapping[str, str] | None = None,
+    at: datetime | None = None,
 ) -> Summary:
     """Audit the journals below the directory ``journal`` and write the results to ``out``, a directory or a URI.
 
-    An earlier audit there is replaced. ``skew`` is the tolerated difference between the clocks of two machines in
-    seconds, 0 or more; ``engine`` is this machine by default. Raises ValueError for an invalid ``skew``, NotOurs when
-    ``out`` holds files that are not of an earlier audit, and OSError when it cannot be written.
+    An earlier audit there is replaced once this one is complete. ``skew`` is the tolerated difference between the
+    clocks of two machines in seconds, 0 or more; ``engine`` is this machine by default; ``aliases`` gives namespaces
+    their names by the other names that journals use; ``at`` is the time that the report shows, now by default.
+
+    Raises ValueError for an invalid ``skew`` or alias, NotOurs when ``out`` holds files that are not of an earlier
+    audit, and OSError when it cannot be written.
     """
     if not skew >= 0:
         raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")
     reading = journal if isinstance(journal, ReadPlan) else plan(str(journal))
     place = Storage(str(out))
-    others = [name for name in place.names() if name not in (*TABLES, REPORT, SUMMARY)]
+    names = Aliases(aliases or {})
+    others = [name for name in place.names() if name not in (*TABLES, REPORT, SUMMARY, INCOMPLETE)]
     if others:
         raise NotOurs(
             f"{out} holds {others[0]!r}, which is not of an earlier audit; choose another directory"
         )
-    place.clear([*TABLES, REPORT, SUMMARY])
-    summary = _audited(reading, place, engine or LocalEngine(), skew)
-    place.write_text(REPORT, page(summary))
-    place.write_text(SUMMARY, as_json(summary) + "\n")
+    place.clear([INCOMPLETE])
+    new = place.below(INCOMPLETE)
+    summary = _audited(reading, new, engine or LocalEngine(), skew, names)
+    made = Made(without_secret(reading.directory), at or datetime.now(UTC))
+    new.write_text(REPORT, page(summary, made))
+    new.write_text(SUMMARY, as_json(summary) + "\n")
+    place.replace_by(INCOMPLETE, [*TABLES, REPORT, SUMMARY])
     return summary
 
 
-def _audited(reading: ReadPlan, out: Storage, engine: Engine, skew: float) -> Summary:
+def _audited(reading: ReadPlan, out: Storage, engine: Engine, skew: float, aliases: Aliases) -> Summary:
     """Audit and write the tables."""
     scattered = engine.scatter(reading.tasks, Read(reading.parts), reading.parts)
     facts = facts_of_unread(reading.unread)
     for each in scattered.answers():
         facts.add(each)
+    facts.named(aliases)
     clocks = facts.corrections()
     facts.corrected(clocks)
     evidence = Evidence(facts.writers.values(), facts.of_syphons(), facts.when_emptied(), skew)
     shifts = {clock.writer: clock.micros for clock in clocks}
-    folded = scattered.regroup(Fold(shifts, evidence, reading.parts, out))
+    folded = scattered.regroup(Fold(shifts, aliases, evidence, reading.parts, out))
     found = Found()
     for each in folded.answers():
         found.add(each)

@@ -143,8 +143,9 @@ def _fields(block: bytes) -> set[str]:
 def _rows(block: bytes, name: str, at: int, columns: _Columns) -> Iterator[pa.RecordBatch]:
     own, whole = columns.own, columns.whole
     try:
+        block.isascii() or block.decode()
         table = columns.parse(block)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, UnicodeDecodeError):
         table = None
     if table is None or table.num_rows != _count(block):
         table = _one_by_one(block, own)
@@ -182,7 +183,7 @@ def _one_by_one(block: bytes, own: pa.Schema) -> pa.Table:
     good: list[bytes] = []
     for line in block.removesuffix(b"\n").split(b"\n"):  # splitlines() would also split at carriage returns
         try:
-            is_record = _parsed(line, own).num_rows == 1 and isinstance(json.loads(line), dict)
+            is_record = _parsed(line, own).num_rows == 1 and isinstance(json.loads(line.decode()), dict)
         except (pa.ArrowInvalid, ValueError, RecursionError):
             is_record = False
         good.append(line if is_record else INVALID_RECORD)

@@ -16,7 +16,7 @@ from .packets import joined, scattered
 
 READ = (
     "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "completed", "count", "dead_lettered",
-    "event", "how", "is_last", "lost", "message_id", "message_ids", "ordinal", "pair",
+    "event", "how", "is_last", "lost", "message_id", "message_ids", "mono", "ordinal", "pair",
     "path", "reason", "receives", "released", "stored_in", "role", "sequence_numbers", "session_id",
     "session_ids", "side", "writer",
 )  # fmt: skip
@@ -36,6 +36,7 @@ class ReadPlan:
     tasks: list[tuple[FileRange, ...]]
     size: int
     unread: tuple[Unread, ...]
+    directory: str = ""  # where the journals are
 
     @property
     def parts(self) -> int:
@@ -50,7 +51,7 @@ def plan(directory: str) -> ReadPlan:
     most = _share(sum(available.values()), TASK_BYTES)
     tasks = [tuple(each) for each in packed(ranges(directory, nothing, available, most), most)]
     size = sum(each.end - each.start for task in tasks for each in task)
-    return ReadPlan(tasks, size, (*list_files(directory).unread, *empty))
+    return ReadPlan(tasks, size, (*list_files(directory).unread, *empty), directory)
 
 
 def _share(size: int, least: int) -> int:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from html import escape
+
+from sbpair import __version__
 
 from .bill import Meter
 from .figures import flow_figure, waits_figure
 from .folding import MAX_ROWS
-from .summary import EntityVerdicts, Summary
+from .summary import UNKNOWN, EntityVerdicts, Summary
 from .timeline import Episode
 from .verdict import SOUND, Verdict
 
@@ -22,6 +26,8 @@ td,th{padding:.2em .9em .2em 0;text-align:left;vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}tr.bad td{color:#a3123a;font-weight:600}
 td.t{white-space:nowrap;font-variant-numeric:tabular-nums}
 th{border-bottom:1px solid #bbb;font-weight:600}svg{max-width:100%;height:auto}small{color:#666}
+.wide{overflow-x:auto}
+@media(max-width:40em){body{margin:1em auto;padding:0 .7em}td,th{padding-right:.6em}}
 """
 MEANING = {
     Verdict.DELIVERED: "received or completed by a receiver",
@@ -36,17 +42,29 @@ MEANING = {
     Verdict.UNEXPECTED: "it arrived, but no sender's journal contains it",
     Verdict.UNPROVEN: "a journal that could decide is incomplete or missing",
 }
+ROLES = ("sender", "syphon", "receiver", "broker", UNKNOWN)
 SHORT = 8  # characters of a writer's UUID, enough to find its files
 ALL = "the Parquet tables contain all"
 Row = tuple[Sequence[object], bool]  # the cells, and whether to highlight the row
 
 
-def page(summary: Summary) -> str:
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Of which journals a report was made, and when (UTC)."""
+
+    directory: str
+    at: datetime
+
+
+def page(summary: Summary, made: Made) -> str:
     """The report as one self-contained HTML page."""
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><title>sbpair audit</title>",
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        "<meta name=viewport content='width=device-width,initial-scale=1'><title>sbpair audit</title>",
         f"<style>{STYLE}</style><h1>Is every message accounted for?</h1>",
         _headline(summary),
+        f"<p>{escape(sources(summary))}<br><small>{escape(made.directory)}, {made.at:%Y-%m-%d %H:%M:%S} UTC, "
+        f"sbpair {__version__}</small></p>",
         _section("Messages", _verdicts(summary)),
         _section("Files not read", _unread(summary)),
         _section("Entities", _entities(summary)),
@@ -83,7 +101,25 @@ def headline(summary: Summary) -> str:
         return "no messages in these journals" + _unproven("; ", summary)
     if not summary.is_proved:
         return _unproven("", summary) + f"; {summary.messages} messages were read, all accounted for"
-    return f"{summary.messages} messages, all accounted for"
+    return f"{summary.messages} messages, all accounted for{_not_followed(summary)}"
+
+
+def _not_followed(summary: Summary) -> str:
+    """How many messages no journal follows beyond the entity that accepted them; "" for none."""
+    accepted = summary.verdicts[Verdict.ACCEPTED]
+    if not accepted:
+        return ""
+    whose = "all of them" if accepted == summary.messages else f"{accepted} of them"
+    return f" as far as these journals go: of {whose} none shows what became of them after they were accepted"
+
+
+def sources(summary: Summary) -> str:
+    """Whose journals the verdicts rest on, on one line."""
+    count = Counter(each.role for each in summary.writers)
+    told = [f"{count[role]} {role if count[role] == 1 else role + 's'}" for role in ROLES if count[role]]
+    missing = [role for role in ("receiver", "broker") if not count[role]]
+    silent = "; there are none of receivers or brokers" if len(missing) == 2 else ""
+    return f"By the journals of {', '.join(told)}{silent}." if told else "There are no journals."
 
 
 def _unproven(before: str, summary: Summary) -> str:
@@ -96,6 +132,10 @@ def _unproven(before: str, summary: Summary) -> str:
         )
         if journals
     ]
+    if summary.unsent:
+        reasons.append(f"no sender's journal of {', '.join(summary.unsent)}")
+    if summary.is_clock_moved:
+        reasons.append(f"a writer's clock moved by {summary.moved:.1f} s (--skew {summary.skew:g}s)")
     if summary.is_skew_exceeded:
         reasons.append(f"clocks differ by at least {summary.shown:.1f} s (--skew {summary.skew:g}s)")
     return f"{before}unproven: {', '.join(reasons)}" if reasons else ""
@@ -292,7 +332,7 @@ def _table(heads: Iterable[str], rows: Sequence[Row]) -> str:
         f"<tr{' class=bad' if is_bad else ''}>{''.join(_cell(value) for value in cells)}</tr>"
         for cells, is_bad in rows
     )
-    return f"<table><tr>{head}</tr>{body}</table>"
+    return f"<div class=wide><table><tr>{head}</tr>{body}</table></div>"
 
 
 def _cell(value: object) -> str:

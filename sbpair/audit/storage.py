@@ -38,6 +38,23 @@ class Storage:
             elif each.type == fs.FileType.File:
                 system.delete_file(each.path)
 
+    def below(self, name: str) -> Storage:
+        """The place ``name`` in this one."""
+        return Storage(f"{self.location.rstrip('/')}/{name}")
+
+    def replace_by(self, folder: str, names: list[str]) -> None:
+        """Replace files and tables of these names by those in ``folder``, in this order, and remove ``folder``."""
+        system, path = self._resolved()
+        for name in names:
+            self.clear([name])
+            whole = system.get_file_info(f"{path}/{folder}/{name}")
+            is_table = whole.type == fs.FileType.Directory
+            for each in system.get_file_info(fs.FileSelector(whole.path)) if is_table else [whole]:
+                target = f"{path}/{name}/{each.base_name}" if is_table else f"{path}/{name}"
+                system.create_dir(target.rpartition("/")[0])
+                system.move(each.path, target)
+        self.clear([folder])
+
     def write_table(self, name: str, table: pa.Table, part: int = 0) -> None:
         """Write a part of the table ``name`` as Parquet, replacing the same part."""
         system, path = self._resolved()

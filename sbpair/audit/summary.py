@@ -131,6 +131,7 @@ class Summary:
     sessions_unproven: int = 0
     sessions_broken: int = 0  # out of order, although their senders keep the order (O-1)
     orders: list[SessionOrder] = field(default_factory=list)  # the worst sessions, at most order.MAX_ROWS
+    moved: float = 0.0  # how far a writer's wall clock moved while it wrote, at most, in seconds
 
     @property
     def verdicts(self) -> dict[Verdict, int]:
@@ -152,9 +153,26 @@ class Summary:
 
     @property
     def is_proved(self) -> bool:
-        """Whether there are messages, every journal that may name one was read completely, and the clocks differ
-        by no more than ``skew``."""
-        return bool(self.messages) and not self.unread and not self.holed and not self.is_skew_exceeded
+        """Whether there are messages, every journal that may name one was read completely, each primary has that
+        of a sender, and the clocks differ and moved by no more than ``skew``."""
+        return (
+            bool(self.messages)
+            and not self.unread
+            and not self.holed
+            and not self.unsent
+            and not self.is_skew_exceeded
+            and not self.is_clock_moved
+        )
+
+    @property
+    def unsent(self) -> list[str]:
+        """The primaries with messages, but without the journal of a sender: nothing tells what else was sent."""
+        known = {each.primary for each in self.writers if each.role == "sender"}
+        return sorted({each.primary for each in self.entities} - known)
+
+    @property
+    def is_clock_moved(self) -> bool:
+        return self.moved > self.skew
 
     @property
     def is_skew_exceeded(self) -> bool:
@@ -227,6 +245,7 @@ def summarise(
         clocks=clocks,
         skew=skew,
         shown=found.shown,
+        moved=max((each.moved for each in facts.writers.values()), default=0.0),
     )
 
 

@@ -57,8 +57,8 @@ COUNTS = (  # of a message: the rules see whether it is positive
 )  # fmt: skip
 BALANCES = ("held", "held_in_backlog")  # may be negative: the rules see the sign
 EVIDENCE = (
-    "senders_whole", "senders_tell", "syphons_whole", "receivers_whole", "primary_kept", "secondary_kept",
-    "has_stranded",
+    "senders_whole", "senders_tell", "syphons_whole", "syphons_cover", "receivers_whole", "primary_kept",
+    "secondary_kept", "has_stranded",
 )  # fmt: skip
 # Comparisons, unknown if either value is. Columns: those of a message, and of the evidence on its pair.
 COMPARISONS: tuple[tuple[str, tuple[str, str, str]], ...] = (
@@ -133,8 +133,8 @@ RULES = (
     VerdictRule("left_backlog AND primary_kept AND was_parked_after_start_of_primary", Verdict.LOST),
     VerdictRule("left_backlog", Verdict.UNPROVEN, "it left its backlog queue, but did it arrive? {broker}"),
     VerdictRule("parked > 0 AND was_drained_later AND NOT is_stranded AND syphons_whole", Verdict.LOST),
-    VerdictRule("parked > 0 AND syphons_whole", Verdict.WAITING),
-    VerdictRule("parked > 0", Verdict.UNPROVEN, "it was parked, but was it forwarded? {syphon}"),
+    VerdictRule("parked > 0 AND syphons_whole AND syphons_cover", Verdict.WAITING),
+    VerdictRule("parked > 0", Verdict.UNPROVEN, "it was parked, but was it forwarded? {way}"),
     VerdictRule("backlogged > 0", Verdict.UNPROVEN, "a backlog queue stored it, but was it forwarded? {secondary}"),
     VerdictRule("is_spooled AND senders_whole", Verdict.WAITING),
     VerdictRule("spooled > 0", Verdict.UNPROVEN, "it was spooled, but did it leave the spool? {sender}"),

@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
+from .clocks import MICROS
 from .grouping import Ints
 
 Known = TypeVar("Known", int, str)
@@ -32,6 +33,9 @@ class WriterFacts:
     sends: int = 0
     unread: int = 0
     unreadable: int = 0
+    unknown: int = 0  # events that this version does not know
+    nameless: int = 0  # messages of a sender without an id
+    offsets: tuple[int, int] | None = None  # least and greatest difference of its two clocks
     closing_lost: int = 0
     gap_lost: int = 0
     has_end: bool = False
@@ -46,6 +50,9 @@ class WriterFacts:
         self.sends += other.sends
         self.unread += other.unread
         self.unreadable += other.unreadable
+        self.unknown += other.unknown
+        self.nameless += other.nameless
+        self.offsets = span(self.offsets, other.offsets)
         self.closing_lost = max(self.closing_lost, other.closing_lost)
         self.gap_lost += other.gap_lost
         self.has_end = self.has_end or other.has_end
@@ -73,6 +80,11 @@ class WriterFacts:
         return max(self.closing_lost, self.gap_lost)
 
     @property
+    def moved(self) -> float:
+        """How far its wall clock moved against its monotonic one, in seconds."""
+        return 0.0 if self.offsets is None else (self.offsets[1] - self.offsets[0]) / MICROS
+
+    @property
     def reason(self) -> str | None:
         """Why the journal is incomplete; None if it is complete."""
         return next((reason for is_so, reason in REASONS if is_so(self)), None)
@@ -85,6 +97,8 @@ class WriterFacts:
 REASONS: tuple[tuple[Callable[[WriterFacts], bool], str], ...] = (
     (lambda found: found.unread > 0, "it was not read"),
     (lambda found: found.unreadable > 0, "it has unreadable lines"),
+    (lambda found: found.unknown > 0, "it has events that this version does not know"),
+    (lambda found: found.nameless > 0, "it has messages without an id"),
     (lambda found: bool(found.runs) and found.runs[0][0] > 0, "its beginning is missing"),
     (lambda found: (found.missing or 0) > 0, "records are missing"),
     (lambda found: found.lost > 0, "events could not be written"),
@@ -94,8 +108,15 @@ REASONS: tuple[tuple[Callable[[WriterFacts], bool], str], ...] = (
 """Conditions and reasons for incompleteness, the gravest first; a writer without any has a complete journal."""
 
 NOT_READ = REASONS[0][1]
-GAPS = frozenset(reason for _, reason in REASONS[1:5])
+GAPS = frozenset(reason for _, reason in REASONS[1:-1])
 """The reasons for which a journal may have recorded messages that the audit does not know."""
+
+
+def span(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+    """The least and the greatest of two ranges."""
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def runs(ordinals: Ints) -> list[Run]:

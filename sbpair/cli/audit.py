@@ -20,6 +20,20 @@ LOCAL, SPARK = "local", "spark"
 INSTALL = "pip install 'sbpair[audit]'"
 
 
+def _aliases(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """The names by alias. Raises BadParameter for one that is not ALIAS=NAME."""
+    found = {}
+    for each in given:
+        alias, equals, name = each.partition("=")
+        if not (equals and alias and name):
+            raise click.BadParameter(f"{each!r} is not ALIAS=NAME", context, option)
+        found[alias] = name
+    chained = sorted({name.lower() for name in found.values()} & {alias.lower() for alias in found})
+    if chained:
+        raise click.BadParameter(f"{chained[0]!r} is an alias and a name", context, option)
+    return found
+
+
 @click.command("audit")
 @click.option(
     "--journal", required=True, metavar="DIR", help="The directory of the journals, or a URI as for --out."
@@ -44,10 +58,24 @@ INSTALL = "pip install 'sbpair[audit]'"
     help="Threads of this process, or Spark on this machine; the results are the same.  [default: local; "
     "of `sbpair spark audit`: spark]",
 )
+@click.option(
+    "--alias",
+    "aliases",
+    multiple=True,
+    metavar="ALIAS=NAME",
+    callback=_aliases,
+    help="Another name that journals use for a namespace, such as localhost-5672=contoso-dr; repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
 def command(
-    context: click.Context, journal: str, out: str, skew: timedelta, engine: str | None, as_json: bool
+    context: click.Context,
+    journal: str,
+    out: str,
+    skew: timedelta,
+    engine: str | None,
+    aliases: dict[str, str],
+    as_json: bool,
 ) -> int:
     """Prove from journals that every message is accounted for.
 
@@ -55,8 +83,8 @@ def command(
     including subdirectories and gzipped files, and writes report.html, summary.json and
     Parquet tables. Exit code 1 when a message is lost, unexpected or unproven, or has an
     unexplained copy; when a session whose sender keeps the order is out of order; when a
-    file that may be a journal was not read, or a sender's journal has gaps; and when there
-    are no messages at all.
+    file that may be a journal was not read, a sender's journal has gaps or is not there at
+    all; when clocks differ; and when there are no messages.
 
     \b
     Examples, for journals written by `sbpair demo --journal journals`:
@@ -74,7 +102,8 @@ def command(
 
         planned = _planned(journal)
         click.echo(f"sbpair audit: reading {planned.size / 1e6:.1f} MB of journals", err=True)
-        summary = _on_spark(planned, out, skew) if chosen == SPARK else _here(planned, out, skew)
+        run = _on_spark if chosen == SPARK else _here
+        summary = run(planned, out, skew, aliases)
     except ImportError as error:
         raise ConfigurationError(_install(error)) from error
     if as_json:
@@ -85,18 +114,18 @@ def command(
     return ExitCode.OK if summary.is_conserved else ExitCode.FAILED
 
 
-def _here(planned: ReadPlan, out: str, skew: timedelta) -> Summary:
+def _here(planned: ReadPlan, out: str, skew: timedelta, aliases: dict[str, str]) -> Summary:
     from sbpair.audit import NotOurs, audit
 
     try:
-        return audit(planned, out, skew=skew.total_seconds())
+        return audit(planned, out, skew=skew.total_seconds(), aliases=aliases)
     except NotOurs as error:
         raise ConfigurationError(str(error)) from error
     except OSError as error:
         raise ConfigurationError(f"{out} cannot be written: {error.strerror or one_line(error)}") from error
 
 
-def _on_spark(planned: ReadPlan, out: str, skew: timedelta) -> Summary:
+def _on_spark(planned: ReadPlan, out: str, skew: timedelta, aliases: dict[str, str]) -> Summary:
     from sbpair.audit import NotOurs, audit
     from sbpair.spark import build_session
     from sbpair.spark.audit import SparkEngine
@@ -105,7 +134,8 @@ def _on_spark(planned: ReadPlan, out: str, skew: timedelta) -> Summary:
     click.echo("sbpair audit: starting Spark", err=True)
     session = build_session("sbpair audit", settings=SHORT_JOB)
     try:
-        return audit(planned, out, engine=SparkEngine(session), skew=skew.total_seconds())
+        engine = SparkEngine(session)
+        return audit(planned, out, engine=engine, skew=skew.total_seconds(), aliases=aliases)
     except NotOurs as error:
         raise ConfigurationError(str(error)) from error
     except session_errors() as error:
@@ -127,6 +157,7 @@ def _print(summary: Summary) -> None:
     from sbpair.audit import report
 
     click.echo(report.headline(summary))
+    click.echo(report.sources(summary))
     for verdict, count in summary.verdicts.items():
         if count:
             click.echo(f"  {count:>9}  {verdict.value:<14} {report.MEANING[verdict]}")

@@ -8,12 +8,13 @@ from datetime import timedelta
 
 import pytest
 
+from sbpair import __version__
 from sbpair.audit.bill import Charge, Meter
 from sbpair.audit.clocks import EPOCH, ClockCorrection
 from sbpair.audit.flow import FlowStep
 from sbpair.audit.folding import MAX_ROWS
 from sbpair.audit.journal_listing import Unread
-from sbpair.audit.report import headline, page
+from sbpair.audit.report import Made, headline, page, sources
 from sbpair.audit.summary import Duplicate, EntityVerdicts, Summary, Trouble, Wait, Writer
 from sbpair.audit.timeline import Episode
 from sbpair.audit.verdict import Verdict
@@ -30,12 +31,16 @@ def episode(number: int, path: str = "orders", primary: str = "contoso") -> Epis
     return Episode(primary, path, f"w{number}", None, after(number), after(number + 9), "refused")
 
 
+def shown(summary: Summary) -> str:
+    return page(summary, Made("journals", NOON))
+
+
 def text_of(html: str) -> str:
     return re.sub(r"<svg.*?</svg>", "", html, flags=re.DOTALL)
 
 
 def test_nothing_at_all_is_a_page_without_empty_tables() -> None:
-    html = page(NOTHING)
+    html = shown(NOTHING)
 
     assert "no messages in these journals" in html
     assert "<table><tr><th>verdict" not in html
@@ -50,10 +55,10 @@ def test_several_entities_are_told_apart_the_worst_first() -> None:
             EntityVerdicts("fabrikam", "orders", {Verdict.DELIVERED: 5, Verdict.LOST: 2}),
         ],
     )
-    html = page(several)
+    html = shown(several)
 
     assert several.verdicts[Verdict.DELIVERED] == 100_005
-    assert html.index("fabrikam") < html.index("contoso")
+    assert html.index("<td>fabrikam") < html.index("<td>contoso")
     assert "100007 messages, of these 2 lost" in html
 
 
@@ -65,7 +70,7 @@ def test_a_long_table_is_cut_and_says_so() -> None:
         writers=[Writer(f"w{n}", "sender", 1, NOON, NOON, None) for n in range(1000)],
         timeline=[episode(n) for n in range(1000)],
     )
-    html = text_of(page(many))
+    html = text_of(shown(many))
 
     assert f"{MAX_ROWS} of 4000 are shown" in html
     assert html.count(f"{MAX_ROWS} of 1000 are shown") == 2
@@ -92,13 +97,13 @@ def test_a_name_is_a_name_and_neither_a_formula_nor_markup(name: str) -> None:
         bill=[Charge(Meter.OPERATIONS, name, 1)],
     )
 
-    assert "<script" not in page(hostile)
+    assert "<script" not in shown(hostile)
 
 
 def test_ids_that_were_sent_again_are_told() -> None:
     again = replace(NOTHING, entities=[EntityVerdicts("c", "o", {Verdict.DELIVERED: 9})], repeated=3)
 
-    assert "3 messages were accepted more than once" in page(again)
+    assert "3 messages were accepted more than once" in shown(again)
 
 
 def test_a_month_without_a_message_still_has_its_picture() -> None:
@@ -110,16 +115,17 @@ def test_a_month_without_a_message_still_has_its_picture() -> None:
         timeline=[Episode("c", "o", "w", NOON, after(60), None, "refused")],
     )
 
-    assert page(gap).count("<svg") == 1
+    assert shown(gap).count("<svg") == 1
 
 
-ONE = replace(NOTHING, entities=[EntityVerdicts("c", "o", {Verdict.DELIVERED: 1})])
+SENDER = Writer("w", "sender", 1, NOON, NOON, None, "c")
+ONE = replace(NOTHING, entities=[EntityVerdicts("c", "o", {Verdict.DELIVERED: 1})], writers=[SENDER])
 
 
 @pytest.mark.spec("R-74")
 def test_an_audit_of_no_messages_is_not_green() -> None:
     assert not NOTHING.is_conserved
-    assert "class='verdict bad'" in page(NOTHING)
+    assert "class='verdict bad'" in shown(NOTHING)
     assert ONE.is_conserved
 
 
@@ -129,7 +135,7 @@ def test_what_was_not_read_is_listed_and_makes_the_answer_unproven() -> None:
 
     assert not some.is_conserved
     assert headline(some) == ("unproven: 1 file not read; 1 messages were read, all accounted for")
-    assert "host/&lt;b&gt;.zst" in page(some)
+    assert "host/&lt;b&gt;.zst" in shown(some)
     lost = replace(some, entities=[EntityVerdicts("c", "o", {Verdict.LOST: 1})])
     assert headline(lost) == "1 messages, of these 1 lost; unproven: 1 file not read"
 
@@ -150,7 +156,7 @@ def test_what_was_not_read_is_listed_and_makes_the_answer_unproven() -> None:
 def test_holes_in_a_journal_that_may_be_a_senders_may_be_messages(
     role: str, reason: str, is_green: bool
 ) -> None:
-    holed = replace(ONE, writers=[Writer("w", role, 1, NOON, NOON, reason)])
+    holed = replace(ONE, writers=[SENDER, Writer("w", role, 1, NOON, NOON, reason)])
 
     assert holed.is_conserved is is_green
 
@@ -160,8 +166,46 @@ def test_clocks_that_were_corrected_and_those_that_differ_too_much_are_told() ->
     corrected = replace(ONE, clocks=[ClockCorrection("a-syphon's-uuid", -10.0)], skew=1.0)
 
     assert corrected.is_conserved
-    assert "-10.0 s" in page(corrected)
-    assert "Clocks" not in page(ONE)
+    assert "-10.0 s" in shown(corrected)
+    assert "Clocks" not in shown(ONE)
     apart = replace(ONE, skew=1.0, shown=8.0)
     assert headline(apart).startswith("unproven: clocks differ by at least 8.0 s (--skew 1s);")
-    assert "a larger --skew" in page(apart)
+    assert "a larger --skew" in shown(apart)
+
+
+@pytest.mark.spec("R-131")
+def test_the_headline_says_what_the_journals_prove_and_no_more() -> None:
+    accepted = replace(ONE, entities=[EntityVerdicts("c", "o", {Verdict.ACCEPTED: 3})])
+    some = replace(ONE, entities=[EntityVerdicts("c", "o", {Verdict.ACCEPTED: 1, Verdict.DELIVERED: 2})])
+
+    assert headline(ONE) == "1 messages, all accounted for"
+    assert headline(accepted).endswith(
+        "of all of them none shows what became of them after they were accepted"
+    )
+    assert "3 messages, all accounted for as far as these journals go: of 1 of them none" in headline(some)
+    assert sources(accepted) == "By the journals of 1 sender; there are none of receivers or brokers."
+
+
+@pytest.mark.spec("R-131")
+def test_the_report_shows_whose_journals_of_which_directory_when_and_by_which_version() -> None:
+    html = page(ONE, Made("s3://<incidents>", NOON))
+
+    assert "By the journals of 1 sender" in html
+    assert f"s3://&lt;incidents&gt;, {NOON:%Y-%m-%d} 12:00:00 UTC, sbpair {__version__}" in html
+    assert "name=viewport" in html
+
+
+@pytest.mark.spec("R-141")
+def test_without_any_journal_of_a_sender_nothing_is_green() -> None:
+    nobody = replace(ONE, writers=[replace(SENDER, role="syphon")])
+
+    assert not nobody.is_conserved
+    assert headline(nobody).startswith("unproven: no sender's journal of c;")
+
+
+@pytest.mark.spec("R-141")
+def test_a_clock_that_moved_while_its_writer_wrote_is_not_green() -> None:
+    moved = replace(ONE, moved=3600.0, skew=1.0)
+
+    assert not moved.is_conserved
+    assert headline(moved).startswith("unproven: a writer's clock moved by 3600.0 s (--skew 1s);")

@@ -1,0 +1,202 @@
+"""What is missing, renamed, copied or damaged makes an audit red or unproven, never green."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sbpair.audit import Summary, audit
+from sbpair.audit.event_names import EVENTS
+from sbpair.audit.report import headline
+from sbpair.observation import WriterRole
+from tests.audit.audited import Audited, audited
+from tests.audit.story import Cast, Story
+from tests.tools.blocks.observation import journal_events
+
+
+def healthy(directory: Path) -> Cast:
+    """Messages that were sent, parked, forwarded and received, and one that was lost in a drained backlog."""
+    cast = Cast.of(directory)
+    cast.sender.sent("a", "b")
+    cast.sender.parked("c", "d")
+    cast.story.pause()
+    cast.syphon.forwarded("c", "d")
+    cast.receiver.received("a", "b", "c", "d", numbers=(1, 2, 3, 4))
+    cast.story.now += 60.0
+    cast.syphon.drained()
+    cast.receiver.emptied()
+    return cast
+
+
+def with_a_loss(directory: Path) -> Cast:
+    cast = Cast.of(directory)
+    cast.sender.parked("lost")
+    cast.story.now += 60.0
+    cast.syphon.drained()
+    return cast
+
+
+def lines(change: Callable[[str], str], cast: Cast, role: WriterRole) -> None:
+    file = cast.story.file_of(role)
+    file.write_text("".join(change(line) + "\n" for line in file.read_text("utf-8").splitlines()), "utf-8")
+
+
+def renamed(before: str, after: str) -> Callable[[str], str]:
+    return lambda line: line.replace(f'"event":"{before}"', f'"event":"{after}"')
+
+
+def a_year_on(line: str) -> str:
+    is_late = json.loads(line)["ordinal"] >= 2
+    return re.sub(r'"at":"2026', '"at":"2027', line) if is_late else line
+
+
+def copied(cast: Cast, journals: Path) -> None:
+    (journals / "copy").mkdir()
+    (journals / "copy" / "sender.jsonl").write_bytes(cast.story.file_of(WriterRole.SENDER).read_bytes())
+
+
+TAMPERINGS: dict[str, tuple[Callable[[Path], Cast], Callable[[Cast, Path], None], str]] = {
+    "no sender": (
+        healthy,
+        lambda cast, _: cast.story.file_of(WriterRole.SENDER).unlink(),
+        "no sender's journal of contoso",
+    ),
+    "an event of another version": (
+        with_a_loss,
+        lambda cast, _: lines(renamed("backlogs_drained", "backlogs_dried"), cast, WriterRole.SYPHON),
+        "it has events that this version does not know",
+    ),
+    "an unknown event of a sender": (
+        healthy,
+        lambda cast, _: lines(renamed("message_parked", "message_stashed"), cast, WriterRole.SENDER),
+        "1 journal with gaps",
+    ),
+    "empty ids": (
+        healthy,
+        lambda cast, _: lines(lambda line: line.replace('"a","b"', '"",""'), cast, WriterRole.SENDER),
+        "1 journal with gaps",
+    ),
+    "a year off": (
+        healthy,
+        lambda cast, _: lines(a_year_on, cast, WriterRole.SENDER),
+        "a writer's clock moved by 31536000.0 s",
+    ),
+    "copied into a folder": (healthy, copied, "1 journal with gaps"),
+}
+
+
+def result(journals: Path, out: Path) -> tuple[Summary, str]:
+    summary = audited(journals, out).summary
+    reasons = [writer.reason or "" for writer in summary.writers]
+    return summary, "\n".join([headline(summary), *summary.reasons, *reasons])
+
+
+def test_what_is_tampered_with_below_is_green_before(tmp_path: Path) -> None:
+    healthy(tmp_path / "journals").story.end()
+    with_a_loss(tmp_path / "others").story.end()
+
+    assert result(tmp_path / "journals", tmp_path / "out")[0].is_conserved
+    assert "1 lost" in result(tmp_path / "others", tmp_path / "out2")[1]
+
+
+@pytest.mark.spec("R-141")
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_what_is_missing_renamed_or_copied_is_not_green(tmp_path: Path, name: str) -> None:
+    begin, tamper, said = TAMPERINGS[name]
+    cast = begin(tmp_path / "journals")
+    cast.story.end()
+    tamper(cast, tmp_path / "journals")
+    summary, told = result(tmp_path / "journals", tmp_path / "out")
+
+    assert not summary.is_conserved
+    assert said in told
+
+
+@pytest.mark.spec("R-141")
+def test_every_event_of_the_journal_reference_is_known_to_the_audit() -> None:
+    assert set(journal_events()) <= EVENTS
+
+
+def spelled_differently(directory: Path) -> None:
+    """The client and the syphon name the secondary by its port, its broker by its name."""
+    story = Story(directory, secondary="localhost-43105")
+    sender, syphon, secondary = story.sender(), story.syphon(), story.broker("contoso-dr")
+    sender.parked("m1", "m2", "m3")
+    secondary.stored("m1", "m2", "m3", number=0)
+    story.now += 60.0
+    syphon.drained()
+    story.end(but=(secondary.journal,))  # killed: proves nothing by its silence
+
+
+def verdicts(found: Audited) -> set[str]:
+    return {row.verdict for row in found.rows("messages")}
+
+
+@pytest.mark.spec("R-140")
+def test_messages_whose_secondary_has_two_names_are_unproven_and_an_alias_joins_them(tmp_path: Path) -> None:
+    spelled_differently(tmp_path / "journals")
+    apart = audited(tmp_path / "journals", tmp_path / "out")
+    assert verdicts(apart) == {"unproven"}
+    assert "has several names in these journals: name one by an alias" in "".join(apart.summary.reasons)
+
+    joined = audit(tmp_path / "journals", tmp_path / "out", aliases={"LOCALHOST-43105": "contoso-dr"})
+    assert verdicts(Audited(joined, tmp_path / "out")) == {"lost"}
+
+
+@pytest.mark.spec("R-140")
+def test_nothing_waits_by_the_journals_of_a_syphon_of_another_secondary(tmp_path: Path) -> None:
+    cast = Cast.of(tmp_path / "journals")
+    cast.story.secondary = "elsewhere"
+    cast.story.sender().parked("m")
+    cast.story.end()
+    found = audited(tmp_path / "journals", tmp_path / "out")
+
+    assert verdicts(found) == {"unproven"}
+    assert "name another secondary, contoso-dr: not elsewhere" in "".join(found.summary.reasons)
+
+
+@pytest.mark.parametrize("aliases", [{"a": "b", "b": "c"}, {"": "b"}, {"a": ""}])
+def test_an_alias_of_an_alias_is_refused(tmp_path: Path, aliases: dict[str, str]) -> None:
+    healthy(tmp_path / "journals").story.end()
+    with pytest.raises(ValueError, match="is no alias"):
+        audit(tmp_path / "journals", tmp_path / "out", aliases=aliases)
+
+
+@pytest.mark.spec("R-142")
+@pytest.mark.parametrize("role", [WriterRole.SENDER, WriterRole.SYPHON, WriterRole.RECEIVER])
+def test_a_byte_that_is_no_text_is_an_unreadable_line_of_a_named_writer(
+    tmp_path: Path, role: WriterRole
+) -> None:
+    cast = healthy(tmp_path / "journals")
+    cast.story.end()
+    file = cast.story.file_of(role)
+    content = file.read_bytes()
+    for place in (content.index(b"contoso"), content.index(b"orders"), content.index(b'"event"') + 2):
+        file.write_bytes(content[:place] + b"\xff" + content[place + 1 :])
+        summary, told = result(tmp_path / "journals", tmp_path / "out")
+        assert "it has unreadable lines" in told
+        assert summary.is_conserved is (role is not WriterRole.SENDER)
+
+
+@pytest.mark.spec("R-142")
+def test_an_audit_that_fails_leaves_the_earlier_one_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy(tmp_path / "journals").story.end()
+    audited(tmp_path / "journals", tmp_path / "out")
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    with_a_loss(tmp_path / "more").story.end()
+    monkeypatch.setattr("sbpair.audit.job.as_json", lambda summary: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        audited(tmp_path / "more", tmp_path / "out")
+
+    assert {path: path.read_bytes() for path in before} == before
+    monkeypatch.undo()
+    assert not audited(tmp_path / "more", tmp_path / "out").summary.is_conserved
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
+        ("messages", "writers", "duplicates", "order", "waits", "missing", "report.html", "summary.json")
+    )
