@@ -12,6 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from sbpair.pairing.partitions import create_as_the_namespace_asks
+
 if TYPE_CHECKING:
     from azure.servicebus.management import (
         QueueProperties,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 BACKLOGS = "/x-servicebus-transfer/"
 LIMITLESS = timedelta(days=10_000_000)  # the SDK parses the service's notation for no limit as more than this
 DEFAULT_RULE = "$Default"
+PREMIUM = "Premium"
 FORWARDS = ("forward_to", "forward_dead_lettered_messages_to")
 COMPARED = (
     "requires_session",
@@ -153,11 +156,17 @@ def create_missing(
     here, there = read(primary), read(secondary)
     waiting = [each for each in here.described() if there.find(each[0], each[1]) is None]
     made: list[str] = []
+    is_premium = [each.get_namespace_properties().messaging_sku == PREMIUM for each in (primary, secondary)]
     names = {path.casefold() for path in there.queues} | {path.casefold() for path in there.topics}
     while waiting:
         ready = [each for each in waiting if _targets(each[2]) <= names] or waiting
         for kind, path, described in ready:
-            _create(secondary, kind, path, properties_of(kind, described, names.__contains__))
+            properties = properties_of(kind, described, names.__contains__)
+            if not all(is_premium):  # a size that only Premium lets one choose
+                properties.pop("max_message_size_in_kilobytes", None)
+            if any(is_premium):  # chosen for the namespace, not for the entity
+                properties.pop("enable_partitioning", None)
+            _create(secondary, kind, path, properties)
             if kind == "subscription":
                 _copy_rules(primary, secondary, path)
             names.add(path.casefold())
@@ -192,13 +201,14 @@ def properties_of(kind: str, described: object, exists: Callable[[str], bool]) -
 def _create(
     client: ServiceBusAdministrationClient, kind: str, path: str, properties: Mapping[str, Any]
 ) -> None:
-    if kind == "queue":
-        client.create_queue(path, **properties)
-    elif kind == "topic":
-        client.create_topic(path, **properties)
-    else:
+    if kind == "subscription":
         topic, name = _topic_and_name(path)
         client.create_subscription(topic, name, **properties)
+        return
+    create = client.create_queue if kind == "queue" else client.create_topic
+    create_as_the_namespace_asks(
+        lambda is_partitioned: create(path, **{"enable_partitioning": is_partitioned} | properties)
+    )
 
 
 def _copy_rules(

@@ -18,6 +18,7 @@ from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
 
 from .classify import classify
 from .outcome import Failure
+from .partitions import create_as_the_namespace_asks
 
 if TYPE_CHECKING:
     from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient
@@ -99,7 +100,7 @@ def _ensure_one(administration: ServiceBusAdministrationClient, name: str) -> bo
 
 
 def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
-    try:
+    def create(is_partitioned: bool | None) -> None:
         administration.create_queue(  # P-11
             name,
             max_size_in_megabytes=5120,
@@ -109,8 +110,12 @@ def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
             lock_duration=timedelta(minutes=1),
             dead_lettering_on_message_expiration=True,
             enable_batched_operations=True,
+            enable_partitioning=is_partitioned,
             requires_session=is_ordered_backlog(name),
         )
+
+    try:
+        create_as_the_namespace_asks(create)
     except ResourceExistsError as error:
         if CONFLICT in str(error):
             raise  # the queue may not exist

@@ -235,7 +235,7 @@ def overruled(classification: Classification, failure: Failure) -> Classificatio
 def _failure_of(error: Exception, before: frozenset[int]) -> tuple[Failure, str]:
     status = sdk.token_status_of(error)
     if status is not None:  # from $cbs; the SDK wraps it into an authentication or connection error
-        return _by_status(status)
+        return _by_status(status, "credential")
     if _is_without_namespace(error, sdk.condition_of(error)):
         return _CONF, "the namespace does not exist"
     if any(
@@ -261,11 +261,12 @@ def _by_class(error: BaseException) -> tuple[Failure, str] | None:
     return next(known, None)
 
 
-def _by_status(status: int) -> tuple[Failure, str]:
+def _by_status(status: int, what: str = "request") -> tuple[Failure, str]:
     if status == 404:
         return _CONF, "the entity does not exist"
     if 400 <= status < 500 and status not in _PASSING:
-        return _CONF, f"the credential was refused with status {status}"
+        refused = "credential" if status in _REFUSED_TOKEN else what
+        return _CONF, f"the {refused} was refused with status {status}"
     return _U, f"the service answered with status {status}"
 
 

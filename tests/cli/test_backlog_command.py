@@ -119,6 +119,14 @@ def test_the_bicep_template_of_ordered_queues_requires_sessions(backlog):
     assert "name: 'contoso~x-servicebus-transfer~ordered~${i}'" in done.stdout
 
 
+@pytest.mark.spec("R-80")
+def test_the_bicep_template_asks_whether_the_namespace_is_partitioned(backlog):
+    done = backlog("create", "--ordered", "--print", "bicep")
+
+    assert done.stdout.count("param isPartitioned bool = false\n") == 1
+    assert done.stdout.count("enablePartitioning: isPartitioned\n") == 2
+
+
 @pytest.mark.spec("P-11")
 def test_the_bicep_template_has_the_properties_that_create_gives(backlog, broker, secondary):
     backlog("create", "--count", "1")

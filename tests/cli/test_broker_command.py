@@ -34,6 +34,20 @@ def ready(start, *arguments):
     return running, json.loads(running.line())
 
 
+@pytest.mark.spec("R-85")
+def test_entities_of_a_partitioned_premium_namespace_need_no_word_about_it(start):
+    _, printed = ready(
+        start, "--partitions", "contoso:2", "--queue", "contoso/orders", "--topic", "contoso/prices"
+    )
+
+    where = printed["namespaces"][0]["connection_string"]
+    with ServiceBusAdministrationClient.from_connection_string(
+        where, connection_verify=printed["ca_file"]
+    ) as administration:
+        assert administration.get_queue("orders").enable_partitioning
+        assert administration.get_topic("prices").enable_partitioning
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_with_exit_code_0(start, number):
     running, _ = ready(start)

@@ -396,19 +396,19 @@ def test_errors_that_are_each_others_context_are_judged_all_the_same() -> None:
     assert classify(lost, Phase.SENDING, handled).failure is U
 
 
-@pytest.mark.spec("R-66")
+@pytest.mark.spec("R-66", "R-80")
 @pytest.mark.parametrize(
     ("status", "failure", "why"),
     [
         (0, U, "the service answered with status 0"),
         (399, U, "the service answered with status 399"),
-        (400, CONF, "the credential was refused with status 400"),
+        (400, CONF, "the request was refused with status 400"),
         (401, CONF, "the credential was refused with status 401"),
         (404, CONF, "the entity does not exist"),
         (408, U, "the service answered with status 408"),
         (409, U, "the service answered with status 409"),
         (429, U, "the service answered with status 429"),
-        (499, CONF, "the credential was refused with status 499"),
+        (499, CONF, "the request was refused with status 499"),
         (500, U, "the service answered with status 500"),
         (503, U, "the service answered with status 503"),
     ],
@@ -420,7 +420,7 @@ def test_each_status_has_its_meaning_and_its_words(status: int, failure: Failure
     assert (judged.failure, judged.why) == (failure, why)
     if status:
         judged = classify(refused_token(status))
-        assert (judged.failure, judged.why) == (failure, why)
+        assert (judged.failure, judged.why) == (failure, why.replace("request", "credential"))
         assert judged.is_missing is (status == 404)
         assert judged.is_of_namespace is (status in (401, 403))
 

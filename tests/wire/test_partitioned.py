@@ -361,7 +361,7 @@ def test_a_send_to_and_a_receive_from_16_partitions_are_billed_as_one_operation_
         assert (contoso.operations.sends, contoso.operations.receives) == (1, 1)
 
 
-@pytest.mark.spec("Q-2")
+@pytest.mark.spec("Q-2", "R-85")
 def test_every_entity_of_a_partitioned_premium_namespace_is_partitioned():
     with Broker({"contoso": 0}, partitions={"contoso": 2}) as broker:
         contoso = broker.namespace("contoso")
@@ -370,8 +370,15 @@ def test_every_entity_of_a_partitioned_premium_namespace_is_partitioned():
         ) as administration:
             assert administration.get_namespace_properties().messaging_sku == "Premium"
             with pytest.raises(HttpResponseError, match="Non-partitioned entities are not allowed"):
-                administration.create_queue("plain")
-            administration.create_queue("orders", enable_partitioning=True)
+                administration.create_queue("plain", enable_partitioning=False)
+            administration.create_queue("orders")
+            assert administration.get_queue("orders").enable_partitioning
+            administration.create_topic("prices")
+            assert administration.get_topic("prices").enable_partitioning
+            contoso.create_queue("made-here")
+            contoso.create_topic("made-here-too")
+            assert administration.get_queue("made-here").enable_partitioning
+            assert administration.get_topic("made-here-too").enable_partitioning
         with ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0) as client:
             send(client, "orders", *(ServiceBusMessage("x") for _ in range(4)))
             with client.get_queue_receiver("orders") as receiver:

@@ -82,6 +82,11 @@ class NamespaceControl:
         return self._server.port
 
     @property
+    def is_partitioned(self) -> bool:
+        """Whether this is a partitioned Premium namespace, all of whose entities are partitioned."""
+        return self._server.frontend.namespace.layout.is_premium
+
+    @property
     def management_url(self) -> str | None:
         """The address of the management port, None without one."""
         port = self._server.management_port
@@ -223,10 +228,12 @@ class NamespaceControl:
     ) -> None:
         """Create a queue from its fields or from a whole description.
 
+        From its fields it is partitioned if the namespace is a partitioned Premium one.
         Raises InvalidDescription, NotSupported, EntityAlreadyExists.
         """
         if description is not None and fields:
             raise InvalidDescription("Give a description or its fields, not both.")
+        fields = {"enable_partitioning": self.is_partitioned} | fields
         requested = description if description is not None else QueueDescription(**fields)  # type: ignore[arg-type]
         namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.create_queue(path, requested, self._clock.now()))
@@ -277,6 +284,7 @@ class NamespaceControl:
         """Create a topic from its fields or from a whole description. Raises as :meth:`create_queue`."""
         if description is not None and fields:
             raise InvalidDescription("Give a description or its fields, not both.")
+        fields = {"enable_partitioning": self.is_partitioned} | fields
         requested = description if description is not None else TopicDescription(**fields)  # type: ignore[arg-type]
         namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.create_topic(path, requested, self._clock.now()))

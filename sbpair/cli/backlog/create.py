@@ -24,6 +24,7 @@ PROPERTIES: tuple[tuple[str, str], ...] = (
     ("lockDuration", "'PT1M'"),
     ("deadLetteringOnMessageExpiration", "true"),
     ("enableBatchedOperations", "true"),
+    ("enablePartitioning", "isPartitioned"),
 )
 TEMPLATE = """\
 // The backlog queues of {label}. Deploy into the resource group of the secondary namespace:
@@ -35,6 +36,9 @@ param namespaceName string
 @description('backlog_queue_count of the senders and the syphon.')
 @minValue(1)
 param backlogCount int = {count}
+
+@description('true for a partitioned Premium namespace, which takes no other queues.')
+param isPartitioned bool = false
 
 resource secondary 'Microsoft.ServiceBus/namespaces@{version}' existing = {{
   name: namespaceName

@@ -297,7 +297,7 @@ def _with_planned(
 def _create_queue(namespace: NamespaceControl, queue: str, is_partitioned: bool, *, is_kept: bool) -> None:
     there = (name.casefold() for name in namespace.queue_names())
     if not is_kept or queue.casefold() not in there:  # else created at an earlier start
-        namespace.create_queue(queue, enable_partitioning=is_partitioned)
+        namespace.create_queue(queue, enable_partitioning=is_partitioned or namespace.is_partitioned)
 
 
 def _create_topic(
@@ -305,7 +305,7 @@ def _create_topic(
 ) -> None:
     control = broker.namespace(namespace)
     if topic.casefold() not in (name.casefold() for name in control.topic_names()):
-        control.create_topic(topic, enable_partitioning=is_partitioned)
+        control.create_topic(topic, enable_partitioning=is_partitioned or control.is_partitioned)
     if subscription is not None and not (is_kept and _has(control, topic, subscription)):
         control.create_subscription(topic, subscription)
 

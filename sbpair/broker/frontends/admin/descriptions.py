@@ -37,8 +37,9 @@ class Change:
 
 
 def _create_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
-    requested = read_queue_description(fields, QueueDescription())
-    return namespace.create_queue(path, _sized(namespace, requested, QueueDescription()), now)
+    usual = QueueDescription(enable_partitioning=namespace.layout.is_premium)
+    requested = read_queue_description(fields, usual)
+    return namespace.create_queue(path, _sized(namespace, requested, usual), now)
 
 
 def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
@@ -49,8 +50,9 @@ def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> 
 
 
 def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
-    requested = read_topic_description(fields, TopicDescription())
-    return namespace.create_topic(path, _sized(namespace, requested, TopicDescription()), now)
+    usual = TopicDescription(enable_partitioning=namespace.layout.is_premium)
+    requested = read_topic_description(fields, usual)
+    return namespace.create_topic(path, _sized(namespace, requested, usual), now)
 
 
 def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:

@@ -1,0 +1,28 @@
+"""Creating an entity where the namespace decides whether it is partitioned (Premium)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from azure.core.exceptions import HttpResponseError
+
+Created = TypeVar("Created")
+
+ONLY_PARTITIONED = "non-partitioned entities are not allowed"
+"""A part of the service's refusal, in lower case: the namespace is a partitioned Premium one."""
+
+
+def create_as_the_namespace_asks(create: Callable[[bool | None], Created]) -> Created:
+    """Call ``create`` with None, and again with True if the namespace has partitioned entities only.
+
+    ``create`` passes its argument on as ``enable_partitioning``; None leaves the choice to the namespace. The
+    administration API does not say whether a namespace is partitioned, only its refusal does. Raises what ``create``
+    raises.
+    """
+    try:
+        return create(None)
+    except HttpResponseError as refusal:
+        if ONLY_PARTITIONED not in str(refusal).casefold():
+            raise
+    return create(True)
