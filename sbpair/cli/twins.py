@@ -207,7 +207,7 @@ def _create(
         return
     create = client.create_queue if kind == "queue" else client.create_topic
     create_as_the_namespace_asks(
-        lambda is_partitioned: create(path, **{"enable_partitioning": is_partitioned} | properties)
+        lambda is_partitioned: create(path, **{"enable_partitioning": is_partitioned, **properties})
     )
 
 
