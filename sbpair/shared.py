@@ -16,6 +16,7 @@ from .pairing.errors import (
     SpoolFullError,
 )
 from .pairing.events import (
+    BacklogFilling,
     BacklogReturned,
     BacklogsCreated,
     BacklogsNotCreated,
@@ -53,6 +54,7 @@ from .pairing.pair_state import SideState
 from .pairing.request import PairedMessageBatch
 
 __all__ = [
+    "BacklogFilling",
     "BacklogReturned",
     "BacklogUnavailableError",
     "BacklogWithdrawn",

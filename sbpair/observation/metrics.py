@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sbpair.pairing.send_times import BOUNDS, SendTimes
+
 from .record import event_name, own_fields
 from .sinks import EntityStates, ObservedState
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    from sbpair.pairing.room import BacklogLevel
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -111,6 +115,17 @@ READ = (
     Metric(
         "sbpair_processor_in_flight", ("path",), "messages in flight: waiting for a handler, or being handled"
     ),
+    Metric(
+        "sbpair_backlog_bytes",
+        ("backlog", "source"),
+        "bytes in a backlog queue: source is service where it tells, else parked, by this process in this outage",
+    ),
+    Metric("sbpair_backlog_limit_bytes", ("backlog",), "the size limit of a backlog queue"),
+    Metric(
+        "sbpair_backlog_messages",
+        ("backlog",),
+        "messages in a backlog queue, without a ceiling, by the service",
+    ),
     Metric("sbpair_syphon_side_refused", ("side",), "1 while a side refuses the syphon, else 0"),
     Metric("sbpair_syphon_backlog_depth", ("backlog",), "messages that wait, counted up to 1000"),
     Metric(
@@ -127,6 +142,15 @@ READ = (
         "messages that landed and were refused after all, in the backlog's transfer dead-letter queue",
     ),
 )
+
+SEND_SECONDS = Metric(
+    "sbpair_send_seconds",
+    ("side", "outcome"),
+    "duration of sends: where their messages were stored, or what refused them last; accepted or raised",
+)
+
+Values = Mapping[str, float] | Mapping[tuple[str, ...], float]
+"""Values by label, or by several labels in their order."""
 
 # event: (metric, the fields that are its labels, the field that holds the amount, or "")
 _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
@@ -219,10 +243,14 @@ class Metrics:
         """Export a gauge with a label ``state``: 1 for the member that ``read`` returns, 0 for the others."""
         self.registry.register(_StateRead(name, read))
 
-    def read_gauge(self, name: str, read: Callable[[], Mapping[str, float]]) -> None:
+    def read_gauge(self, name: str, read: Callable[[], Values]) -> None:
         """Export a metric of :data:`READ`: ``read`` returns its values by label at each scrape."""
         metric = next(each for each in READ if each.name == name)
         self.registry.register(_GaugeRead(metric, read))
+
+    def read_sends(self, read: Callable[[], SendTimes]) -> None:
+        """Export how long sends take, as ``read`` returns it at each scrape (H-53)."""
+        self.registry.register(_SendsRead(read))
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus text format (:data:`CONTENT_TYPE`)."""
@@ -280,7 +308,7 @@ class _StateRead:
 class _GaugeRead:
     """Collector for :meth:`Metrics.read_gauge`."""
 
-    def __init__(self, metric: Metric, read: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(self, metric: Metric, read: Callable[[], Values]) -> None:
         self._metric = metric
         self._read = read
 
@@ -290,7 +318,24 @@ class _GaugeRead:
         kind = CounterMetricFamily if self._metric.name.endswith("_total") else GaugeMetricFamily
         family = kind(self._metric.name, self._metric.help, labels=self._metric.labels)
         for label, value in self._read().items():
-            family.add_metric([label], value)
+            family.add_metric([label] if isinstance(label, str) else list(label), value)
+        yield family
+
+
+class _SendsRead:
+    """Collector for :meth:`Metrics.read_sends`."""
+
+    def __init__(self, read: Callable[[], SendTimes]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        from prometheus_client.core import HistogramMetricFamily
+
+        family = HistogramMetricFamily(SEND_SECONDS.name, SEND_SECONDS.help, labels=SEND_SECONDS.labels)
+        for (side, outcome), times in self._read().by_side().items():
+            bounds = [*(f"{bound:g}" for bound in BOUNDS), "+Inf"]
+            buckets = zip(bounds, map(float, times.cumulated()), strict=True)
+            family.add_metric([side, outcome], list(buckets), times.total)
         yield family
 
 
@@ -369,6 +414,28 @@ def show_syphon(metrics: Metrics, syphon: Shown) -> None:
         ("backlog_untransferred", untransferred),
     ):
         metrics.read_gauge(f"sbpair_syphon_{name}", read)
+
+
+def show_room(metrics: Metrics, levels: Callable[[], Mapping[int, BacklogLevel]]) -> None:
+    """Add gauges for what is known of the backlog queues that a client parks in (H-52)."""
+
+    def sizes() -> dict[tuple[str, ...], float]:
+        return {
+            (str(backlog), "service" if each.is_counted else "parked"): each.size
+            for backlog, each in levels().items()
+        }
+
+    def limits() -> dict[str, float]:
+        return {str(backlog): each.limit for backlog, each in levels().items()}
+
+    def messages() -> dict[str, float]:
+        return {
+            str(backlog): each.messages for backlog, each in levels().items() if each.messages is not None
+        }
+
+    metrics.read_gauge("sbpair_backlog_bytes", sizes)
+    metrics.read_gauge("sbpair_backlog_limit_bytes", limits)
+    metrics.read_gauge("sbpair_backlog_messages", messages)
 
 
 class Handling(Protocol):

@@ -21,9 +21,9 @@ from azure.servicebus import TransportType
 
 from sbpair.loop_thread import serve_in_loop
 from sbpair.pairing.address import Access, proxy_url
-from sbpair.pairing.base_runtime import CLOSING
 from sbpair.pairing.pair_state import Role
 from sbpair.pairing.threads import leave_to_the_parent
+from sbpair.pairing.time_limits import CLOSING
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
 from sbpair.syphon.events import SideAccepted, SideRefused, SyphonEvent
 

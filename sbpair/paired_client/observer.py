@@ -23,7 +23,7 @@ from sbpair.observation import (
     attach,
     send_accepted,
 )
-from sbpair.observation.metrics import show_processors, show_syphon
+from sbpair.observation.metrics import show_processors, show_room, show_syphon
 from sbpair.observation.record import WriterRole
 from sbpair.observation.sinks import EventSource, ObservedState, Sink
 from sbpair.observation.status import PROBE_TIMEOUT
@@ -126,6 +126,8 @@ class Observer:
         sinks: list[Sink] = [self._metrics]
         if writer is WriterRole.SENDER:
             sinks.append(self._states)
+            show_room(self._metrics, self._core.pair.room.levels)
+            self._metrics.read_sends(lambda: self._core.send_times)
         if self._options.journal is not None:
             journal = stack.enter_context(Journal(self._options.journal, role=writer, pair=self._pair))
             sinks.append(journal)
@@ -190,6 +192,7 @@ class Observer:
             },
             "fault": core.pair_state.fault and str(core.pair_state.fault),
             "entities": self._states.snapshot(),
+            "backlogs": {str(number): level for number, level in core.pair.room.levels().items()},
             "spooled": core.spooled(None),
             "pings_sent": core.pair.pings_sent,
             "journal": self._journal and self._journal.counters,

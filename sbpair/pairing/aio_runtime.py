@@ -27,17 +27,9 @@ from .address import Side
 from .aio_sender_pool import AsyncPooledSender, AsyncSenderPool, Tasks
 from .aio_threads import Lookups, LoopCredential, Threads, call_in_loop, finish
 from .background import AsyncServices
+from .backlog import backlogs_event
 from .base_pool import role_of, spared
-from .base_runtime import (
-    CLOSING,
-    MAX_ENTRY_SECONDS,
-    MAX_PING_SECONDS,
-    MAX_PROBE_SECONDS,
-    SPOOL_CLOSING,
-    BaseRuntime,
-    backlogs_event,
-    logger,
-)
+from .base_runtime import BaseRuntime, logger
 from .classify import Phase
 from .errors import PairFaultedError, SpoolError
 from .events import PairingEvent, failed_over
@@ -50,6 +42,7 @@ from .request import LinkBatches, SendRequest, freeze
 from .results import ACCEPTED, closed, counted, not_written_in_time, time_left
 from .rotation import Choice
 from .spool.replay import Spooling
+from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import TaskTurns
 
 if TYPE_CHECKING:
@@ -349,10 +342,10 @@ class AsyncRuntime(BaseRuntime):
     async def _perform(self, step: Step, path: str, request: SendRequest) -> Result:
         match step:
             case Attempt():
-                before = request.parked
+                before = request.parked, request.parked_bytes
                 result = await self._attempt(self._bounded(step), path, request)
                 self._hear(step.backlog, result)
-                return counted(result, request.parked - before)
+                return counted(result, request, *before)
             case Pause(until):
                 await self._pause(until)
                 return Result(time.monotonic())
@@ -503,6 +496,8 @@ class AsyncRuntime(BaseRuntime):
     def _tick(self, now: float) -> float | None:
         due = self.pair.handle_timer(now)
         looks = self._sides_tick(now)
+        if sizes := self._sizes_due(now):
+            self._tasks.start("sbpair-sizes", self._size(sizes))
         timers = [self._timer(), *(pool.trim(now, spared(key)) for key, pool in self._pools.items())]
         if self.pair_state.fault is not None:
             if not self._is_faulting:
@@ -557,9 +552,13 @@ class AsyncRuntime(BaseRuntime):
             )
         except Exception as error:
             if not self.is_closed:
-                self.dispatcher.emit([backlogs_event(error)])
+                self.dispatcher.emit([backlogs_event(error, time.monotonic())])
             return
-        self.dispatcher.emit([backlogs_event(created)])
+        self.dispatcher.emit([backlogs_event(created, time.monotonic())])
+
+    async def _size(self, backlogs: Sequence[int]) -> None:
+        with suppress(OperationTimeoutError):  # no thread was free: the next time will do
+            self._sized(await self._threads.run("sbpair-sizes", lambda: self._backlogs.sizes(backlogs)))
 
     async def _replay(self, spooling: Spooling, path: str) -> None:
         try:

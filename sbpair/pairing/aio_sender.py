@@ -30,6 +30,7 @@ from .outcome import SendReceipt, Stored, StoredIn, at_primary
 from .pair import Result
 from .request import PairedMessageBatch, SendRequest, cancellation, freeze, in_session, prepared, scheduled
 from .results import ACCEPTED
+from .steps import is_accepted
 
 
 class PairedServiceBusSender(BaseSender):
@@ -205,6 +206,8 @@ class PairedServiceBusSender(BaseSender):
         outcome = await self._runtime.drive(self.entity_name, request, self._choice, budget, first, started)
         if not isinstance(outcome, Stored):
             self._runtime.warm_backlog(self.entity_name, self._choice)
+        if not (request.is_for_primary_only or is_accepted(first)):
+            self._core.send_times.ended(outcome, time.monotonic() - started)
         return self._checked(outcome, request)
 
     async def _limit(self, seconds: float) -> int:

@@ -11,14 +11,21 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
 
 from sbpair.envelope.names import backlog_queue_name
 from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
 
-from .classify import classify
+from .classify import Phase, classify
+from .events import BacklogsCreated, BacklogsNotCreated, PairingEvent
 from .outcome import Failure
 from .partitions import create_as_the_namespace_asks
+from .room import BacklogSize
 
 if TYPE_CHECKING:
     from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient
@@ -29,6 +36,8 @@ FOREVER = "P10675199DT2H48M5.4775807S"  # the service's notation for "no limit"
 _LIMITLESS = timedelta(days=10_000_000)  # the SDK parses FOREVER as more than this
 
 CONFLICT = "SubCode=40901"  # a concurrent change; the SDK raises the same exception for every 409
+MEBIBYTE = 1024 * 1024
+CREATED_MEBIBYTES = 5120
 MAX_WAIT_SECONDS = 60.0  # seconds between two attempts in the background
 
 
@@ -82,6 +91,28 @@ class Backlogs:
         )
         return retrying(self.ensure)
 
+    def sizes(self, indexes: Iterable[int]) -> dict[int, BacklogSize] | None:
+        """The sizes of these backlog queues as the service counts them; None when the key has no Manage.
+
+        A queue that cannot be asked about now is left out.
+        """
+        found = {}
+        try:
+            with self._administration() as administration:
+                for index in indexes:
+                    found[index] = _size(administration, self.name(index))
+        except ClientAuthenticationError:
+            return None
+        except (AzureError, ValueError) as error:
+            _logger.debug("the sizes of the backlog queues are unknown: %s", type(error).__name__)
+        return found
+
+
+def _size(administration: ServiceBusAdministrationClient, name: str) -> BacklogSize:
+    counts, queue = administration.get_queue_runtime_properties(name), administration.get_queue(name)
+    limit = (queue.max_size_in_megabytes or CREATED_MEBIBYTES) * MEBIBYTE
+    return BacklogSize(counts.size_in_bytes or 0, limit, counts.active_message_count or 0)
+
 
 def _may_pass(error: BaseException) -> bool:
     return isinstance(error, Exception) and classify(error).failure in (Failure.UNAVAILABLE, Failure.BUSY)
@@ -103,7 +134,7 @@ def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
     def create(is_partitioned: bool | None) -> None:
         administration.create_queue(  # P-11
             name,
-            max_size_in_megabytes=5120,
+            max_size_in_megabytes=CREATED_MEBIBYTES,
             max_delivery_count=2**31 - 1,
             default_message_time_to_live=FOREVER,
             auto_delete_on_idle=FOREVER,
@@ -128,7 +159,11 @@ def differences(found: QueueProperties) -> list[str]:
     """The settings in which an existing backlog queue differs from a created one, as text (P-14)."""
     is_ordered = is_ordered_backlog(found.name)
     checks: list[tuple[str, object, bool]] = [
-        ("max_size_in_megabytes", found.max_size_in_megabytes, found.max_size_in_megabytes == 5120),
+        (
+            "max_size_in_megabytes",
+            found.max_size_in_megabytes,
+            found.max_size_in_megabytes == CREATED_MEBIBYTES,
+        ),
         ("max_delivery_count", found.max_delivery_count, found.max_delivery_count == 2**31 - 1),
         (
             "default_message_time_to_live",
@@ -160,3 +195,11 @@ def differences(found: QueueProperties) -> list[str]:
 
 def _is_limitless(span: object) -> bool:
     return span is None or (isinstance(span, timedelta) and span >= _LIMITLESS)
+
+
+def backlogs_event(created: tuple[str, ...] | Exception, now: float) -> PairingEvent:
+    """The event for the creation of the backlog queues, or its failure."""
+    if isinstance(created, Exception):
+        cause = f"{type(created).__name__}: {classify(created, Phase.OPENING).why}"
+        return BacklogsNotCreated(now, "", cause)
+    return BacklogsCreated(now, "", created)

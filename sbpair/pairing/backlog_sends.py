@@ -16,9 +16,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .events import BacklogReturned, BacklogWithdrawn, MessageParked, PairingEvent
+from .events import BacklogFilling, BacklogReturned, BacklogWithdrawn, MessageParked, PairingEvent
 from .outcome import Failure, Refused, Stored, Stranded
 from .retry import busy_pause
+from .room import Filling, Room
 from .rotation import Rotation
 from .side_breaker import SideBreaker
 from .steps import Attempt, CreateBacklog, Pause, Result, SendFlow, SendState, Step, last_cause, may_be_stale
@@ -42,11 +43,12 @@ class _Declined:
 class BacklogSends:
     """The backlog queues of one client. Events are appended to ``events``."""
 
-    def __init__(self, rotation: Rotation, rng: Random, events: list[PairingEvent]) -> None:
+    def __init__(self, rotation: Rotation, rng: Random, events: list[PairingEvent], room: Room) -> None:
         self.rotation = rotation
         self.secondary = SideBreaker(rng)
         self._rng = rng
         self._events = events
+        self._room = room
         self._withdrawn: dict[int, float] = {}  # the end of the last quarantine of each queue
 
     def park(self, send: SendState, now: float) -> SendFlow:
@@ -104,12 +106,10 @@ class BacklogSends:
                 self.secondary.succeeded(now)
                 if self.rotation.succeeded(backlog, now):
                     self._events.append(BacklogReturned(now, send.path, backlog))
-                report = send.next_report(result.accepted)
-                self._events.append(MessageParked(now, send.path, backlog, *report))
+                self._events += parked(send, backlog, result, self._room)
                 return Stored(backlog, send.is_ambiguous)
             if result.accepted:  # part of a batch was accepted before the failure
-                report = send.next_report(result.accepted)
-                self._events.append(MessageParked(now, send.path, backlog, *report))
+                self._events += parked(send, backlog, result, self._room)
             if may_be_stale(result, classification, send, now) and not is_fresh:
                 send.doubt(classification)
                 is_fresh = True
@@ -146,6 +146,21 @@ class BacklogSends:
             if had_time:  # an attempt without time is no evidence about the queue
                 self._withdraw(send, backlog, now, classification.why)
             return now
+
+
+def parked(send: SendState, backlog: int, result: Result, room: Room) -> list[PairingEvent]:
+    """The events of a backlog queue that accepted messages."""
+    report = send.next_report(result.accepted)
+    happened: list[PairingEvent] = [MessageParked(result.now, send.path, backlog, *report, result.size)]
+    filling = room.parked(backlog, result.size, result.now)
+    if filling is not None:
+        happened.append(is_filling(filling, result.now))
+    return happened
+
+
+def is_filling(filling: Filling, now: float) -> BacklogFilling:
+    """The event of a backlog queue that fills."""
+    return BacklogFilling(now, "", filling.backlog, filling.size, filling.limit, filling.threshold)
 
 
 def _share(now: float, deadline: float, is_last: bool) -> float:

@@ -38,8 +38,6 @@ from .classify import Phase, classify, overruled
 from .dispatcher import EventDispatcher
 from .errors import PairFaultedError, ParkedMessageTooLargeError, SpoolError
 from .events import (
-    BacklogsCreated,
-    BacklogsNotCreated,
     ClassifierFailed,
     HeadroomShort,
     PairFaulted,
@@ -58,9 +56,12 @@ from .pair_state import PairState, Role, SideChange, SideState
 from .request import LinkProbe, ParkedOrder, SendRequest, one_session, ping
 from .results import ACCEPTED
 from .retry import NO_RETRIES
+from .room import BacklogSize
 from .rotation import Choice
+from .send_times import SendTimes
 from .span_events import noted
 from .spool.replay import SendAgain, Spooling
+from .time_limits import MAX_PING_SECONDS
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -68,11 +69,6 @@ if TYPE_CHECKING:
     from .outcome import SendReceipt
 
 
-MAX_PROBE_SECONDS = 15.0  # seconds for a probe of a side that refused the client, with its link (P-50)
-MAX_ENTRY_SECONDS = 5.0  # seconds that entering a sender waits for its link
-MAX_PING_SECONDS = 30.0  # seconds for one ping, including opening its link
-CLOSING = 5.0  # seconds that close() waits for operations in progress
-SPOOL_CLOSING = 2.0  # seconds that it then waits for the disk of the spool
 REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message (Q-16)
 
 logger = logging.getLogger("sbpair")
@@ -100,6 +96,7 @@ class BaseRuntime:
         self._is_faulting = False  # the fault is acted on once
         self.label, self.sides = label, (primary, secondary)
         self.on_receipt: Callable[[str, SendReceipt], None] | None = None
+        self.send_times = SendTimes()
         self._primary, self._secondary = primary, secondary
         self._try_timeout = primary.settings.try_timeout  # seconds for one attempt; None for no limit
         self._has_left_spool = False  # in a fork, not logged yet
@@ -154,6 +151,7 @@ class BaseRuntime:
 
     def _accepted_after(self, seconds: float) -> Result:
         """The result of a fast attempt: ACCEPTED, or another that a slow one has the flow record (H-4)."""
+        self.send_times.primary.add(seconds)
         return ACCEPTED if seconds < self._slow_after else Result(time.monotonic())
 
     def exclusive(self) -> AbstractContextManager[object]:
@@ -431,8 +429,19 @@ class BaseRuntime:
 
     def _timer(self) -> float | None:
         """When the pair or its sides need the timer next."""
-        timers = (self.pair.next_timer(), self.pair_state.next_timer())
+        sizes = self.pair.room.next_timer() if self.creates_backlogs else None
+        timers = (self.pair.next_timer(), self.pair_state.next_timer(), sizes)
         return min((timer for timer in timers if timer is not None), default=None)
+
+    def _sizes_due(self, now: float) -> Sequence[int]:
+        """The backlog queues whose sizes to ask for now, where the key may have Manage (H-52)."""
+        return self.pair.room.due(now) if self.creates_backlogs else ()
+
+    def _sized(self, found: Mapping[int, BacklogSize] | None) -> None:
+        """Record the sizes of backlog queues; None when the key may not see them."""
+        with self.exclusive():
+            self.pair.sized(found, time.monotonic())
+        self.publish()
 
     def bounded(self, seconds: float) -> float:
         """The seconds one attempt may take: at most the SDK's ``try_timeout``."""
@@ -584,15 +593,6 @@ _SIDE_EVENT: dict[SideState, type[SideClosed | SideFaulted | SideRecovered]] = {
     SideState.CLOSED: SideClosed,
     SideState.REFUSED: SideFaulted,
 }
-
-
-def backlogs_event(created: tuple[str, ...] | Exception) -> PairingEvent:
-    """The event for the creation of the backlog queues, or its failure."""
-    now = time.monotonic()
-    if isinstance(created, Exception):
-        cause = f"{type(created).__name__}: {classify(created, Phase.OPENING).why}"
-        return BacklogsNotCreated(now, "", cause)
-    return BacklogsCreated(now, "", created)
 
 
 def wall_clock(instant: float) -> int:

@@ -28,6 +28,7 @@ _LEVELS: dict[type[PairingEvent], int] = {
     events.ReturnAborted: logging.WARNING,
     events.PrimarySlow: logging.WARNING,
     events.KeySetAside: logging.WARNING,
+    events.BacklogFilling: logging.WARNING,
     events.BacklogWithdrawn: logging.WARNING,
     events.BacklogsNotCreated: logging.WARNING,
     events.ClassifierFailed: logging.ERROR,

@@ -69,7 +69,7 @@ class KeySetAside(PairingEvent):
 class MessageParked(PairingEvent):
     """A backlog queue accepted messages of one send; ``ambiguous``: a copy may be stored elsewhere too.
 
-    ``session_id`` is their session if its order is kept, else "" (O-1).
+    ``session_id`` is their session if its order is kept, else "" (O-1). ``size`` is in bytes.
     """
 
     backlog: int
@@ -77,6 +77,20 @@ class MessageParked(PairingEvent):
     message_ids: tuple[str, ...] = ()
     ambiguous: bool = False
     session_id: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogFilling(PairingEvent):
+    """A backlog queue holds ``threshold`` of its ``limit`` in bytes, 0.7 or 0.9, or more (H-52).
+
+    ``size`` is what the service counts, or else what this process parked there since the outage began.
+    """
+
+    backlog: int
+    size: int
+    limit: int
+    threshold: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,12 @@ from collections.abc import Generator
 
 from sbpair.envelope.ordering import SessionPlace, place_of
 
-from .events import FenceOpened, FenceUnproved, MessageParked, PairingEvent
+from .backlog_sends import parked
+from .events import FenceOpened, FenceUnproved, PairingEvent
 from .fence import Fence, PeekRequest
 from .outcome import Failure, Refused, Stored, Stranded
 from .retry import Retries, RetryPolicy
+from .room import Room
 from .steps import (
     Attempt,
     CreateBacklog,
@@ -42,11 +44,12 @@ class OrderedSends:
     Events are appended to ``events``.
     """
 
-    def __init__(self, count: int, retry: RetryPolicy, events: list[PairingEvent]) -> None:
+    def __init__(self, count: int, retry: RetryPolicy, events: list[PairingEvent], room: Room) -> None:
         self.fence = Fence(count)
         self._count = count
         self._retry = retry
         self._events = events
+        self._room = room
         self._unproved: set[int] = set()  # queues whose last peek failed
 
     def place(self, path: str, session: str) -> SessionPlace:
@@ -94,8 +97,7 @@ class OrderedSends:
             result = yield Attempt(backlog, max(now, send.deadline), is_fresh)
             now, classification = result.now, result.classification
             if classification is None or result.accepted:
-                report = send.next_report(result.accepted)
-                self._events.append(MessageParked(now, send.path, backlog, *report))
+                self._events += parked(send, backlog, result, self._room)
             if classification is None:
                 return Stored(backlog, send.is_ambiguous)
             send.failed(result, classification)

@@ -16,13 +16,13 @@ or SDK.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from sbpair.envelope.names import path_key
 
-from .backlog_sends import BacklogSends
+from .backlog_sends import BacklogSends, is_filling
 from .events import (
     EntityFailedOver,
     EntityRecovered,
@@ -43,6 +43,7 @@ from .health import EntityHealth, EntityState, HealthPolicy, Transition
 from .ordered_sends import OrderedSends
 from .outcome import Classification, Failure, Refused, Stored, Stranded
 from .retry import NO_RETRIES, Retries, RetryPolicy, busy_pause
+from .room import BacklogSize, Room
 from .rotation import Choice, Rotation
 from .steps import (
     Attempt,
@@ -124,9 +125,10 @@ class Pair:
         self._pinging: set[str] = set()
         self._events: list[PairingEvent] = []
         self.rotation = Rotation(backlog_count, rng)
-        self._backlogs = BacklogSends(self.rotation, rng, self._events)
+        self.room = Room(rng)
+        self._backlogs = BacklogSends(self.rotation, rng, self._events, self.room)
         if keeps_order:
-            self.ordered = OrderedSends(backlog_count, retry, self._events)
+            self.ordered = OrderedSends(backlog_count, retry, self._events, self.room)
 
     # -- entity state
 
@@ -223,6 +225,13 @@ class Pair:
     def secondary_answered(self, now: float) -> None:
         """Record that a probe found the secondary available: sends ask it again at once (H-20)."""
         self._backlogs.secondary.succeeded(now)
+
+    def sized(self, found: Mapping[int, BacklogSize] | None, now: float) -> None:
+        """Record the sizes of backlog queues as the service counts them; None when the key may not see them (H-52)."""
+        if found is None:
+            self.room.refused()
+        else:
+            self._events += [is_filling(each, now) for each in self.room.counted(found)]
 
     def ping_lost(self, path: str) -> None:
         """Forget a ping that ended without a result, so that the next one is sent when due."""
@@ -488,7 +497,12 @@ class Pair:
     def _emit(self, path: str, transitions: list[Transition], now: float, why: str = "") -> None:
         for transition in transitions:
             event = _EVENT_OF[transition.after]
+            if transition.after is EntityState.HEALTHY and self._is_all_healthy():
+                self.room.outage_ended()
             self._events.append(event(now, path, why or transition.cause.value))
+
+    def _is_all_healthy(self) -> bool:
+        return all(health.state is EntityState.HEALTHY for health in self._entities.values())
 
 
 _EVENT_OF: dict[EntityState, type[EntitySuspected | EntityFailedOver | EntityRecovered]] = {

@@ -118,6 +118,7 @@ class SendRequest:
 
     __slots__ = (
         "_parked",
+        "_parked_bytes",
         "_stored",
         "answer",
         "deadlines",
@@ -142,7 +143,7 @@ class SendRequest:
         self.answer: object = None  # the primary's result
         self.session: str | None = None  # whose order is kept (O-1)
         self.parked_order: ParkedOrder | None = None
-        self._parked = 0
+        self._parked = self._parked_bytes = 0
         self._stored: list[tuple[int, int]] = []  # (backlog, end index of the messages it accepted)
 
     def hand_over(self, sender: PrimarySender, timeout: float) -> object:
@@ -156,6 +157,11 @@ class SendRequest:
     def parked(self) -> int:
         """Number of leading messages that backlog queues have accepted."""
         return self._parked
+
+    @property
+    def parked_bytes(self) -> int:
+        """The size of those messages, as encoded."""
+        return self._parked_bytes
 
     def is_smaller(self, limit: int) -> bool:
         """Whether every message is known to have fewer than ``limit`` bytes; False where that takes a closer look."""
@@ -227,13 +233,15 @@ class SendRequest:
         while self._parked < len(rewritten):
             remaining = rewritten[self._parked :]
             if len(remaining) == 1:
-                chunk, size = remaining[0], 1
-                yield chunk
+                size, taken = 1, encoded_size(remaining[0])
+                yield remaining[0]
             else:
                 limit = maker.create_message_batch().max_size_in_bytes
                 batch = maker.create_message_batch(max(limit - ENVELOPE_ROOM, limit // 2))
                 size = _fill(batch, remaining)
+                taken = batch.size_in_bytes if size else encoded_size(remaining[0])
                 yield batch if size else remaining[0]  # too large for a batch, but perhaps not alone
+            self._parked_bytes += taken
             self._accepted(backlog, max(size, 1))
 
     def _accepted(self, backlog: int, count: int) -> None:

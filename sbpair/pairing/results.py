@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from .errors import SpoolError
 from .outcome import Classification, Failure
 from .steps import Result
+
+if TYPE_CHECKING:
+    from .request import SendRequest
 
 ACCEPTED = Result(0.0)
 """A success, for the state of a side."""
@@ -32,9 +36,10 @@ def not_written_in_time() -> Result:
     )
 
 
-def counted(result: Result, accepted: int) -> Result:
-    """The result, with the number of messages that a backlog queue accepted during the attempt."""
-    return replace(result, accepted=accepted) if accepted else result
+def counted(result: Result, request: SendRequest, messages: int, size: int) -> Result:
+    """The result, with what a backlog queue accepted during the attempt: more than ``messages`` and ``size`` bytes."""
+    accepted = request.parked - messages
+    return replace(result, accepted=accepted, size=request.parked_bytes - size) if accepted else result
 
 
 def time_left(until: float) -> float:

@@ -24,17 +24,9 @@ from sbpair.tracing import current
 from . import sdk, threads
 from .address import Side
 from .background import Services
+from .backlog import backlogs_event
 from .base_pool import role_of, spared
-from .base_runtime import (
-    CLOSING,
-    MAX_ENTRY_SECONDS,
-    MAX_PING_SECONDS,
-    MAX_PROBE_SECONDS,
-    SPOOL_CLOSING,
-    BaseRuntime,
-    backlogs_event,
-    logger,
-)
+from .base_runtime import BaseRuntime, logger
 from .classify import Phase, classify
 from .errors import PairFaultedError, SpoolError
 from .events import failed_over
@@ -49,6 +41,7 @@ from .rotation import Choice
 from .sender_pool import GRACE, PooledSender, SenderPool
 from .spool.replay import Spooling
 from .threads import Job, Watch, Workers
+from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import ThreadTurns
 from .waiting import StillWaiting
 
@@ -337,10 +330,10 @@ class Runtime(BaseRuntime):
     def _perform(self, step: Step, path: str, request: SendRequest) -> Result:
         match step:
             case Attempt():
-                before = request.parked
+                before = request.parked, request.parked_bytes
                 result = self._attempt(self._bounded(step), path, request)
                 self._hear(step.backlog, result)
-                return counted(result, request.parked - before)
+                return counted(result, request, *before)
             case Pause(until):
                 if self._closed.wait(max(until - time.monotonic(), 0.0)):
                     raise self.closed_error()
@@ -481,12 +474,15 @@ class Runtime(BaseRuntime):
         with self.lock:
             due = self.pair.handle_timer(now)
             looks = self._sides_tick(now)
+            sizes = self._sizes_due(now)
             timer = self._timer()
         if self.pair_state.fault is not None:
             self._is_faulting = self._is_faulting or self._beside("sbpair-fault", self._fault)
             return None
         if self.pair.has_events:
             self._beside("sbpair-events", self.publish)  # on a worker: a callback may be slow
+        if sizes:
+            self._beside("sbpair-sizes", lambda: self._sized(self._backlogs.sizes(sizes)))
         for key, pool in list(self._pools.items()):
             pool.trim(now, spared(key))  # the watch wakes often while any link is open
         timer = self._replay_tick(now, timer)
@@ -553,9 +549,9 @@ class Runtime(BaseRuntime):
             created = self._backlogs.ensure_in_background(self._closed)
         except Exception as error:
             if not self._closed.is_set():
-                self.dispatcher.emit([backlogs_event(error)])
+                self.dispatcher.emit([backlogs_event(error, time.monotonic())])
             return
-        self.dispatcher.emit([backlogs_event(created)])
+        self.dispatcher.emit([backlogs_event(created, time.monotonic())])
 
     def _beside(self, name: str, task: Callable[[], object]) -> bool:
         try:

@@ -30,6 +30,7 @@ from .pair import Result
 from .request import PairedMessageBatch, SendRequest, cancellation, freeze, in_session, prepared, scheduled
 from .results import ACCEPTED
 from .runtime import Runtime
+from .steps import is_accepted
 from .turns import Turn
 
 
@@ -226,6 +227,8 @@ class PairedServiceBusSender(BaseSender):
         outcome = self._runtime.drive(self.entity_name, request, self._choice, budget, first, started)
         if not isinstance(outcome, Stored):
             self._runtime.warm_backlog(self.entity_name, self._choice)
+        if not (request.is_for_primary_only or is_accepted(first)):
+            self._core.send_times.ended(outcome, time.monotonic() - started)
         return self._checked(outcome, request)
 
     def _limit(self, seconds: float) -> int:

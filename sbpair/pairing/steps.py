@@ -78,7 +78,8 @@ class Result:
     """The result of a step.
 
     ``was_reused`` says that the attempt used a link that was open before the call. ``accepted`` is the number of
-    messages that were accepted before a failure; 0 for all or none. ``is_empty`` is the answer to a peek.
+    messages that were accepted before a failure; 0 for all or none. ``is_empty`` is the answer to a peek, and ``size``
+    the number of bytes that a backlog queue accepted.
     """
 
     now: float
@@ -87,6 +88,12 @@ class Result:
     was_reused: bool = False
     accepted: int = 0
     is_empty: bool = False
+    size: int = 0
+
+
+def is_accepted(result: Result | None) -> bool:
+    """Whether this is the result of an attempt that a broker accepted."""
+    return result is not None and result.classification is None
 
 
 Step = Attempt | Pause | CreateBacklog | SpoolMessages | Peek

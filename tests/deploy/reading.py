@@ -11,7 +11,7 @@ import click
 import yaml
 
 from sbpair.cli.group import cli
-from sbpair.observation.metrics import METRICS, READ
+from sbpair.observation.metrics import METRICS, READ, SEND_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "samples" / "deploy"
@@ -24,7 +24,8 @@ BY_THE_COMMAND = {  # of `sbpair syphon`, beyond the tables
     "sbpair_syphon_pending",
     "sbpair_journal_lost_total",
 }
-EXPORTED = {metric.name for metric in (*METRICS, *READ)} | BY_THE_COMMAND
+SEND_SERIES = {f"{SEND_SECONDS.name}_{part}" for part in ("bucket", "sum", "count")}
+EXPORTED = {metric.name for metric in (*METRICS, *READ)} | BY_THE_COMMAND | SEND_SERIES
 
 
 def named_in(expression: str) -> set[str]:

@@ -81,7 +81,7 @@ def test_promtool_takes_the_rules_and_the_expressions_of_the_dashboard(tmp_path)
 
 
 @pytest.mark.interop
-@pytest.mark.spec("R-191")
+@pytest.mark.spec("R-191", "H-52")
 def test_the_alerts_fire_and_end_when_they_should(tmp_path):
     cases = ROOT / "tests" / "deploy" / "alerts.yml"
     copy = tmp_path / "alerts.yml"

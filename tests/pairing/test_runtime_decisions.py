@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
     OperationTimeoutError,
@@ -32,15 +32,15 @@ from sbpair import (
 )
 from sbpair.pairing import base_runtime
 from sbpair.pairing.address import LinkSettings
+from sbpair.pairing.backlog import backlogs_event
 from sbpair.pairing.base_pool import role_of, spared
-from sbpair.pairing.base_runtime import backlogs_event
 from sbpair.pairing.classify import Phase
 from sbpair.pairing.events import failed_over
 from sbpair.pairing.options import is_disabled
 from sbpair.pairing.outcome import Classification
 from sbpair.pairing.pair import Attempt, Result
 from sbpair.pairing.pair_state import SideState
-from sbpair.pairing.request import freeze
+from sbpair.pairing.request import LinkBatches, freeze
 from sbpair.pairing.results import closed, counted, not_written_in_time, time_left
 from sbpair.pairing.retry import RetryPolicy
 from sbpair.pairing.rotation import Choice
@@ -327,8 +327,13 @@ def test_results_say_when_and_why() -> None:
     assert isinstance(late.error, SpoolError)
     stalls = Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
     assert (late.now, late.classification) == (NOW, stalls)
-    assert counted(late, 2).accepted == 2
-    assert counted(late, 0) is late
+    request = freeze([ServiceBusMessage("a"), ServiceBusMessage("b")])
+    assert counted(late, request, 0, 0) is late
+    request.rewrite("orders")
+    for _ in request.chunks(LinkBatches(ServiceBusMessageBatch, 1000), 0):
+        pass
+    told = counted(late, request, 0, 0)
+    assert (told.accepted, told.size) == (2, request.parked_bytes)
 
 
 def test_an_attempt_without_time_is_not_made() -> None:
@@ -340,8 +345,8 @@ def test_an_attempt_without_time_is_not_made() -> None:
 
 
 def test_what_came_of_the_backlogs_is_told_with_its_cause() -> None:
-    assert backlogs_event(("a", "b")) == BacklogsCreated(NOW, "", ("a", "b"))
-    event = backlogs_event(ServiceBusServerBusyError())
+    assert backlogs_event(("a", "b"), NOW) == BacklogsCreated(NOW, "", ("a", "b"))
+    event = backlogs_event(ServiceBusServerBusyError(), NOW)
     assert isinstance(event, BacklogsNotCreated)
     assert (event.at, event.path) == (NOW, "")
     assert event.cause.startswith("ServiceBusServerBusyError: ")

@@ -1,0 +1,77 @@
+"""Room of the backlog queues and the duration of sends, of clients over real sockets (H-52, H-53)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from sbpair import BacklogFilling, ObservationOptions, StoredIn
+from tests.outage.conftest import AsyncPairing, Pairing
+from tests.outage.test_watched_client import PAGES, page
+
+pytestmark = pytest.mark.spec("H-52", "H-53")
+
+
+def value(text: str, series: str) -> float:
+    """The value of one series of the page of metrics."""
+    (found,) = re.findall(rf"^{re.escape(series)} (\S+)$", text, flags=re.MULTILINE)
+    return float(found)
+
+
+def test_the_page_of_a_client_tells_how_full_its_backlog_is_and_how_long_sends_take(pairing: Pairing) -> None:
+    client = pairing.client(observation=ObservationOptions(status=PAGES), ping=60, backlogs=1)
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("healthy"))
+    pairing.primary.take_down()
+    assert sender.send_messages(ServiceBusMessage("x" * 10_000)).stored_in is StoredIn.BACKLOG
+    sender.send_messages([ServiceBusMessage("y" * 1000), ServiceBusMessage("z" * 1000)])
+
+    _, text = page(client, "metrics")
+    parked = value(text, 'sbpair_backlog_bytes{backlog="0",source="parked"}')
+    assert 12_000 < parked < 14_000
+    assert value(text, 'sbpair_backlog_limit_bytes{backlog="0"}') == 5120 * 1024**2
+    assert value(text, 'sbpair_send_seconds_count{outcome="accepted",side="primary"}') == 1
+    assert value(text, 'sbpair_send_seconds_count{outcome="accepted",side="secondary"}') == 2
+    assert value(text, 'sbpair_send_seconds_bucket{le="+Inf",outcome="accepted",side="secondary"}') == 2
+
+    pairing.secondary.take_down()
+    with pytest.raises(ServiceBusError):
+        sender.send_messages(ServiceBusMessage("lost"), timeout=1)
+    assert (
+        value(page(client, "metrics")[1], 'sbpair_send_seconds_count{outcome="raised",side="secondary"}') == 1
+    )
+
+
+def test_with_manage_the_service_tells_the_true_size_and_the_number_of_messages(pairing: Pairing) -> None:
+    client = pairing.client(observation=ObservationOptions(status=PAGES), ping=60, backlogs=1)
+    other = pairing.client(ping=60, backlogs=1)
+    pairing.primary.take_down()
+    for each in (client, other):  # what another process parked counts too
+        sender = each.get_queue_sender("orders")
+        for _ in range(2):
+            sender.send_messages(ServiceBusMessage("x" * 1000))
+    runtime = client._runtime
+    runtime._sized(runtime._backlogs.sizes([0]))
+
+    _, text = page(client, "metrics")
+    assert value(text, 'sbpair_backlog_messages{backlog="0"}') == 4
+    assert value(text, 'sbpair_backlog_bytes{backlog="0",source="service"}') > 4000
+    assert not [event for event in pairing.told if isinstance(event, BacklogFilling)]
+
+
+async def test_an_asyncio_client_counts_the_same(aio_pairing: AsyncPairing) -> None:
+    client = aio_pairing.client(ping=60, backlogs=1)
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(ServiceBusMessage("healthy"))
+    aio_pairing.primary.take_down()
+    await sender.send_messages(ServiceBusMessage("x" * 1000))
+    runtime = client._runtime
+    await runtime._size([0])
+
+    assert runtime.pair.room.levels()[0].messages == 1
+    times = runtime.send_times.by_side()
+    assert times["primary", "accepted"].cumulated()[-1] == 1
+    assert times["secondary", "accepted"].cumulated()[-1] == 1
