@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
-
-from sbpair.pairing.send_times import BOUNDS, SendTimes
 
 from .record import event_name, own_fields
 from .sinks import EntityStates, ObservedState
@@ -22,8 +20,6 @@ from .sinks import EntityStates, ObservedState
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
-    from sbpair.pairing.room import BacklogLevel
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -248,7 +244,7 @@ class Metrics:
         metric = next(each for each in READ if each.name == name)
         self.registry.register(_GaugeRead(metric, read))
 
-    def read_sends(self, read: Callable[[], SendTimes]) -> None:
+    def read_sends(self, read: Callable[[], Sends]) -> None:
         """Export how long sends take, as ``read`` returns it at each scrape (H-53)."""
         self.registry.register(_SendsRead(read))
 
@@ -288,6 +284,39 @@ class Metrics:
             self._counters["sbpair_failbacks_total"].labels(path=path).inc()
 
 
+class Durations(Protocol):
+    """The durations of some sends."""
+
+    @property
+    def total(self) -> float: ...
+
+    def cumulated(self) -> Sequence[int]:
+        """Return how many ended within each bound, and last how many there were."""
+
+
+class Sends(Protocol):
+    """The durations of a client's sends; ``bounds`` in seconds."""
+
+    @property
+    def bounds(self) -> Sequence[float]: ...
+
+    def by_side(self) -> Mapping[tuple[str, str], Durations]:
+        """Return them by side and outcome."""
+
+
+class BacklogFill(Protocol):
+    """How full a backlog queue is, in bytes; ``messages`` is None unless the service counted it."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def limit(self) -> int: ...
+
+    @property
+    def messages(self) -> int | None: ...
+
+
 class _StateRead:
     """Collector for :meth:`Metrics.read_state`."""
 
@@ -325,15 +354,16 @@ class _GaugeRead:
 class _SendsRead:
     """Collector for :meth:`Metrics.read_sends`."""
 
-    def __init__(self, read: Callable[[], SendTimes]) -> None:
+    def __init__(self, read: Callable[[], Sends]) -> None:
         self._read = read
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         from prometheus_client.core import HistogramMetricFamily
 
+        sends = self._read()
+        bounds = [*(f"{bound:g}" for bound in sends.bounds), "+Inf"]
         family = HistogramMetricFamily(SEND_SECONDS.name, SEND_SECONDS.help, labels=SEND_SECONDS.labels)
-        for (side, outcome), times in self._read().by_side().items():
-            bounds = [*(f"{bound:g}" for bound in BOUNDS), "+Inf"]
+        for (side, outcome), times in sends.by_side().items():
             buckets = zip(bounds, map(float, times.cumulated()), strict=True)
             family.add_metric([side, outcome], list(buckets), times.total)
         yield family
@@ -416,12 +446,12 @@ def show_syphon(metrics: Metrics, syphon: Shown) -> None:
         metrics.read_gauge(f"sbpair_syphon_{name}", read)
 
 
-def show_room(metrics: Metrics, levels: Callable[[], Mapping[int, BacklogLevel]]) -> None:
+def show_room(metrics: Metrics, levels: Callable[[], Mapping[int, BacklogFill]]) -> None:
     """Add gauges for what is known of the backlog queues that a client parks in (H-52)."""
 
     def sizes() -> dict[tuple[str, ...], float]:
         return {
-            (str(backlog), "service" if each.is_counted else "parked"): each.size
+            (str(backlog), "parked" if each.messages is None else "service"): each.size
             for backlog, each in levels().items()
         }
 

@@ -35,16 +35,14 @@ class BacklogSize:
 
 @dataclass(frozen=True, slots=True)
 class BacklogLevel:
-    """What is known of a backlog queue: ``size`` and ``limit`` in bytes; ``messages`` is None unless counted."""
+    """What is known of a backlog queue: ``size`` and ``limit`` in bytes.
+
+    ``messages`` is None unless the service counted them; the size is then what this process parked.
+    """
 
     size: int
     limit: int
     messages: int | None
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether the service told the size; otherwise it is what this process parked."""
-        return self.messages is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ class Times:
 class SendTimes:
     """The sends of one client. ``primary`` are those that the primary accepted."""
 
+    bounds = BOUNDS
+
     def __init__(self) -> None:
         self.primary = Times()
         self._others: dict[tuple[str, str], Times] = {}

@@ -32,7 +32,7 @@ def test_a_queue_that_passes_70_and_90_percent_of_what_this_process_parked_is_wa
     told = [(each.backlog, each.threshold, each.limit) for each in warned if each is not None]
     assert told == [(3, 0.7, CREATED_LIMIT), (3, 0.9, CREATED_LIMIT)]
     assert room.levels()[3].size == CREATED_LIMIT
-    assert not room.levels()[3].is_counted
+    assert room.levels()[3].messages is None
 
 
 def test_a_queue_that_fills_at_one_stroke_is_warned_of_once_at_the_higher_threshold(room: Room) -> None:
