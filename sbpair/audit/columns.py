@@ -29,6 +29,7 @@ EVENT_FIELDS: tuple[tuple[str, str], ...] = (
     ("backlog", "bigint"),
     ("backlog_queue", "string"),
     ("cause", "string"),
+    ("checksum", "bigint"),
     ("completed", "bigint"),
     ("count", "bigint"),
     ("created", "array<string>"),
@@ -72,6 +73,9 @@ EVENT_FIELDS: tuple[tuple[str, str], ...] = (
     ("verb", "string"),
 )
 POSITION: tuple[tuple[str, str], ...] = (("journal_file", "string"), ("journal_offset", "bigint"))
+LINE_CHECKSUM = "line_checksum"
+"""The column with the CRC-32 of each line, which only an audit reads."""
+
 UNREADABLE = "unreadable_line"
 """The event of a row for an invalid line, which has only its position and the writer."""
 

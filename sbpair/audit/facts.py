@@ -55,6 +55,19 @@ class StateChange:
     event: StateEvent
 
 
+@dataclass(frozen=True, slots=True)
+class FileSums:
+    """The checksum of a file's lines as they were found, and as its closing record says; None without one."""
+
+    found: int = 0
+    written: int | None = None
+    writer: str = ""
+
+    def __add__(self, other: FileSums) -> FileSums:
+        written = greatest((self.written, other.written))
+        return FileSums(self.found + other.found, written, self.writer or other.writer)
+
+
 Pair = tuple[str | None, str | None]
 
 
@@ -71,6 +84,7 @@ class Facts:
     counts: Counter[str] = field(default_factory=Counter)
     flows: dict[str, FlowFacts] = field(default_factory=dict)
     unread: list[Unread] = field(default_factory=list)
+    files: dict[str, FileSums] = field(default_factory=dict)  # by name
 
     def add(self, other: Facts) -> None:
         """Add the facts of another part."""
@@ -90,6 +104,14 @@ class Facts:
         self.changes += other.changes
         self.counts.update(other.counts)
         self.unread += other.unread
+        for name, sums in other.files.items():
+            self.files[name] = self.files.get(name, FileSums()) + sums
+
+    def hold_against_checksums(self) -> None:
+        """Mark the writers of complete files whose lines are not those that were written. Call once, with all parts."""
+        for sums in self.files.values():
+            if sums.written is not None and sums.written != sums.found:
+                self.writers.setdefault(sums.writer, WriterFacts(sums.writer)).altered += 1
 
     def corrections(self) -> list[ClockCorrection]:
         """The corrections of the writers that recorded a difference, each by its last record."""
@@ -188,14 +210,14 @@ BILLED: dict[str, tuple[str, str]] = {
 FLOWING = ("direct", "parked", "forwarded")
 
 
-def facts(block: Block) -> Facts:
-    """The facts of one block."""
-    return _Block(block).facts()
+def facts(block: Block, file: str) -> Facts:
+    """The facts of one block of lines of ``file``."""
+    return _Block(block, file).facts()
 
 
 class _Block:
-    def __init__(self, block: Block) -> None:
-        self.block = block
+    def __init__(self, block: Block, file: str) -> None:
+        self.block, self.file = block, file
         self.size = len(block.kinds)
         self.at = integers(block.column("at"))
         self.ordinal = integers(block.column("ordinal"))
@@ -217,10 +239,25 @@ class _Block:
             known = ordinals[ordinals != NULL]
             found.writers[name].runs, found.writers[name].lines = runs(known), len(known)
             found.writers[name].offsets = self._offsets(self._rows_of(name))
+        lines = integers(self.block.column(columns.LINE_CHECKSUM))
+        before = int(lines[lines != NULL].sum()) - self._of_closing(lines)
+        found.files[self.file] = found.files.get(self.file, FileSums()) + FileSums(before)
         self._bill(found)
         for kind, row in self._rare():
             _rare_row(kind, row, found)
         return found
+
+    def _closing(self, writer: str, rows: Bools, found: Facts) -> None:
+        """Note what the closing record of this file says of its content; one without a checksum is older."""
+        written = integers(self.block.column("checksum"))[rows]
+        if (known := written[written != NULL]).size:
+            known_sums = found.files.get(self.file, FileSums())
+            found.files[self.file] = known_sums + FileSums(0, int(known.max()), writer)
+
+    def _of_closing(self, lines: Ints) -> int:
+        """The sum of those lines that are closing records, which no checksum includes."""
+        is_closing = np.array([kind.event == "journal_closed" for kind in self.block.kinds] or [False])
+        return int(lines[is_closing[self.block.kind] & (lines != NULL)].sum())
 
     def _offsets(self, rows: Bools) -> tuple[int, int] | None:
         """The least and the greatest difference of a writer's two clocks, in microseconds."""
@@ -262,6 +299,7 @@ class _Block:
             case "journal_closed":
                 lost = integers(self.block.column("lost"))[rows]
                 is_last = pc.fill_null(self.block.column("is_last").filter(pa.array(rows)), False)
+                self._closing(name, rows, found)
                 part.closing_lost, part.has_end = max(0, int(lost.max())), bool(pc.any(is_last).as_py())
             case "journal_gap":
                 part.gap_lost = int(

@@ -84,6 +84,7 @@ def _audited(reading: ReadPlan, out: Storage, engine: Engine, skew: float, alias
     facts = facts_of_unread(reading.unread)
     for each in scattered.answers():
         facts.add(each)
+    facts.hold_against_checksums()
     facts.named(aliases)
     clocks = facts.corrections()
     facts.corrected(clocks)

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from .columns import POSITION, TYPES, UNREAD, UNREADABLE, arrow_schema
+from .columns import LINE_CHECKSUM, POSITION, TYPES, UNREAD, UNREADABLE, arrow_schema
 from .journal_files import FileRange
 from .journal_listing import Unread, is_gzipped
 
@@ -101,7 +101,8 @@ class _Columns:
 
     def __init__(self, whole: pa.Schema) -> None:
         self.whole = whole
-        self.own = pa.schema([field for field in whole if field.name not in dict(POSITION)])
+        beside = {*dict(POSITION), LINE_CHECKSUM}
+        self.own = pa.schema([field for field in whole if field.name not in beside])
         self._seen: set[str] = set()
         self._misses = 0
 
@@ -142,6 +143,7 @@ def _fields(block: bytes) -> set[str]:
 
 def _rows(block: bytes, name: str, at: int, columns: _Columns) -> Iterator[pa.RecordBatch]:
     own, whole = columns.own, columns.whole
+    sums = _checksums(block) if LINE_CHECKSUM in whole.names else None
     try:
         block.isascii() or block.decode()
         table = columns.parse(block)
@@ -149,7 +151,9 @@ def _rows(block: bytes, name: str, at: int, columns: _Columns) -> Iterator[pa.Re
         table = None
     if table is None or table.num_rows != _count(block):
         table = _one_by_one(block, own)
-    if len(own) < len(whole):
+    if sums is not None:
+        table = table.append_column(LINE_CHECKSUM, sums)
+    if "journal_file" in whole.names:
         names = pa.repeat(name, table.num_rows)
         table = table.append_column("journal_file", names)
         table = table.append_column("journal_offset", _line_starts(block, at))
@@ -170,6 +174,12 @@ def _count(block: bytes) -> int:
     """The number of lines in ``block``."""
     ends = int(np.count_nonzero(np.frombuffer(block, np.uint8) == NEWLINE))
     return ends if block.endswith(b"\n") else ends + 1
+
+
+def _checksums(block: bytes) -> pa.Array:
+    """The CRC-32 of each line of ``block``."""
+    lines = block.removesuffix(b"\n").split(b"\n")
+    return pa.array([zlib.crc32(line) for line in lines], pa.int64())
 
 
 def _line_starts(block: bytes, at: int) -> pa.Array:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .columns import arrow_schema
+import pyarrow as pa
+
+from .columns import LINE_CHECKSUM, arrow_schema
 from .engine import Packet, TaskResult
 from .facts import Facts, facts
 from .journal_files import FileRange, nothing, packed, ranges, whole_lines
@@ -15,12 +17,14 @@ from .mentions import block, mentions
 from .packets import joined, scattered
 
 READ = (
-    "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "completed", "count", "dead_lettered",
+    "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "checksum", "completed", "count", "dead_lettered",
     "event", "how", "is_last", "lost", "message_id", "message_ids", "mono", "ordinal", "pair",
     "path", "reason", "receives", "released", "stored_in", "role", "sequence_numbers", "session_id",
     "session_ids", "side", "writer",
 )  # fmt: skip
 """The columns of a journal that an audit needs."""
+
+SCHEMA = arrow_schema(READ).append(pa.field(LINE_CHECKSUM, pa.int64()))
 
 TASK_BYTES = 32 * 1024 * 1024  # of journals per task, at least
 PART_BYTES = 64 * 1024 * 1024  # of journals per part of the messages, at least
@@ -66,11 +70,11 @@ class Read:
     parts: int
 
     def __call__(self, pieces: Sequence[FileRange]) -> Iterator[TaskResult | Packet]:
-        schema, found, several = arrow_schema(READ), Facts(), []
+        schema, found, several = SCHEMA, Facts(), []
         for piece in pieces:
             for rows in batches(piece, schema):
                 each = block(rows)
-                found.add(facts(each))
+                found.add(facts(each, piece.name))
                 several.append(mentions(each))
         yield TaskResult(found)
         if several:
@@ -79,4 +83,4 @@ class Read:
 
 def facts_of_unread(files: Sequence[Unread]) -> Facts:
     """The facts of files that are not read."""
-    return facts(block(unread_rows(files, arrow_schema(READ)))) if files else Facts()
+    return facts(block(unread_rows(files, SCHEMA)), "") if files else Facts()

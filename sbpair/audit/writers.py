@@ -34,6 +34,7 @@ class WriterFacts:
     unread: int = 0
     unreadable: int = 0
     unknown: int = 0  # events that this version does not know
+    altered: int = 0  # files whose lines are not those that were written
     nameless: int = 0  # messages of a sender without an id
     offsets: tuple[int, int] | None = None  # least and greatest difference of its two clocks
     closing_lost: int = 0
@@ -51,6 +52,7 @@ class WriterFacts:
         self.unread += other.unread
         self.unreadable += other.unreadable
         self.unknown += other.unknown
+        self.altered += other.altered
         self.nameless += other.nameless
         self.offsets = span(self.offsets, other.offsets)
         self.closing_lost = max(self.closing_lost, other.closing_lost)
@@ -103,6 +105,7 @@ REASONS: tuple[tuple[Callable[[WriterFacts], bool], str], ...] = (
     (lambda found: (found.missing or 0) > 0, "records are missing"),
     (lambda found: found.lost > 0, "events could not be written"),
     (lambda found: found.surplus > 0, "records occur twice: was a file copied?"),
+    (lambda found: found.altered > 0, "its lines are not those that were written: the checksum differs"),
     (lambda found: not found.has_end, "it has no closing record: killed, or still writing"),
 )
 """Conditions and reasons for incompleteness, the gravest first; a writer without any has a complete journal."""

@@ -18,6 +18,7 @@ import logging
 import os
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -34,6 +35,20 @@ ROLL_BYTES = 64 * 1024 * 1024
 MIN_ROLL_BYTES = 4096
 
 logger = logging.getLogger("sbpair.journal")
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What a file contains: bytes, records, the sum of its lines' CRC-32, and whether the last record closes it."""
+
+    size: int = 0
+    records: int = 0
+    checksum: int = 0
+    is_complete: bool = False
+
+    def with_line(self, line: bytes, *, closes: bool) -> _Content:
+        checksum = self.checksum + zlib.crc32(memoryview(line)[:-1])
+        return _Content(self.size + len(line), self.records + 1, checksum, closes)
 
 
 class JournalFile:
@@ -54,14 +69,15 @@ class JournalFile:
         self._fd = os.open(self.open_path, flags, 0o600)
         self.number = number
         self._first = first
-        self._counted = (0, 0, False)  # bytes, records, and whether the last one closes it; replaced at once
-        self._pending = (0, False)  # bytes of a line that is being appended, and whether it closes the file
+        self._counted = _Content()  # replaced at once
+        self._pending: _Content | None = None  # with the line that is being appended
         self.is_torn = False  # a partial line could not be truncated: nothing may follow it
 
     def append(self, line: bytes, *, sync: bool = False, closes: bool = False) -> None:
         """Append a line, with ``closes`` the last one. On failure the file is unchanged, or :attr:`is_torn` is set."""
-        size, records, _ = self._settled()
-        self._pending = len(line), closes
+        content = self._settled()
+        after = content.with_line(line, closes=closes)
+        self._pending = after
         try:
             rest = memoryview(line)
             while rest:
@@ -69,22 +85,21 @@ class JournalFile:
             if sync:
                 os.fsync(self._fd)
         except OSError:
-            self._cut(size)
+            self._cut(content.size)
             raise
-        self._counted = size + len(line), records + 1, closes
-        self._pending = 0, False
+        self._counted = after
+        self._pending = None
 
-    def _settled(self) -> tuple[int, int, bool]:
+    def _settled(self) -> _Content:
         """Return what the file contains, after an append that was interrupted too."""
-        length, closes = self._pending
-        if length:
-            size, records, _ = self._counted
-            beyond = os.fstat(self._fd).st_size - size
-            if beyond == length:
-                self._counted = size + beyond, records + 1, closes
-            elif beyond:
-                self._cut(size)
-            self._pending = 0, False
+        after = self._pending
+        if after is not None:
+            length = os.fstat(self._fd).st_size
+            if length == after.size:
+                self._counted = after
+            elif length > self._counted.size:
+                self._cut(self._counted.size)
+            self._pending = None
         return self._counted
 
     def _cut(self, size: int) -> None:
@@ -96,12 +111,17 @@ class JournalFile:
     @property
     def size(self) -> int:
         """The number of bytes in the file."""
-        return self._settled()[0]
+        return self._settled().size
 
     @property
     def records(self) -> int:
         """The number of records in the file."""
-        return self._settled()[1]
+        return self._settled().records
+
+    @property
+    def checksum(self) -> int:
+        """The sum of the CRC-32 of each line in the file, without its newline."""
+        return self._settled().checksum
 
     @property
     def next_ordinal(self) -> int:
@@ -111,7 +131,7 @@ class JournalFile:
     @property
     def is_complete(self) -> bool:
         """Whether the closing record is in the file: nothing may follow it."""
-        return self._settled()[2]
+        return self._settled().is_complete
 
     def finish(self, *, sync: bool) -> None:
         """Close the file and give it its final name. The file is closed even if this raises."""
@@ -164,13 +184,15 @@ class JournalOpened:
 class JournalClosed:
     """The last record of every complete file. ``records`` includes this one.
 
-    ``lost``: events that this writer could not write so far. ``is_last``: the writer was closed.
+    ``lost``: events that this writer could not write so far. ``is_last``: the writer was closed. ``checksum``: the sum
+    of the CRC-32 of each line before this one in the file.
     """
 
     file: int
     records: int
     lost: int
     is_last: bool
+    checksum: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +410,7 @@ class Journal:
             if is_last and self._unreported:
                 self._put(JournalGap(self._unreported, self._cause))
             if not file.is_complete:
-                closed = JournalClosed(self._number, file.records + 1, self._lost, is_last)
+                closed = JournalClosed(self._number, file.records + 1, self._lost, is_last, file.checksum)
                 self._put(closed, closes=True)
         except OSError as error:
             if is_last or not self._is_overdue:  # retried at every event, logged once

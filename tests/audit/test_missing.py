@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -200,3 +201,38 @@ def test_an_audit_that_fails_leaves_the_earlier_one_as_it_was(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
         ("messages", "writers", "duplicates", "order", "waits", "missing", "report.html", "summary.json")
     )
+
+
+@pytest.mark.spec("R-141")
+def test_a_line_that_was_changed_and_still_reads_is_told_by_the_checksum_of_its_file(tmp_path: Path) -> None:
+    cast = healthy(tmp_path / "journals")
+    cast.story.end()
+    lines(lambda line: line.replace('"path":"orders"', '"path":"ordres"'), cast, WriterRole.SENDER)
+    summary, told = result(tmp_path / "journals", tmp_path / "out")
+
+    assert not summary.is_conserved
+    assert "the checksum differs" in told
+
+
+@pytest.mark.spec("R-141")
+def test_a_journal_of_an_older_version_without_checksums_is_read(tmp_path: Path) -> None:
+    cast = healthy(tmp_path / "journals")
+    cast.story.end()
+    for file in (tmp_path / "journals").iterdir():
+        file.write_text(re.sub(r',"checksum":\d+', "", file.read_text("utf-8")), "utf-8")
+
+    assert result(tmp_path / "journals", tmp_path / "out")[0].is_conserved
+
+
+@pytest.mark.spec("R-141", "R-142")
+def test_a_bit_that_flips_in_a_record_of_a_sender_is_never_green(tmp_path: Path) -> None:
+    cast = healthy(tmp_path / "journals")
+    cast.story.end()
+    file = cast.story.file_of(WriterRole.SENDER)
+    content = file.read_bytes()
+    end = content.rindex(b"\n", 0, -1)  # the closing record names no message
+    flips = random.Random(7)
+    for _ in range(60):
+        place, bit = flips.randrange(end), 1 << flips.randrange(8)
+        file.write_bytes(content[:place] + bytes((content[place] ^ bit,)) + content[place + 1 :])
+        assert not audited(tmp_path / "journals", tmp_path / "out").summary.is_conserved, (place, bit)
