@@ -37,6 +37,11 @@ METRICS = (
     Metric("sbpair_entity_state", ("path", "state"), "1 for the state an entity is in, 0 for the others"),
     Metric("sbpair_suspicions_total", ("path",), "failures that started the failover interval"),
     Metric("sbpair_failovers_total", ("path",), "times an entity failed over"),
+    Metric(
+        "sbpair_returns_aborted_total", ("path",), "returns to the primary that a failed trial send ended"
+    ),
+    Metric("sbpair_slow_sends_total", ("path",), "sends that the primary accepted after slow_after or later"),
+    Metric("sbpair_keys_set_aside_total", ("path",), "times a session id or partition key was set aside"),
     Metric("sbpair_failbacks_total", ("path",), "times an entity returned to the primary"),
     Metric("sbpair_parked_messages_total", ("path", "backlog"), "messages that a backlog queue accepted"),
     Metric(
@@ -112,6 +117,17 @@ READ = (
         "sbpair_processor_in_flight", ("path",), "messages in flight: waiting for a handler, or being handled"
     ),
     Metric(
+        "sbpair_failed_share",
+        ("path",),
+        "share of the attempts at the primary that failed within the failover interval, 0 for fewer than five",
+    ),
+    Metric("sbpair_keys_aside", ("path",), "session ids and partition keys that skip the primary now"),
+    Metric(
+        "sbpair_secondary_silent",
+        ("side",),
+        "1 while the secondary fails as a whole and is asked once a second, else 0",
+    ),
+    Metric(
         "sbpair_backlog_bytes",
         ("backlog", "source"),
         "bytes in a backlog queue: source is service where it tells, else parked, by this process in this outage",
@@ -151,6 +167,9 @@ Values = Mapping[str, float] | Mapping[tuple[str, ...], float]
 # event: (metric, the fields that are its labels, the field that holds the amount, or "")
 _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "entity_suspected": ("sbpair_suspicions_total", ("path",), ""),
+    "return_aborted": ("sbpair_returns_aborted_total", ("path",), ""),
+    "primary_slow": ("sbpair_slow_sends_total", ("path",), ""),
+    "key_set_aside": ("sbpair_keys_set_aside_total", ("path",), ""),
     "message_parked": ("sbpair_parked_messages_total", ("path", "backlog"), "count"),
     "send_raised": ("sbpair_raised_sends_total", ("path", "cause"), ""),
     "ping_sent": ("sbpair_pings_total", ("path",), ""),
@@ -178,6 +197,7 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "link_silent": ("sbpair_processor_silent_links_total", ("path", "side"), ""),
     "backlog_missing": ("sbpair_syphon_backlogs_missing_total", ("backlog",), ""),
 }
+_AWAY = frozenset({ObservedState.FAILED_OVER, ObservedState.RETURNING})
 _WITHDRAWN = {"backlog_withdrawn": 1, "backlog_returned": 0}
 _LANDING = {"landing_began": 1, "landing_ended": 0}
 _SIDE_STATES = {"side_closed": "closed", "side_faulted": "refused", "side_recovered": "open"}
@@ -278,9 +298,9 @@ class Metrics:
         gauge = self._gauges["sbpair_entity_state"]
         for state in ObservedState:
             gauge.labels(path=path, state=state.value).set(int(state is after))
-        if after is ObservedState.FAILED_OVER:
+        if after is ObservedState.FAILED_OVER and before is not ObservedState.RETURNING:
             self._counters["sbpair_failovers_total"].labels(path=path).inc()
-        if before is ObservedState.FAILED_OVER and after is ObservedState.HEALTHY:
+        if before in _AWAY and after is ObservedState.HEALTHY:
             self._counters["sbpair_failbacks_total"].labels(path=path).inc()
 
 
@@ -302,6 +322,16 @@ class Sends(Protocol):
 
     def by_side(self) -> Mapping[tuple[str, str], Durations]:
         """Return them by side and outcome."""
+
+
+class Condition(Protocol):
+    """What is half down about an entity."""
+
+    @property
+    def failed_share(self) -> float: ...
+
+    @property
+    def keys_aside(self) -> int: ...
 
 
 class BacklogFill(Protocol):
@@ -444,6 +474,22 @@ def show_syphon(metrics: Metrics, syphon: Shown) -> None:
         ("backlog_untransferred", untransferred),
     ):
         metrics.read_gauge(f"sbpair_syphon_{name}", read)
+
+
+def show_conditions(
+    metrics: Metrics, read: Callable[[], Mapping[str, Condition]], is_silent: Callable[[], bool]
+) -> None:
+    """Add gauges for what is half down: of each entity, and of the secondary."""
+
+    def shares() -> dict[str, float]:
+        return {path: each.failed_share for path, each in read().items()}
+
+    def keys() -> dict[str, float]:
+        return {path: each.keys_aside for path, each in read().items()}
+
+    metrics.read_gauge("sbpair_failed_share", shares)
+    metrics.read_gauge("sbpair_keys_aside", keys)
+    metrics.read_gauge("sbpair_secondary_silent", lambda: {"secondary": float(is_silent())})
 
 
 def show_room(metrics: Metrics, levels: Callable[[], Mapping[int, BacklogFill]]) -> None:

@@ -7,6 +7,9 @@
     healthy --suspected--> suspect --failed over--> failed_over --recovered--> healthy   (a failback)
                               '------recovered------> healthy                            (a false alarm)
 
+    failed_over --returning--> returning --recovered--> healthy
+                                  '-------aborted-----> failed_over                      (the same outage)
+
 ``entity_recovered`` ends both a suspicion and an outage, so counting failbacks needs the state before it.
 """
 
@@ -54,16 +57,19 @@ def attach(source: EventSource, *sinks: Sink) -> Callable[[], None]:
 
 
 class ObservedState(Enum):
-    """The state of an entity (P-3, P-4, P-6)."""
+    """The state of an entity (P-3, P-4, P-6); RETURNING is FAILED_OVER with trial sends (H-7)."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
     FAILED_OVER = "failed_over"
+    RETURNING = "returning"
 
 
 _STATE_AFTER = {
     "entity_suspected": ObservedState.SUSPECT,
     "entity_failed_over": ObservedState.FAILED_OVER,
+    "entity_returning": ObservedState.RETURNING,
+    "return_aborted": ObservedState.FAILED_OVER,
     "entity_recovered": ObservedState.HEALTHY,
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,12 @@ from sbpair.observation import (
     attach,
     send_accepted,
 )
-from sbpair.observation.metrics import show_processors, show_room, show_syphon
+from sbpair.observation.metrics import show_conditions, show_processors, show_room, show_syphon
 from sbpair.observation.record import WriterRole
 from sbpair.observation.sinks import EventSource, ObservedState, Sink
 from sbpair.observation.status import PROBE_TIMEOUT
+from sbpair.pairing.condition import EntityCondition
+from sbpair.pairing.options import shown_options
 from sbpair.pairing.pair_state import Role, SideState
 from sbpair.tracing import current
 
@@ -127,6 +130,7 @@ class Observer:
         if writer is WriterRole.SENDER:
             sinks.append(self._states)
             show_room(self._metrics, self._core.pair.room.levels)
+            show_conditions(self._metrics, self._conditions, lambda: self._core.pair.is_secondary_silent)
             self._metrics.read_sends(lambda: self._core.send_times)
         if self._options.journal is not None:
             journal = stack.enter_context(Journal(self._options.journal, role=writer, pair=self._pair))
@@ -158,8 +162,12 @@ class Observer:
     def _is_ready(self) -> bool:
         """Whether sends can succeed: a primary that refuses the client raises at each, unless they are redirected."""
         is_refused = self._core.pair_state.state_of(Role.PRIMARY) is SideState.REFUSED
-        redirects = ObservedState.FAILED_OVER.value in self._states.snapshot().values()
+        away = {ObservedState.FAILED_OVER.value, ObservedState.RETURNING.value}
+        redirects = not away.isdisjoint(self._states.snapshot().values())
         return not self._core.is_closed and (redirects or not is_refused)
+
+    def _conditions(self) -> dict[str, EntityCondition]:
+        return self._core.pair.conditions(time.monotonic())
 
     def _pages(self) -> Status:
         return Status(
@@ -192,6 +200,9 @@ class Observer:
             },
             "fault": core.pair_state.fault and str(core.pair_state.fault),
             "entities": self._states.snapshot(),
+            "conditions": self._conditions(),
+            "secondary_silent": core.pair.is_secondary_silent,
+            "options": shown_options(core.options),
             "backlogs": {str(number): level for number, level in core.pair.room.levels().items()},
             "spooled": core.spooled(None),
             "pings_sent": core.pair.pings_sent,

@@ -58,6 +58,11 @@ class RecentAttempts:
         successes, failures = self._count(now, BUCKETS)
         return failures >= MIN_FAILURES and failures >= share * (successes + failures)
 
+    def failed_share(self, now: float) -> float:
+        """The share of attempts that failed; 0.0 while fewer than MIN_FAILURES did. May be called in any thread."""
+        successes, failures = self._count(now, BUCKETS)
+        return failures / (successes + failures) if failures >= MIN_FAILURES else 0.0
+
     def has_success(self, now: float) -> bool:
         """Whether any attempt was accepted, however slowly."""
         return self._accepted_at >= now - BUCKETS * self._width
@@ -91,5 +96,5 @@ class RecentAttempts:
 
     def _count(self, now: float, buckets: int) -> tuple[int, int]:
         first = int(now // self._width) - buckets + 1
-        counted = [each for number, each in self._buckets.items() if number >= first]
+        counted = [each for number, each in list(self._buckets.items()) if number >= first]
         return sum(each[0] for each in counted), sum(each[1] for each in counted)

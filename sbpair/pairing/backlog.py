@@ -156,7 +156,7 @@ def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
 
 
 def differences(found: QueueProperties) -> list[str]:
-    """The settings in which an existing backlog queue differs from a created one, as text (P-14)."""
+    """The settings and the status in which an existing backlog queue differs from a created one, as text (P-14)."""
     is_ordered = is_ordered_backlog(found.name)
     checks: list[tuple[str, object, bool]] = [
         (
@@ -177,6 +177,12 @@ def differences(found: QueueProperties) -> list[str]:
             found.dead_lettering_on_message_expiration,
             found.dead_lettering_on_message_expiration is True,
         ),
+        (
+            "enable_batched_operations",
+            found.enable_batched_operations,
+            found.enable_batched_operations is not False,
+        ),
+        ("status", _word(found.status), _word(found.status) in ("None", "Active")),
         ("requires_session", found.requires_session, bool(found.requires_session) is is_ordered),
         (
             "requires_duplicate_detection",  # it would drop messages of different entities with one id
@@ -191,6 +197,11 @@ def differences(found: QueueProperties) -> list[str]:
         ("forward_to", found.forward_to, not found.forward_to),
     ]
     return [f"{name} is {value}" for name, value, is_ours in checks if not is_ours]
+
+
+def _word(status: object) -> str:
+    """The name of a status, which is an enum of the SDK or text."""
+    return str(getattr(status, "value", status))
 
 
 def _is_limitless(span: object) -> bool:

@@ -201,13 +201,17 @@ def classify(
     )
 
 
+_OF_CONNECTION = ("amqp:connection", "amqp:socket-error")
+"""Conditions of a connection: the service's, and the SDK's for one that cannot be opened."""
+
+
 def _is_of_side(error: Exception, failure: Failure, condition: str | None) -> bool:
     """Whether every queue of the namespace would fail alike: a connection, token, name or busy error (H-20)."""
     if failure is _B or sdk.token_status_of(error) is not None:
         return True
     if failure is _CONF:
         return _is_of_namespace(error, condition, frozenset())
-    is_of_link = condition is not None and not condition.startswith("amqp:connection")
+    is_of_link = condition is not None and not condition.startswith(_OF_CONNECTION)
     return failure is _U and not is_of_link and not isinstance(error, StillWaiting)
 
 

@@ -64,6 +64,10 @@ class FailingKeys:
         entry.aside_until = now + ASIDE  # one trial; others wait for its result
         return None
 
+    def count_aside(self, now: float) -> int:
+        """The number of keys that are set aside now. May be called in any thread."""
+        return sum(each.failures >= FAILURES and each.aside_until > now for each in list(self._keys.values()))
+
     def forget(self) -> None:
         """Forget all keys: the entity failed as a whole."""
         self._keys.clear()

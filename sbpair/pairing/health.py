@@ -174,6 +174,10 @@ class EntityHealth:
         """Whether an attempt of this many seconds counts as failed for the share (H-4)."""
         return took >= self._policy.slow_after
 
+    def failed_share(self, now: float) -> float:
+        """The share of the attempts that failed within the interval, 0.0 unless enough did to judge (H-1)."""
+        return self._attempts.failed_share(now)
+
     def attempt_failed(self, now: float) -> list[Transition]:
         """Record a failed attempt, which may be tried again (H-1)."""
         if self.state is EntityState.FAILED_OVER:

@@ -251,3 +251,28 @@ def is_disabled(environment: Mapping[str, str]) -> bool:
     if value not in _ON | _OFF:
         raise ValueError(f"the environment variable {VARIABLE} must be 1 or 0, not {value[:32]!r}")
     return value in _ON
+
+
+SHOWN = (
+    "backlog_queue_count",
+    "failover_interval",
+    "ping_primary_interval",
+    "operation_timeout",
+    "suspect_policy",
+    "failover_share",
+    "slow_after",
+    "attempt_timeout",
+    "return_over",
+    "assume_backlogs_exist",
+    "ordering",
+)
+"""The options that the page of a client shows: those that decide what an outage costs, none with a secret."""
+
+
+def shown_options(options: PairedNamespaceOptions) -> dict[str, object]:
+    """The values of SHOWN, with times in seconds."""
+    values = {name: getattr(options, name) for name in SHOWN}
+    return {
+        name: value.total_seconds() if isinstance(value, timedelta) else value
+        for name, value in values.items()
+    }

@@ -23,6 +23,7 @@ from zlib import crc32
 from sbpair.envelope.names import path_key
 
 from .backlog_sends import BacklogSends, is_filling
+from .condition import EntityCondition
 from .events import (
     EntityFailedOver,
     EntityRecovered,
@@ -152,6 +153,23 @@ class Pair:
     def mark_healthy(self, path: str, now: float) -> None:
         """Return the entity to healthy on request of an operator."""
         self._emit(path, self._health(path).mark_healthy(now), now)
+
+    def conditions(self, now: float) -> dict[str, EntityCondition]:
+        """What is half down about each entity, by path. May be called in any thread."""
+        return {
+            self._paths[key]: EntityCondition(
+                health.state,
+                health.state is EntityState.FAILED_OVER and health.returning_since is not None,
+                health.failed_share(now),
+                0 if (keys := self._keys.get(key)) is None else keys.count_aside(now),
+            )
+            for key, health in list(self._entities.items())
+        }
+
+    @property
+    def is_secondary_silent(self) -> bool:
+        """Whether the secondary failed as a whole, and is asked once a second (H-20)."""
+        return self._backlogs.secondary.is_open
 
     # -- events, timers and pings
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
@@ -21,6 +24,8 @@ from sbpair.client.transaction import TransactionController
 from tests.cli.conftest import AS_CREATED, make_backlogs
 from tests.syphon.pair import message_id, parked, put, take
 from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
 
 BACKLOG = "contoso/x-servicebus-transfer/{}"
 DEAD = BACKLOG + "/$DeadLetterQueue"
@@ -193,6 +198,33 @@ def test_list_names_what_differs_from_what_we_would_have_made(backlog, secondary
 
     assert any(text.startswith("max_delivery_count is 10") for text in row["differences"])
     assert "max_delivery_count is 10" in backlog("list").stdout
+
+
+@pytest.mark.spec("R-83", "R-125")
+def test_a_queue_that_is_switched_off_is_not_ok_in_the_list(backlog, secondary):
+    backlog("create", "--count", "1")
+    made = secondary.description(BACKLOG.format(0))
+    assert "ok" in backlog("list", "--backlogs", "1").stdout
+    secondary.update_queue(BACKLOG.format(0), replace(made, status="SendDisabled"))
+
+    (row,) = json.loads(backlog("list", "--backlogs", "1", "--json").stdout)["backlogs"]
+    for_people = backlog("list", "--backlogs", "1").stdout
+
+    assert row["differences"] == ["status is SendDisabled"]
+    assert "status is SendDisabled" in for_people
+    assert " ok " not in for_people
+
+
+@pytest.mark.spec("R-125")
+def test_the_page_about_the_list_names_its_columns(backlog, secondary):
+    secondary.create_queue(BACKLOG.format(0))
+    shown = backlog("list").stdout
+    page = (ROOT / "docs" / "how-to" / "operate.md").read_text("utf-8")
+    section = page.split("## Reading `backlog list`")[1].split("\n## ")[0]
+    columns = re.findall(r"^\| ([a-z ]+) \|", section, flags=re.MULTILINE)[1:]
+    assert columns == ["number", "active", "oldest", "dead", "oldest dead", "note"]
+    (head,) = [line for line in shown.splitlines() if "number" in line and "note" in line]
+    assert [cell.strip() for cell in re.split(r"[┃|│]", head) if cell.strip()] == columns
 
 
 def test_list_says_what_is_missing_and_whose_backlogs_are_there_instead(backlog, secondary):

@@ -6,12 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.cli.doctor.facts import Backlog, Load, PairFacts, Ping, PrimaryEntity, Refusal, SyphonSeen
+from sbpair.cli.doctor.facts import (
+    Backlog,
+    Load,
+    PairFacts,
+    Ping,
+    PrimaryEntity,
+    Refusal,
+    SenderSeen,
+    SyphonSeen,
+)
 from sbpair.cli.doctor.finding import Severity
 from sbpair.cli.doctor.rules import diagnose
 from sbpair.pairing.inventory import take_inventory
 
 NAMES = [f"contoso/x-servicebus-transfer/{i}" for i in range(2)]
+RUNNING = SyphonSeen(state="running", backlogs=tuple(NAMES))
 HEALTHY = PairFacts(
     label="contoso",
     secondary_label="contoso-dr",
@@ -22,7 +32,8 @@ HEALTHY = PairFacts(
     backlogs=tuple(Backlog(name, lock=60.0, largest=262_144, capacity=2**30) for name in NAMES),
     destinations=(PrimaryEntity("orders", None, "Active", True, 600.0, 86_400.0, 262_144),),
     ping=Ping.HIDDEN,
-    syphon=SyphonSeen(state="running", backlogs=tuple(NAMES)),
+    syphon=RUNNING,
+    sender=SenderSeen(failover_share=0.5, operation_timeout=10.0),
 )
 SEES_B = SyphonSeen(state="running", backlogs=("b",))
 NOT_FOUND, UNAUTHORIZED = "amqp:not-found", "amqp:unauthorized-access"
@@ -35,6 +46,7 @@ def test_a_healthy_pairing_has_no_findings():
     assert diagnose(HEALTHY) == []
 
 
+@pytest.mark.spec("H-55", "R-83")
 @pytest.mark.parametrize(
     ("change", "severity", "about", "words"),
     [
@@ -147,6 +159,32 @@ def test_a_healthy_pairing_has_no_findings():
         ({"ping": Ping.NOT_EMPTY}, "warning", "ping", "not probed"),
         ({"ping": None}, "note", "ping", "not checked"),
         ({"undescribed": {"secondary": "401"}}, "note", "secondary", "401"),
+        (
+            {"backlogs": (Backlog("b", differences=("status is SendDisabled",)),)},
+            "error",
+            "b",
+            "senders cannot park there",
+        ),
+        (
+            {"backlogs": (Backlog("b", differences=("status is ReceiveDisabled",)),)},
+            "error",
+            "b",
+            "a syphon cannot take messages",
+        ),
+        ({"sender": SenderSeen("http://x/state: refused")}, "error", "sender", "no sender answers"),
+        ({"sender": SenderSeen(failover_share=1.0)}, "warning", "sender", "is never left"),
+        (
+            {"sender": SenderSeen(failover_share=0.5, operation_timeout=60.0)},
+            "note",
+            "sender",
+            "may take 1 min",
+        ),
+        (
+            {"syphon": replace(RUNNING, is_unpaced=True)},
+            "note",
+            "syphon",
+            "as fast as the primary takes messages",
+        ),
     ],
 )
 def test_what_is_wrong_is_found_once_with_a_next_step(change, severity, about, words):

@@ -45,6 +45,8 @@ EVERY_EVENT = (
     processor.SettlementUnknown(0.0, "orders", "primary", ("m1", "m2")),
     processor.DuplicatesCompleted(0.0, "orders", "primary", ("m1",)),
     processor.LinkSilent(0.0, "orders", "primary", 65.0),
+    pairing.PrimarySlow(0.0, "orders", 12.0),
+    pairing.KeySetAside(0.0, "orders", "k", "c"),
     pairing.SendRaised(0.0, "orders", "BacklogUnavailableError", ("a", "b")),
 )
 
@@ -77,6 +79,9 @@ def test_every_event_is_counted_under_its_documented_name(metrics):
         ("sbpair_entity_state", "path=orders", "state=healthy"): 0,
         ("sbpair_entity_state", "path=orders", "state=suspect"): 0,
         ("sbpair_entity_state", "path=orders", "state=failed_over"): 1,
+        ("sbpair_entity_state", "path=orders", "state=returning"): 0,
+        ("sbpair_slow_sends_total", "path=orders"): 1,
+        ("sbpair_keys_set_aside_total", "path=orders"): 1,
         ("sbpair_parked_messages_total", "backlog=1", "path=orders"): 7,
         ("sbpair_raised_sends_total", "cause=BacklogUnavailableError", "path=orders"): 1,
         ("sbpair_pings_total", "path=orders"): 1,
@@ -114,9 +119,26 @@ def test_every_event_is_counted_under_its_documented_name(metrics):
 
 def test_every_documented_metric_is_moved_by_some_event(metrics):
     back = pairing.EntityRecovered(0.0, "orders", "ping accepted")
-    moved = {name for name, *_ in told(metrics, *EVERY_EVENT, back)}
+    aborted = pairing.ReturnAborted(0.0, "orders", "c")
+    moved = {name for name, *_ in told(metrics, *EVERY_EVENT, aborted, back)}
 
     assert {metric.name for metric in METRICS} <= moved
+
+
+@pytest.mark.spec("H-55")
+def test_a_return_is_a_state_of_its_own_and_one_that_was_aborted_is_no_second_failover(metrics):
+    events = pairing.EntityFailedOver(0.0, "orders", "c"), pairing.EntityReturning(0.0, "orders")
+    found = told(metrics, *events)
+    assert found["sbpair_entity_state", "path=orders", "state=returning"] == 1
+    assert found["sbpair_entity_state", "path=orders", "state=failed_over"] == 0
+
+    found = told(metrics, pairing.ReturnAborted(0.0, "orders", "c"))
+    assert found["sbpair_entity_state", "path=orders", "state=failed_over"] == 1
+    assert found["sbpair_failovers_total", "path=orders"] == 1
+    assert found["sbpair_returns_aborted_total", "path=orders"] == 1
+
+    found = told(metrics, events[1], pairing.EntityRecovered(0.0, "orders", "c"))
+    assert found["sbpair_failbacks_total", "path=orders"] == 1
 
 
 def test_coming_back_is_a_failback_and_a_false_alarm_is_none(metrics):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 
 import pytest
@@ -9,6 +11,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair import BacklogFilling, ObservationOptions, StoredIn
+from sbpair.cli.doctor.facts import SenderSeen
+from sbpair.cli.doctor.probes import read_sender, read_status
 from tests.outage.conftest import AsyncPairing, Pairing
 from tests.outage.test_watched_client import PAGES, page
 
@@ -75,3 +79,38 @@ async def test_an_asyncio_client_counts_the_same(aio_pairing: AsyncPairing) -> N
     times = runtime.send_times.by_side()
     assert times["primary", "accepted"].cumulated()[-1] == 1
     assert times["secondary", "accepted"].cumulated()[-1] == 1
+
+
+@pytest.mark.spec("H-55")
+def test_the_pages_tell_what_is_half_down_and_the_options_that_decide_about_it(pairing: Pairing) -> None:
+    client = pairing.client(observation=ObservationOptions(status=PAGES), ping=60)
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("healthy"))
+    pairing.secondary.take_down("refuse")
+    client.hold("orders")
+    with pytest.raises(ServiceBusError):
+        sender.send_messages(ServiceBusMessage("lost"), timeout=3)
+
+    text = page(client, "metrics")[1]
+    assert value(text, 'sbpair_secondary_silent{side="secondary"}') == 1
+    assert value(text, 'sbpair_failed_share{path="orders"}') == 0
+    assert value(text, 'sbpair_keys_aside{path="orders"}') == 0
+    state = json.loads(page(client, "state")[1])
+    assert state["secondary_silent"] is True
+    assert state["conditions"]["orders"]["is_returning"] is False
+    assert state["options"]["failover_share"] == 0.5
+    assert state["options"]["operation_timeout"] == 10.0
+
+
+@pytest.mark.spec("H-55")
+def test_the_doctor_reads_the_options_from_the_page_of_a_sender(pairing: Pairing) -> None:
+    client = pairing.client(
+        observation=ObservationOptions(status=PAGES), ping=60, failover_share=1.0, timeout=60.0
+    )
+    client.get_queue_sender("orders")
+    port = client._runtime._observer.port  # type: ignore[union-attr]
+    seen = asyncio.run(read_sender(f"http://127.0.0.1:{port}"))
+    assert seen == SenderSeen(None, failover_share=1.0, operation_timeout=60.0, redirects_suspects=False)
+    assert "not the status page of a syphon" in str(
+        asyncio.run(read_status(f"http://127.0.0.1:{port}")).trouble
+    )

@@ -297,3 +297,43 @@ def test_a_busy_answer_with_a_hint_pauses_for_the_hint(pair_of: Callable[..., Dr
     answers = iter([driver.fail(Failure.BUSY, retry_after=2.0), Result(2.0), Result(2.0)])
     driver.send(lambda _: next(answers))
     assert driver.steps[1].until == 2.0
+
+
+# -- what is visible of it (H-55)
+
+
+@pytest.mark.spec("H-55")
+def test_the_share_of_failed_attempts_is_told_once_enough_failed_to_judge(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(interval=60.0)
+    for _ in range(4):
+        driver.send(lambda _: driver.fail(after=1.0))
+    assert driver.pair.conditions(driver.now)["orders"].failed_share == 0.0
+    for answer in (driver.fail, driver.ok, driver.ok, driver.ok, driver.ok, driver.ok):
+        driver.send(lambda _, answer=answer: answer(after=1.0))  # type: ignore[misc]
+    assert driver.pair.conditions(driver.now)["orders"].failed_share == 0.5
+    assert driver.pair.conditions(driver.now + 600.0)["orders"].failed_share == 0.0
+
+
+@pytest.mark.spec("H-55")
+def test_a_return_keys_set_aside_and_a_silent_secondary_are_told(pair_of: Callable[..., Driver]) -> None:
+    pair = pair_of(interval=60.0, policy=HealthPolicy(returns_always=True)).pair
+    pair.fail_over("orders", 0.0)
+    assert not pair.conditions(0.0)["orders"].is_returning
+    for second in (1.0, 2.0):
+        pair.ping_finished("orders", None, second)
+    told = pair.conditions(3.0)["orders"]
+    assert (told.state, told.is_returning, told.keys_aside) == (EntityState.FAILED_OVER, True, 0)
+
+    keys = FailingKeys()
+    keys.succeeded("good", 0.0)
+    for _ in range(3):
+        keys.failed("bad", RuntimeError("no"), 1.0)
+    keys.failed("unlucky", RuntimeError("no"), 1.0)
+    assert (keys.count_aside(1.0 + ASIDE - 0.1), keys.count_aside(1.0 + ASIDE)) == (1, 0)
+
+    assert not pair.is_secondary_silent
+    for backlog in (0, 1):
+        pair._backlogs.secondary.failed(backlog, RuntimeError("gone"), 5.0)
+    assert pair.is_secondary_silent

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from azure.servicebus._pyamqp.error import AMQPConnectionError
 from azure.servicebus.exceptions import OperationTimeoutError
-from azure.servicebus.management import QueueProperties
+from azure.servicebus.management import EntityStatus, QueueProperties
 
 from sbpair.pairing.backlog import FOREVER, differences
 from sbpair.pairing.options import ObservationOptions
@@ -160,14 +160,19 @@ def described(**different: object) -> QueueProperties:
         "requires_duplicate_detection": False,
         "enable_partitioning": False,
         "forward_to": None,
+        "enable_batched_operations": True,
+        "status": EntityStatus.ACTIVE,
     }
     return cast("QueueProperties", SimpleNamespace(**ours | different))
 
 
-@pytest.mark.spec("R-66", "P-14")
+@pytest.mark.spec("R-66", "R-83", "P-14")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("status", "SendDisabled"),
+        ("status", "Disabled"),
+        ("enable_batched_operations", False),
         ("max_size_in_megabytes", 1024),
         ("max_delivery_count", 10),
         ("default_message_time_to_live", timedelta(days=9_999_999)),

@@ -74,6 +74,9 @@ RIGHTS = {"both": ("Send", "Listen"), "sender": ("Send",), "syphon": ("Listen",)
     "--syphon-status", metavar="URL", help="The status page of a running syphon, to check that it is alive."
 )
 @click.option(
+    "--sender-status", metavar="URL", help="The status page of a running sender, to check its options."
+)
+@click.option(
     "--rate", type=Rate(), help="The rate of your senders, e.g. 200/s: estimates how long the backlogs last."
 )
 @click.option(
@@ -104,6 +107,7 @@ def command(
     create_scratch: bool,
     land: bool,
     syphon_status: str | None,
+    sender_status: str | None,
     rate: float | None,
     size: int,
     outage: timedelta,
@@ -143,6 +147,7 @@ def command(
             scratch_queue=scratch_queue,
             creates_scratch=create_scratch,
             syphon_status=syphon_status,
+            sender_status=sender_status,
             keeps_order=ordering == "session",
             compares_twins=land,
             load=None if rate is None else Load(rate, size, outage.total_seconds()),

@@ -36,7 +36,7 @@ from sbpair.syphon.claims import NAMESPACE, refusal_of
 from sbpair.syphon.peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked
 
 from .facts import Backlog, Load, PairFacts, Ping, PrimaryEntity, Refusal
-from .probes import ping_trial, read_status, scratch_queue
+from .probes import ping_trial, read_sender, read_status, scratch_queue
 
 TIMEOUT = 15.0  # seconds to connect to a side
 PEEKED = 100  # messages of each backlog queue, the oldest
@@ -61,6 +61,7 @@ class ExaminationPlan:
     scratch_queue: str | None
     creates_scratch: bool
     syphon_status: str | None
+    sender_status: str | None
     load: Load | None
     keeps_order: bool = False
     compares_twins: bool = False
@@ -121,7 +122,8 @@ class Examination:
         if plan.compares_twins:
             facts = replace(facts, twins=self._twins())
         syphon = await read_status(plan.syphon_status) if plan.syphon_status else None
-        return replace(facts, refusals=tuple(self.refusals), syphon=syphon, load=plan.load)
+        sender = await read_sender(plan.sender_status) if plan.sender_status else None
+        return replace(facts, refusals=tuple(self.refusals), syphon=syphon, sender=sender, load=plan.load)
 
     async def _connect(
         self, stack: AsyncExitStack, side: str, namespace: NamespaceAccess

@@ -78,6 +78,18 @@ class SyphonSeen:
     state: str = ""
     reason: str | None = None
     backlogs: tuple[str, ...] = ()
+    is_unpaced: bool = False
+    """Whether it says that no rate limits it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderSeen:
+    """The status page of a sender; ``trouble`` is the reason when it could not be read. Times in seconds."""
+
+    trouble: str | None = None
+    failover_share: float | None = None
+    operation_timeout: float | None = None
+    redirects_suspects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +134,9 @@ class PairFacts:
 
     ping: Ping | None = None
     syphon: SyphonSeen | None = None
+    """None if no status page was given."""
+
+    sender: SenderSeen | None = None
     """None if no status page was given."""
 
     load: Load | None = None

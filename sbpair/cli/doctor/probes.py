@@ -19,7 +19,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.envelope.aliases import PING_CONTENT_TYPE
 from sbpair.syphon.peeking import peek_parked
 
-from .facts import Ping, SyphonSeen
+from .facts import Ping, SenderSeen, SyphonSeen
 
 if TYPE_CHECKING:
     import httpx
@@ -89,8 +89,8 @@ async def _body(answer: httpx.Response) -> bytes:
     return body
 
 
-async def read_status(url: str) -> SyphonSeen:
-    """Read the status page of a syphon. Never raises: a missing answer is a finding."""
+async def _read_page(url: str, role: str) -> dict[str, object] | str:
+    """Read the status page of a syphon or sender, or return why it cannot be read."""
     import httpx
 
     page = url.rstrip("/")
@@ -103,14 +103,41 @@ async def read_status(url: str) -> SyphonSeen:
         ):
             status = json.loads(await _body(answer)) if answer.status_code == 200 else None
     except TimeoutError:
-        return SyphonSeen(trouble=f"{page}: no answer within {TIMEOUT:g} s")
+        return f"{page}: no answer within {TIMEOUT:g} s"
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        return SyphonSeen(trouble=f"{page}: {str(error) or type(error).__name__}")
-    if not isinstance(status, dict) or status.get("role") != "syphon":
-        return SyphonSeen(trouble=f"{page} is not the status page of a syphon (status {answer.status_code})")
+        return f"{page}: {str(error) or type(error).__name__}"
+    if not isinstance(status, dict) or status.get("role") != role:
+        return f"{page} is not the status page of a {role} (status {answer.status_code})"
+    return status
+
+
+async def read_status(url: str) -> SyphonSeen:
+    """Read the status page of a syphon. Never raises: a missing answer is a finding."""
+    status = await _read_page(url, "syphon")
+    if isinstance(status, str):
+        return SyphonSeen(trouble=status)
     backlogs = status.get("backlogs")
     return SyphonSeen(
         state=str(status.get("state")),
         reason=str(status["reason"]) if status.get("reason") else None,
         backlogs=tuple(map(str, backlogs)) if isinstance(backlogs, list) else (),
+        is_unpaced="max_rate" in status and status["max_rate"] is None,
     )
+
+
+async def read_sender(url: str) -> SenderSeen:
+    """Read the status page of a sender. Never raises: a missing answer is a finding."""
+    status = await _read_page(url, "sender")
+    if isinstance(status, str):
+        return SenderSeen(trouble=status)
+    options = status.get("options")
+    given = options if isinstance(options, dict) else {}
+    return SenderSeen(
+        failover_share=_number(given.get("failover_share")),
+        operation_timeout=_number(given.get("operation_timeout")),
+        redirects_suspects=given.get("suspect_policy") == "redirect",
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sbpair.cli.output import age_text
 from sbpair.envelope.ordering import is_ordered_backlog
 
+from . import half_down
 from .facts import NOT_FOUND, UNAUTHORIZED, PairFacts, Ping, PrimaryEntity, Refusal
 from .finding import ERROR, NOTE, WARNING, Finding, Rule, Severity
 
@@ -21,10 +22,13 @@ ENVELOPE = 600  # bytes that parking adds at most
 UNUSABLE = {
     "requires_session": "parking does not work with it",
     "forward_to": "parking does not work with it",
+    "status is SendDisabled": "senders cannot park there",
+    "status is ReceiveDisabled": "a syphon cannot take messages from there",
+    "status": "senders cannot park there, and a syphon cannot take messages from there",
     "requires_duplicate_detection": "a parked message is lost if one of another entity has its id",
     "enable_partitioning": "a peek may be answered by one partition, and the fence may open too early",
 }
-"""Settings that a backlog queue must not have, and why."""
+"""What a backlog queue must not have, and why; the first that fits counts."""
 
 MIN_LOCK_SECONDS = 30.0  # seconds: half the lock duration that sbpair creates
 
@@ -398,6 +402,7 @@ RULES: tuple[Rule, ...] = (
     _ordering_unasked,
     _unordered_clients,
     _ordered_destinations,
+    *half_down.RULES,
 )
 
 
