@@ -380,7 +380,7 @@ class Pair:
             if classification.is_own:
                 # no evidence about the primary; decide again by the entity's state
                 has_waited = True
-                if has_failed_over or is_trial:
+                if has_failed_over or is_trial or self._is_hasty(health):
                     return now
                 if now < send.deadline:
                     continue

@@ -152,6 +152,19 @@ def test_a_suspect_primary_gets_one_short_attempt_of_a_send_that_can_be_parked(
     assert attempts[0].until == driver.now + 10.0
 
 
+@pytest.mark.spec("H-6")
+def test_a_send_that_only_waited_for_a_link_to_a_suspect_primary_is_parked_with_time_left(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(redirects=True)
+    driver.primary(driver.fail)
+    driver.steps.clear()
+    outcome = driver.primary(lambda: driver.fail(after=1.0, is_own=True))
+    assert isinstance(outcome, Stored)
+    assert outcome.backlog is not None
+    assert driver.now == 1.0
+
+
 def failed_over_by_share(policy: HealthPolicy | None = None) -> EntityHealth:
     health = entity(policy)
     assert live_through(health, 0.8, 300) is not None

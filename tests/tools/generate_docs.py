@@ -24,6 +24,7 @@ from tests.tools.blocks import (
     observation,
     pairing,
     processor,
+    samples,
     spark,
     syphon,
 )
@@ -42,6 +43,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         observation,
         evidence,
         api,
+        samples,
         spark,
         clients,
     )
