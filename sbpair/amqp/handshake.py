@@ -8,8 +8,9 @@
       header, open, ...   ->
                           <-     header, open, ...
 
-Every connection goes through SASL, and during it only SASL frames are read, whatever the body of another frame
-looks like. The mechanisms are those of one step: ANONYMOUS, PLAIN, EXTERNAL; a challenge is an error.
+A client goes through SASL. A server also takes a connection that begins with AMQP's header: it has proved nothing,
+and must do so later (on $cbs). During SASL only SASL frames are read, whatever the body of another frame looks like.
+The mechanisms are those of one step: ANONYMOUS, PLAIN, EXTERNAL; a challenge is an error.
 """
 
 from __future__ import annotations
@@ -115,6 +116,9 @@ class Handshake:
             self.phase = HandshakePhase.AMQP_HEADER
 
     def _sasl_header(self, header: bytes) -> None:
+        if header == AMQP_HEADER and self._role is ConnectionRole.SERVER:
+            self._amqp_header(header)  # without SASL: the client has proved nothing yet (X-5)
+            return
         if self._role is ConnectionRole.SERVER:
             self._write(SASL_HEADER)  # also in answer to a wrong one: it names the expected protocol (2.2)
         if header != SASL_HEADER:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import quote_plus, unquote, unquote_plus
 
-from .entities.paths import MAX_ADDRESS, split_address
+from .entities.paths import MAX_ADDRESS, split_address, without_alias
 
 SCHEME = "SharedAccessSignature"
 ROOT_POLICY_NAME = "RootManageSharedAccessKey"
@@ -54,6 +54,14 @@ class InvalidToken(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class ExpiredToken(InvalidToken):
+    """The token ended at ``expires``, in seconds since the epoch."""
+
+    def __init__(self, expires: int) -> None:
+        super().__init__("the token has expired")
+        self.expires = min(expires, NEVER_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +133,7 @@ def verify(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Gr
         raise InvalidToken("the token's audience (sr) names no host")
     grant = Grant(host.lower(), path.strip("/").lower(), policy.rights, expires)
     if grant.is_expired(now_s):
-        raise InvalidToken("the token has expired")
+        raise ExpiredToken(expires)
     return grant
 
 
@@ -165,7 +173,7 @@ def split_audience(uri: str) -> tuple[str, str]:
     host, path = split_address(uri.partition("?")[0])
     if host is None:
         host, _, path = path.partition("/")
-    return host, unquote(path)
+    return host, without_alias(unquote(path))
 
 
 def _random_key() -> str:

@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-from .auth import MAX_TOKEN_LENGTH, Grant, InvalidToken, SharedAccessPolicy, split_audience
+from .auth import MAX_TOKEN_LENGTH, ExpiredToken, Grant, InvalidToken, SharedAccessPolicy, split_audience
 
 AUDIENCE = "https://servicebus.azure.net"  # the whole service, as in Entra ID's tokens
 ALGORITHM = "HS256"
@@ -51,7 +51,7 @@ def verify_bearer(token: str, policies: Iterable[SharedAccessPolicy], now_s: int
         raise InvalidToken("the token is not valid yet")
     grant = Grant(_host(payload.get("aud")), "", policy.rights, expires)
     if grant.is_expired(now_s):
-        raise InvalidToken("the token has expired")
+        raise ExpiredToken(expires)
     return grant
 
 

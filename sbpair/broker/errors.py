@@ -18,9 +18,12 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     ├── MalformedMessage       400  40000  amqp:decode-error
     ├── NotAllowed             400  40000  amqp:not-allowed
     │   ├── SessionRequired    400  40000  amqp:not-allowed
+    │   │   └── SessionIdMissing 400 40000 amqp:not-allowed
     │   └── ForwardsOn         400  40000  amqp:not-allowed
     ├── NotImplementedHere     501  50100  amqp:not-implemented
     ├── Unauthorized           401  40100  amqp:unauthorized-access
+    │   ├── ManageRequired     401  40100  (administration API only)
+    │   └── OperationUnauthorized 401 40100 (administration API only)
     ├── HopsExceeded           (no client ever sees it: the message is dead-lettered)
     ├── QuotaExceeded          403  40302  amqp:resource-limit-exceeded
     ├── MessageTooLarge        400  40000  amqp:link:message-size-exceeded
@@ -63,6 +66,10 @@ class BrokerError(Exception):
     status: ClassVar[int] = 500
     sub_code: ClassVar[int] = 50000
 
+    def told_by(self, host: str) -> str:
+        """Return the text for clients of the namespace at ``host``."""
+        return str(self)
+
 
 class EntityNotFound(BrokerError):
     """No entity has this path."""
@@ -74,6 +81,13 @@ class EntityNotFound(BrokerError):
         super().__init__(f"The messaging entity '{path}' could not be found.")
         self.path = path
 
+    def told_by(self, host: str) -> str:
+        """Return the service's text, which names the entity by its address."""
+        return (
+            f"The messaging entity 'sb://{host}/{self.path}' could not be found. "
+            "To know more visit https://aka.ms/sbResourceMgrExceptions."
+        )
+
 
 class TargetNotFound(EntityNotFound):
     """The forwarding target of an entity does not exist; the text names both."""
@@ -83,6 +97,10 @@ class TargetNotFound(EntityNotFound):
         self.args = (
             f"The messaging entity '{path}', {field} of '{source}', could not be found: create it first.",
         )
+
+    def told_by(self, host: str) -> str:
+        """Return the text itself."""
+        return str(self)
 
 
 class EntityAlreadyExists(BrokerError):
@@ -182,6 +200,17 @@ class SessionRequired(NotAllowed):
         )
 
 
+class SessionIdMissing(SessionRequired):
+    """A message without a session id was sent to an entity that requires sessions."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.args = (
+            "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have session "
+            "support enabled can only receive messages that have the SessionId set to a valid value.",
+        )
+
+
 class ForwardsOn(NotAllowed):
     """A receiver was attached to an entity that forwards its messages."""
 
@@ -215,6 +244,25 @@ class Unauthorized(BrokerError):
 
     condition = "amqp:unauthorized-access"
     status, sub_code = 401, 40100
+
+
+class ManageRequired(Unauthorized):
+    """A request to the administration API of a caller who may send or receive, but not manage."""
+
+    def __init__(self, method: str) -> None:
+        action = {"PUT": "EntityWrite", "DELETE": "EntityDelete"}.get(method)
+        super().__init__(
+            "Manage,EntityRead claims required for this operation."
+            if action is None
+            else f"Authorization failed for specified action: Manage,{action}."
+        )
+
+
+class OperationUnauthorized(Unauthorized):
+    """Such a request for a subscription or its rules, which the service refuses with a text of its own."""
+
+    def __init__(self, operation: str, endpoint: str) -> None:
+        super().__init__(f"Unauthorized access for '{operation}' operation on endpoint '{endpoint}'.")
 
 
 class QuotaExceeded(BrokerError):

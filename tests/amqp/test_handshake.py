@@ -92,13 +92,12 @@ def test_answering_a_question_nobody_asked_is_misuse():
 @pytest.mark.parametrize(
     "header",
     [
-        AMQP_HEADER,
         b"AMQP\x02\x01\x00\x00",
         b"AMQP\x00\x00\x09\x01",
         b"\x16\x03\x01\x02\x00\x01\x00\x01",
         b"GET / HT",
     ],
-    ids=["no SASL", "TLS", "0-9-1", "ClientHello", "HTTP"],
+    ids=["TLS", "0-9-1", "ClientHello", "HTTP"],
 )
 def test_a_wrong_first_header_is_answered_with_the_right_one(header):
     server = a_server()
@@ -108,12 +107,16 @@ def test_a_wrong_first_header_is_answered_with_the_right_one(header):
     assert server.is_closed
 
 
-@pytest.mark.spec("S-5")
-def test_sasl_cannot_be_left_out():
+@pytest.mark.spec("X-5", "S-5")
+def test_a_server_takes_a_connection_without_sasl_and_a_client_makes_none():
     server = a_server()
-    server.receive_data(AMQP_HEADER + frame(0, encode_composite(Open("intruder"))), 0.0)
-    assert not server.is_open
-    assert not [event for event in server.events() if isinstance(event, ConnectionOpened)]
+    server.receive_data(AMQP_HEADER + frame(0, encode_composite(Open("plain"))), 0.0)
+    assert server.is_open
+    assert [event for event in server.events() if isinstance(event, ConnectionOpened)]
+    assert server.data_to_send().startswith(AMQP_HEADER)
+    client = Connection(role=ConnectionRole.CLIENT, container_id="client", mechanisms=("ANONYMOUS",), now=0.0)
+    client.receive_data(AMQP_HEADER, 0.0)
+    assert client.is_closed
 
 
 @pytest.mark.spec("S-5")

@@ -9,8 +9,9 @@ import pytest
 from sbpair.broker import auth
 from sbpair.broker.access import OpenAccess, SharedAccess
 from sbpair.broker.auth import Right, SharedAccessPolicy
+from sbpair.broker.entities import Namespace, QueueDescription
 from sbpair.broker.frontends.admin import requests
-from sbpair.broker.frontends.admin.requests import Request
+from sbpair.broker.frontends.admin.requests import Request, Response
 from tests.broker.test_admin import NOW, VERSION, refused, request
 
 pytestmark = pytest.mark.client("amqp")  # written by hand
@@ -19,6 +20,8 @@ POLICY = SharedAccessPolicy.generate()
 READER = SharedAccessPolicy("reader", POLICY.primary_key, POLICY.secondary_key, frozenset({Right.LISTEN}))
 STRICT = SharedAccess((POLICY, READER))
 NOW_S = NOW // 1000
+NAMESPACE = Namespace("contoso")
+NAMESPACE.create_queue("orders", QueueDescription(), NOW)
 
 
 def signed(
@@ -30,21 +33,23 @@ def signed(
 
 @pytest.mark.parametrize("path", ["/orders", "/a%2Fb", "/$Resources/queues", "/$namespaceinfo"])
 def test_a_token_for_the_endpoint_may_manage_everything(path: str) -> None:
-    assert requests.refusal(signed("https://localhost:5300", path=path), STRICT, NOW_S) is None
+    assert requests.refusal(signed("https://localhost:5300", path=path), NAMESPACE, STRICT, NOW_S) is None
 
 
 @pytest.mark.parametrize("path", ["/orders", "/a%2fb", "/a/b", "/$Resources/queues", "/$namespaceinfo"])
 def test_a_token_for_the_very_request_may_make_it(path: str) -> None:
     url = f"https://localhost:5300{path}?{VERSION}".lower()  # as the JavaScript client signs
-    assert requests.refusal(signed(url, path=path), STRICT, NOW_S) is None
-    assert requests.refusal(signed(url, path="/another"), STRICT, NOW_S) is not None
+    assert requests.refusal(signed(url, path=path), NAMESPACE, STRICT, NOW_S) is None
+    assert requests.refusal(signed(url, path="/another"), NAMESPACE, STRICT, NOW_S) is not None
 
 
 @pytest.mark.spec("S-2")
 def test_a_token_for_one_queue_may_manage_that_queue_alone() -> None:
-    assert requests.refusal(signed("https://localhost:5300/orders"), STRICT, NOW_S) is None
+    assert requests.refusal(signed("https://localhost:5300/orders"), NAMESPACE, STRICT, NOW_S) is None
     for path in ("/orders2", "/$Resources/queues", "/$namespaceinfo"):
-        response = requests.refusal(signed("https://localhost:5300/orders", path=path), STRICT, NOW_S)
+        response = requests.refusal(
+            signed("https://localhost:5300/orders", path=path), NAMESPACE, STRICT, NOW_S
+        )
         assert response is not None
         refused(response, 401, "Manage")
 
@@ -64,11 +69,10 @@ def test_a_token_for_one_queue_may_manage_that_queue_alone() -> None:
         (signed("https://localhost:5300", replace(POLICY, name="nobody")), "does not match"),
         (signed("https://localhost:5300", expires=NOW_S), "expired"),
         (signed("https://elsewhere:5300"), "Manage"),
-        (signed("https://localhost:5300", READER), "Manage"),
     ],
 )
 def test_whoever_may_not_manage_is_told_why_with_401(asked: Request, part: str) -> None:
-    response = requests.refusal(asked, STRICT, NOW_S)
+    response = requests.refusal(asked, NAMESPACE, STRICT, NOW_S)
     assert response is not None
     refused(response, 401, part)
     assert b"sig=" not in response.body
@@ -78,4 +82,65 @@ def test_where_access_is_open_the_published_emulator_key_will_do() -> None:
     token = auth.make_token(
         "https://localhost:5300", "RootManageSharedAccessKey", "SAS_KEY_VALUE", NOW_S + 60
     )
-    assert requests.refusal(request("GET", "/orders", authorization=token), OpenAccess(), NOW_S) is None
+    assert (
+        requests.refusal(request("GET", "/orders", authorization=token), NAMESPACE, OpenAccess(), NOW_S)
+        is None
+    )
+
+
+def refused_to_a_reader(method: str, path: str) -> Response | None:
+    token = auth.make_token("https://localhost:5300", READER.name, READER.primary_key, NOW_S + 60)
+    return requests.refusal(request(method, path, authorization=token), NAMESPACE, STRICT, NOW_S)
+
+
+@pytest.mark.spec("X-13")
+@pytest.mark.parametrize(
+    ("method", "path", "told"),
+    [
+        ("GET", "/orders", "Manage,EntityRead claims required for this operation."),
+        ("GET", "/$Resources/queues", "Manage,EntityRead claims required for this operation."),
+        ("PUT", "/orders", "Authorization failed for specified action: Manage,EntityWrite."),
+        ("PUT", "/new", "Authorization failed for specified action: Manage,EntityWrite."),
+        ("DELETE", "/orders", "Authorization failed for specified action: Manage,EntityDelete."),
+    ],
+)
+def test_without_manage_a_queue_is_refused_in_the_words_of_the_service(
+    method: str, path: str, told: str
+) -> None:
+    response = refused_to_a_reader(method, path)
+    assert response is not None
+    assert (response.status, response.reason) == (401, None)
+    assert response.body.startswith(f"<Error><Code>401</Code><Detail>{told}".encode())
+
+
+@pytest.mark.spec("X-13")
+def test_without_manage_a_missing_queue_reads_as_missing_and_nothing_is_told_to_a_stranger() -> None:
+    assert refused_to_a_reader("GET", "/nowhere") is None
+    elsewhere = signed("https://localhost:5300/mine", READER, path="/nowhere")
+    assert requests.refusal(elsewhere, NAMESPACE, STRICT, NOW_S) is not None
+
+
+@pytest.mark.spec("X-13")
+@pytest.mark.parametrize(
+    ("method", "path", "operation"),
+    [
+        ("GET", "/news/Subscriptions/all", "GetSubscription"),
+        ("PUT", "/news/Subscriptions/all", "CreateOrUpdateSubscription"),
+        ("DELETE", "/news/Subscriptions/all", "DeleteSubscription"),
+        ("GET", "/news/Subscriptions", "EnumerateSubscriptions"),
+        ("GET", "/news/Subscriptions/", "EnumerateSubscriptions"),
+        ("GET", "/news/Subscriptions/all/Rules", "EnumerateRules"),
+        ("PUT", "/news/Subscriptions/all/Rules/r", "CreateOrUpdateRule"),
+    ],
+)
+def test_without_manage_the_status_line_names_the_operation_on_a_subscription(
+    method: str, path: str, operation: str
+) -> None:
+    response = refused_to_a_reader(method, path)
+    assert response is not None
+    assert response.status == 401
+    told = (
+        f"Unauthorized access for '{operation}' operation on endpoint 'sb://localhost:5300{path}?{VERSION}'."
+    )
+    assert (response.reason or "").startswith(f"SubCode=40100: Unauthorized : {told} Tracking Id: ")
+    assert told.encode() in response.body

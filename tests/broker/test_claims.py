@@ -237,3 +237,13 @@ def test_sending_via_an_entity_takes_a_claim_for_both(guarded):
     bills = "sb://localhost:5671/bills"
     put(client, token(audience=bills), audience=bills)
     assert client.sender("orders", properties=there).is_open
+
+
+@pytest.mark.spec("X-17")
+def test_an_expired_token_is_refused_in_the_words_of_the_service(guarded):
+    guarded.queue()
+    code, response = put(guarded.client(), token(expires=NOON_S - 60))
+
+    told = "ExpiredToken: The token is expired. Expiration time: '2027-01-15T07:59:00Z'."
+    assert code == 401
+    assert response.application_properties["status-description"].startswith(told)

@@ -101,7 +101,9 @@ def test_a_shorter_window_holds_at_once_and_the_flag_is_for_ever(queue, message,
     queue.enqueue(message(message_id="m"), NOON + 20_000)
     assert queue.counts(NOON).total == 2
 
-    with pytest.raises(InvalidDescription, match="requires_duplicate_detection of an existing queue"):
+    with pytest.raises(
+        InvalidDescription, match="value for the RequiresDuplicateDetection property of an existing Queue"
+    ):
         namespace.update_queue("orders", replace(shorter, requires_duplicate_detection=False), NOON)
 
 

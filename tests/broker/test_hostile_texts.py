@@ -128,7 +128,7 @@ def test_a_host_name_and_a_path_over_http_cost_little(guarded, text):
     def ask() -> None:
         neighbours.named(text)
         call = rest.call_of(asked)
-        requests.refusal(asked, guarded.frontend.verifier, NOON_S)
+        requests.refusal(asked, guarded.namespace, guarded.frontend.verifier, NOON_S)
         if call is not None:
             rest.refusal(call, guarded.frontend, NOON_S)
 

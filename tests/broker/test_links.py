@@ -86,7 +86,10 @@ class TestAttaching:
 
         condition = refusal(client)
         assert condition.symbol == "amqp:not-found"
-        assert "'nowhere' could not be found" in condition.description
+        assert (
+            "'sb://contoso.servicebus.windows.net/nowhere' could not be found. To know more visit"
+            in condition.description
+        )
         assert_tracked(condition, "nowhere")
 
     def test_sending_to_a_dead_letter_queue_is_refused(self, lab):

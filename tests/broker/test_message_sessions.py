@@ -184,7 +184,9 @@ class TestReceiving:
         assert queue.counts(NOON).total == 1
 
     def test_nothing_is_sent_or_received_outside_of_a_session(self, queue, message):
-        with pytest.raises(SessionRequired, match="'orders' requires sessions"):
+        with pytest.raises(
+            SessionRequired, match="The SessionId was not set on a message, and it cannot be sent"
+        ):
             queue.enqueue_all([message(session_id="a"), message(partition_key="a")], NOON)
         assert queue.counts(NOON).total == 0
         with pytest.raises(NotAllowed):
@@ -374,7 +376,10 @@ class TestDeferral:
 
 
 def test_whether_a_queue_has_sessions_is_for_ever(namespace, make_queue, queue):
-    with pytest.raises(InvalidDescription, match="requires_session of an existing queue cannot be changed"):
+    with pytest.raises(
+        InvalidDescription,
+        match="The value for the RequiresSession property of an existing Queue cannot be changed",
+    ):
         namespace.update_queue("orders", type(queue.description)(), NOON)
     assert queue.description.requires_session
 

@@ -438,9 +438,9 @@ class TestKinds:
         namespace.create_queue("orders", QueueDescription(enable_partitioning=was), NOON)
         namespace.create_topic("events", TopicDescription(enable_partitioning=was), NOON)
 
-        with pytest.raises(InvalidDescription, match="enable_partitioning of an existing"):
+        with pytest.raises(InvalidDescription, match="Partitioning cannot be changed for"):
             namespace.update_queue("orders", QueueDescription(enable_partitioning=not was), NOON)
-        with pytest.raises(InvalidDescription, match="enable_partitioning of an existing"):
+        with pytest.raises(InvalidDescription, match="Partitioning cannot be changed for"):
             namespace.update_topic("events", TopicDescription(enable_partitioning=not was), NOON)
 
     def test_the_size_is_16_times_what_was_asked_and_an_update_may_say_so(self, namespace, make):

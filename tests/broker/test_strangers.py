@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from sbpair.amqp.events import ConnectionClosed, LinkDetached, MessageReceived
 from sbpair.amqp.message import Message, Properties, ValueBody
-from sbpair.amqp.performatives import Source, Target
+from sbpair.amqp.performatives import Coordinator, Source, Target
 from sbpair.broker.auth import make_token
-from sbpair.broker.frontends.amqp.attach import MAX_CLAIM_LINKS
 from sbpair.broker.frontends.amqp.connection_limits import MAX_TRIES, MAX_UNCLAIMED_BYTES
 from tests.costs import steps_of
 
 NOON_S = 1_800_000_000
 AUDIENCE = "sb://localhost/orders"
+_NAMES = itertools.count()
 
 
-def unfinished(client, path: str, size: int) -> None:
+def unfinished(client, target: Target | Coordinator, size: int) -> None:
     """A delivery on a separate link whose last frame never comes."""
-    link = client.sender(path)
+    name = f"to-{next(_NAMES)}"
+    link = client.session.attach_sender(name, target=target, source=Source(name))
+    client.lab.run()
     client.engine.remote_max_frame_size = 4096
     if not link.is_open:
         return
@@ -41,7 +45,7 @@ def test_unfinished_requests_of_a_stranger_close_its_connection(guarded):
     """A thousand links with a megabyte each once grew the broker from 42 to 968 MB."""
     client = guarded.client()
     for _ in range(30):
-        unfinished(client, "$cbs", 50_000)
+        unfinished(client, Coordinator(), 50_000)
         assert client.server._engine._held <= MAX_UNCLAIMED_BYTES + 8192
         if client.take(ConnectionClosed):
             break
@@ -49,15 +53,20 @@ def test_unfinished_requests_of_a_stranger_close_its_connection(guarded):
         pytest.fail("it may hold whatever it likes")
 
 
-@pytest.mark.spec("R-33")
-def test_a_client_has_few_links_to_show_its_claims_on(guarded):
+@pytest.mark.spec("R-33", "X-10")
+def test_a_connection_has_one_link_in_each_direction_to_show_its_claims_on(guarded):
     client = guarded.client()
-    links = [client.sender("$cbs") for _ in range(MAX_CLAIM_LINKS + 5)]
+    first, second, replies = client.sender("$cbs"), client.sender("$cbs"), client.receiver("$cbs")
 
-    refused = client.take(LinkDetached)
-    assert [event.link for event in refused] == links[MAX_CLAIM_LINKS:]
-    assert {event.condition.symbol for event in refused} == {"amqp:resource-limit-exceeded"}
-    links[0].detach()
+    (refused,) = client.take(LinkDetached)
+    assert refused.link is second
+    assert refused.condition.symbol == "amqp:not-allowed"
+    told = "A link to connection 'test' $cbs node has already been opened."
+    assert refused.condition.description.startswith(told)
+    assert replies.is_open
+    client.receiver("$cbs")
+    assert len(client.take(LinkDetached)) == 1
+    first.detach()
     guarded.run()
     assert client.sender("$cbs").is_open
 
@@ -80,7 +89,7 @@ def test_who_has_shown_a_claim_may_send_as_much_as_a_link_takes(guarded, proof):
         client = guarded.client()
         assert put_token(client) == 202
     for _ in range(20):
-        unfinished(client, "orders", 200_000)
+        unfinished(client, Target("orders"), 200_000)
 
     assert not client.take(ConnectionClosed)
     assert client.server._engine._held > 10 * MAX_UNCLAIMED_BYTES

@@ -385,10 +385,10 @@ def test_what_topics_cannot_do_yet_is_refused_by_name(namespace: Namespace, feat
 
 def test_flags_that_are_for_ever_stay(namespace: Namespace, topic: Topic) -> None:
     subscription = subscribe(namespace)
-    with pytest.raises(InvalidDescription, match="requires_duplicate_detection"):
+    with pytest.raises(InvalidDescription, match="RequiresDuplicateDetection property of an existing Topic"):
         retopic(namespace, requires_duplicate_detection=True)
     asked = replace(subscription.requested, requires_session=True)
-    with pytest.raises(InvalidDescription, match="requires_session"):
+    with pytest.raises(InvalidDescription, match="RequiresSession property of an existing Subscription"):
         namespace.update_subscription("news", "all", asked, NOON)
     assert not topic.requested.requires_duplicate_detection
     assert not subscription.requested.requires_session

@@ -179,11 +179,11 @@ async def test_the_state_of_a_session_is_kept_between_its_receivers(
     assert await again.state(node) is None
 
 
-async def test_an_empty_state_is_a_state(connection: NamespaceConnection) -> None:
+async def test_an_empty_state_is_none(connection: NamespaceConnection) -> None:
     receiver, _ = await accept(connection, "")
     node = management(connection)
     await receiver.set_state(node, b"")
-    assert await receiver.state(node) == b""
+    assert await receiver.state(node) is None
     assert receiver.session_id == ""
 
 

@@ -180,7 +180,7 @@ def test_a_partitioned_topic_says_so_and_stays_so(client: ServiceBusAdministrati
     assert topic.availability_status == "Available"
     assert client.get_subscription("news", "billing").availability_status == "Available"
     topic.enable_partitioning = False
-    with pytest.raises(HttpResponseError, match="enable_partitioning of an existing"):
+    with pytest.raises(HttpResponseError, match="Partitioning cannot be changed for"):
         client.update_topic(topic)
 
 

@@ -70,7 +70,8 @@ def test_the_administration_client_creates_such_queues_and_cannot_change_them(br
         assert made.duplicate_detection_history_time_window == timedelta(minutes=1)
         made.requires_session = False
         with pytest.raises(
-            HttpResponseError, match="requires_session of an existing queue cannot be changed"
+            HttpResponseError,
+            match="value for the RequiresSession property of an existing Queue cannot be changed",
         ):
             admin.update_queue(made)
         made.requires_session = True

@@ -283,7 +283,7 @@ def test_administration_sees_it_needs_all_of_it_and_says_limited(broker: Broker,
         with contoso.store(9).take_down(), pytest.raises(HttpResponseError, match="Partition 9"):
             administration.create_queue("another", enable_partitioning=True)
         made.enable_partitioning = False
-        with pytest.raises(HttpResponseError, match="enable_partitioning of an existing queue"):
+        with pytest.raises(HttpResponseError, match="Partitioning cannot be changed for Queue"):
             administration.update_queue(made)
         administration.delete_queue(path)
 

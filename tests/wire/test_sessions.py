@@ -172,7 +172,7 @@ def test_a_lock_that_lapses_ends_the_receiver_and_costs_a_delivery(client, queue
 def test_without_a_session_nothing_is_sent_or_received(client, queue, contoso):
     with (
         client.get_queue_sender(queue) as sender,
-        pytest.raises(ServiceBusError, match="requires sessions"),
+        pytest.raises(ServiceBusError, match="The SessionId was not set on a message, and it cannot be sent"),
     ):
         sender.send_messages(ServiceBusMessage("x"))
     with (

@@ -5,8 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessageLockLostError, MessagingEntityDisabledError, ServiceBusError
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    MessagingEntityDisabledError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+)
 from azure.servicebus.management import EntityStatus, ServiceBusAdministrationClient
 
 from sbpair.broker import Broker
@@ -85,10 +90,29 @@ def test_an_update_may_take_what_a_receiver_holds(broker, contoso, admin, client
             description = admin.get_queue(orders)
             description.max_delivery_count = 5
             admin.update_queue(description)
-            with pytest.raises(MessageLockLostError):
+            with pytest.raises((MessageLockLostError, ServiceBusConnectionError)):
                 receiver.complete_message(held)
+        with client.get_queue_receiver(orders) as receiver:
             (again,) = receiver.receive_messages(1, max_wait_time=20)
             assert again.delivery_count == 1
             receiver.complete_message(again)
     finally:
         contoso.let_updates_take_locks(False)
+
+
+@pytest.mark.spec("X-11")
+def test_a_receiver_that_an_update_detaches_attaches_again_by_itself(contoso, admin, make_queue):
+    orders = make_queue()
+    with (
+        ServiceBusClient.from_connection_string(contoso.connection_string) as patient,
+        patient.get_queue_sender(orders) as sender,
+        patient.get_queue_receiver(orders) as receiver,
+    ):
+        for text in ("before", "after"):
+            sender.send_messages(ServiceBusMessage(text))
+            (message,) = receiver.receive_messages(1, max_wait_time=20)
+            assert str(message) == text
+            receiver.complete_message(message)
+            description = admin.get_queue(orders)
+            description.max_delivery_count += 1
+            admin.update_queue(description)

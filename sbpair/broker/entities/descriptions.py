@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 from ..errors import InvalidDescription, NotSupported
-from .paths import path_of
+from .paths import path_of, split_address
 
 RIGHTS = ("Manage", "Send", "Listen")
 MAX_RULES = 12
@@ -125,8 +125,8 @@ class QueueDescription:
             self,
             default_message_time_to_live=_none_if_max(self.default_message_time_to_live),
             auto_delete_on_idle=_none_if_max(self.auto_delete_on_idle),
-            forward_to=self.forward_to or None,
-            forward_dead_lettered_messages_to=self.forward_dead_lettered_messages_to or None,
+            forward_to=_target(self.forward_to),
+            forward_dead_lettered_messages_to=_target(self.forward_dead_lettered_messages_to),
         )
         for name, holds, range_text in _RULES:
             value = getattr(resolved, name)
@@ -135,13 +135,18 @@ class QueueDescription:
         check_access_rules(resolved.authorization_rules)
         return resolved
 
-    def check_successor_of(self, current: QueueDescription) -> None:
-        """Raise InvalidDescription if a setting that is fixed at creation differs from ``current`` (Q-3)."""
-        for name in _FIXED_AT_CREATION:
+    def check_successor_of(self, current: QueueDescription, kind: str = "Queue") -> None:
+        """Raise InvalidDescription if a setting that is fixed at creation differs from ``current`` (Q-3).
+
+        ``kind`` of entity, in the service's text.
+        """
+        for name, title in _FIXED_AT_CREATION.items():
             if getattr(self, name) != getattr(current, name):
                 raise InvalidDescription(
-                    f"{name} of an existing queue cannot be changed: delete the queue and create it again."
+                    f"The value for the {title} property of an existing {kind} cannot be changed."
                 )
+        if self.enable_partitioning != current.enable_partitioning:
+            raise InvalidDescription(f"Partitioning cannot be changed for {kind}. ")
 
     @property
     def quota_in_bytes(self) -> int:
@@ -159,7 +164,18 @@ class QueueDescription:
         return min(self.max_message_size, MEGABYTE)
 
 
-_FIXED_AT_CREATION = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
+_FIXED_AT_CREATION = {
+    "requires_session": "RequiresSession",
+    "requires_duplicate_detection": "RequiresDuplicateDetection",
+}
+
+
+def _target(name: str | None) -> str | None:
+    """Return a forwarding target with its scheme and host, if any, in lower case (X-14); None for an empty one."""
+    if not name or not isinstance(name, str):
+        return name or None
+    path = split_address(name)[1]
+    return name[: len(name) - len(path)].lower() + path
 
 
 def _none_if_max(span: int | None) -> int | None:

@@ -57,7 +57,7 @@ OTHER_REASON = "MessagingException"
 def reason_of(error: BrokerError) -> tuple[str, str]:
     """Return the dead-letter reason and description for ``error``."""
     text = WITHOUT_SESSION if isinstance(error, SessionRequired) else str(error)
-    return REASONS.get(type(error), OTHER_REASON), text
+    return next((REASONS[kind] for kind in type(error).__mro__ if kind in REASONS), OTHER_REASON), text
 
 
 class Forwarding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -94,6 +95,11 @@ class Namespace:
         self.updates_take_locks = False
         self._blocked_forwards: dict[Queue, None] = {}  # sources whose forwarding waits for a partition
 
+    @property
+    def messaging_units(self) -> int | None:
+        """The messaging units of a Premium namespace, one for each partition, as far as it has any; else None."""
+        return len(self.layout.stores) if self.layout.is_premium else 1 if self.tier is Tier.PREMIUM else None
+
     def transfer(self, messages: Sequence[StoredMessage], via: Entity, to: str, now: Instant) -> None:
         """Transfer messages sent via ``via`` to the entity at ``to``.
 
@@ -173,7 +179,7 @@ class Namespace:
     def update_topic(self, path: str, description: TopicDescription, now: Instant) -> AnyTopic:
         """Change the description of a topic. Raises as :meth:`update_queue`."""
         topic = self.topic(path)
-        description.as_queue().check_successor_of(topic.description)
+        description.as_queue().check_successor_of(topic.description, "Topic")
         resolved = self._resolved(description)
         topic.check_manageable()
         topic.change(resolved, now)
@@ -417,6 +423,12 @@ class Namespace:
         ready.clear()
         return taken
 
+    def take_updated(self) -> list[Entity]:
+        """Return the queues and subscriptions whose description an update has changed since the last call."""
+        updated = list(self._context.updated)
+        self._context.updated.clear()
+        return updated
+
     def next_timer(self) -> Instant | None:
         """Return when the next timer is due, or None."""
         return self._timers.next()
@@ -470,6 +482,8 @@ class Namespace:
 
     def _description_changed(self, entity: Entity, before: QueueDescription, now: Instant) -> None:
         self._described(entity)
+        if replace(entity.description, status=before.status) != before:  # a status detaches only what it bars
+            self._context.updated[entity] = None
         if self.updates_take_locks and entity.description != before:
             for part in entity.parts():
                 if isinstance(part, Queue):

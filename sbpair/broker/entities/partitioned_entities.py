@@ -64,7 +64,7 @@ class PartitionedTopic(Partitioned[Topic]):
     def change(self, resolved: TopicDescription, now: Instant) -> None:
         """Apply another description, also to the subscriptions. Raises InvalidDescription."""
         requested = self.layout.reported_description(resolved)
-        requested.as_queue().check_successor_of(self._description)
+        requested.as_queue().check_successor_of(self._description, "Topic")
         self.requested, self._description = requested, requested.as_queue()
         for topic in self.partitions:
             topic.change(self.layout.partition_description(resolved), now)
@@ -133,7 +133,7 @@ class PartitionedSubscription(Partitioned[Subscription]):
     def change(self, requested: SubscriptionDescription, now: Instant) -> None:
         """Apply another description. Raises InvalidDescription when a fixed setting differs."""
         follows = requested.under(self.topic.requested)
-        follows.check_successor_of(self._description)
+        follows.check_successor_of(self._description, "Subscription")
         self.requested, self._description = requested, follows
         for subscription in self.partitions:
             subscription.change(requested, now)

@@ -37,9 +37,24 @@ def folded(path: str) -> str:
     return path.lower() if path.isascii() else path.translate(_ASCII_FOLD)
 
 
+_OLD_ALIAS = re.compile(
+    r"(.*/subscriptions/([^/]+)/\$deadletterqueue)/subscriptions/\2", re.IGNORECASE | re.DOTALL
+)
+
+
 def path_of(text: str) -> str:
     """Return the path of an address or audience, without scheme, authority and outer slashes."""
     return split_address(text)[1].strip("/")
+
+
+def without_alias(path: str) -> str:
+    """Return the path of a subscription's dead letters for the one that SDKs of generation 1 use, any other as it is.
+
+    They write ``news/Subscriptions/all/$DeadLetterQueue/Subscriptions/all`` (X-19).
+    """
+    if "$" not in path or (alias := _OLD_ALIAS.fullmatch(path)) is None:
+        return path
+    return alias[1]
 
 
 def validated_path(path: str) -> str:

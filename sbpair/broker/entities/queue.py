@@ -28,6 +28,7 @@ from ..errors import (
     MessageNotFound,
     NotAllowed,
     QuotaExceeded,
+    SessionIdMissing,
     SessionRequired,
 )
 from .audit_recorder import Arrival, Removal
@@ -56,6 +57,8 @@ class PartitionOwner(Entity, Protocol):
 
 class Queue(LockedStore):
     """A queue, or the dead-letter sub-queue of one (``parent`` is then the queue it belongs to)."""
+
+    kind = "Queue"
 
     def __init__(
         self,
@@ -122,7 +125,7 @@ class Queue(LockedStore):
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
         """Raise the error that :meth:`enqueue_all` would raise now, if any.
 
-        Raises NotAllowed for a dead-letter queue and for conflicting keys (Q-7), SessionRequired,
+        Raises NotAllowed for a dead-letter queue and for conflicting keys (Q-7), SessionIdMissing,
         EntityDisabled, QuotaExceeded, and on a partition PartitionUnavailable or ServerBusy.
         """
         if self.parent is not None:
@@ -133,7 +136,7 @@ class Queue(LockedStore):
             if message.partition_key is not None:
                 check_keys(message)
             if needs_session and message.session_id is None:
-                raise SessionRequired(self.path)
+                raise SessionIdMissing(self.path)
             added += len(message.bare) + message.overhead  # its size, without a call
         size, quota = self.size_in_bytes, self.description.quota_in_bytes
         if size + added > quota:
@@ -434,8 +437,8 @@ class Queue(LockedStore):
 
         Raises InvalidDescription when a setting that is fixed at creation differs.
         """
-        description.check_successor_of(self.description)
-        self.updated_at = self.accessed_at = now
+        description.check_successor_of(self.description, self.kind)
+        self.updated_at = now
         self.set_description(description, now)
 
     def set_description(self, description: QueueDescription, now: Instant) -> None:

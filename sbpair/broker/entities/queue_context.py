@@ -72,7 +72,8 @@ class QueueContext:
     """The namespace as seen by one of its queues.
 
     ``ready`` collects entities and session locks with something to deliver or to report; ``rescheduled``
-    queues whose next timer may have changed; ``forwards`` queues with messages to forward, in order.
+    queues whose next timer may have changed; ``updated`` entities whose description was changed by an update;
+    ``forwards`` queues with messages to forward, in order.
     ``partition`` is the partition that the queue belongs to, None unless its entity is partitioned. ``codec``
     reads messages for rules. ``change_log`` records changes for a store, None for a namespace in memory.
     ``audit`` records what happens to each message, None without an audit. ``work`` counts processed messages,
@@ -85,6 +86,7 @@ class QueueContext:
     operations: OperationCounters = field(default_factory=OperationCounters)
     ready: set[Entity | SessionLock] = field(default_factory=set)
     rescheduled: dict[Queue, None] = field(default_factory=dict)  # not a set: the order must be reproducible
+    updated: dict[Entity, None] = field(default_factory=dict)
     forwards: dict[Queue, None] = field(default_factory=dict)
     partition: Partition | None = None
     front_ends_cache: bool = False

@@ -34,8 +34,10 @@ class Subscription(Queue):
     """Subscription ``name`` of ``topic``.
 
     ``requested`` is the description as requested, ``description`` the one in effect, which depends on the
-    topic's too. ``rules`` are shared by the partitions of a subscription.
+    topic's too. ``rules`` are shared by the partitions of a subscription. A new one counts as used (X-12).
     """
+
+    kind = "Subscription"
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class Subscription(Queue):
         self.name = name
         self.requested = requested
         self.rules = rules
+        self.accessed_at = now
 
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
         """Raise NotAllowed: messages are sent to the topic."""
@@ -113,6 +116,8 @@ class Subscription(Queue):
 
 class Topic(Queue):
     """A topic with its subscriptions by casefolded name; ``requested`` is its description as requested."""
+
+    kind = "Topic"
 
     def __init__(self, path: str, requested: TopicDescription, now: Instant, context: QueueContext) -> None:
         super().__init__(path, requested.as_queue(), now, context)

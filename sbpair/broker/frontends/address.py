@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from ..entities.paths import path_of
+from ..entities.paths import path_of, without_alias
 
 _MANAGEMENT = "/$management"
 
@@ -37,8 +37,8 @@ def parse_address(text: str) -> Address:
     if folded == "$cbs":
         return Address(NodeKind.CLAIMS, "")
     if folded.endswith(_MANAGEMENT):
-        return Address(NodeKind.MANAGEMENT, path[: -len(_MANAGEMENT)])
-    return Address(NodeKind.QUEUE, path)
+        return Address(NodeKind.MANAGEMENT, without_alias(path[: -len(_MANAGEMENT)]))
+    return Address(NodeKind.QUEUE, without_alias(path))
 
 
 def management_of(path: str) -> str:

@@ -98,7 +98,10 @@ class SessionSeeker(Hashable, Protocol):
 
 
 class Tenant(Hashable, Protocol):
-    """A user of an entity, notified when the entity is deleted."""
+    """A user of an entity, notified when the entity is updated or deleted."""
+
+    def updated(self, now: ClockReading) -> None:
+        """Called when an update has changed the entity's description."""
 
     def deleted(self, path: str, condition: Condition) -> None:
         """Called when the entity has been deleted."""
@@ -125,6 +128,11 @@ class NamespaceFrontend:
         if self._disk is not None and not self._disk.has_room():
             raise StoreFull
 
+    @property
+    def host(self) -> str:
+        """The host of the namespace in error texts."""
+        return f"{self.namespace.name}.servicebus.windows.net"
+
     def tracker(self, path: str) -> str:
         """Return the name of an entity for error texts; a missing entity is named like a queue."""
         return f"{self.namespace.name}:{self._kind(path)}:{path}"
@@ -141,7 +149,7 @@ class NamespaceFrontend:
     def refusal(self, error: BrokerError, path: str, now: int) -> Condition:
         """Record a refusal on ``path`` and return the AMQP error that reports it."""
         self.rejections.note(now, path, error.condition, str(error))
-        return condition_of(error, self.tracker(path), now)
+        return condition_of(error, self.host, self.tracker(path), now)
 
     def needs_single_messages(self, operation: Operation, path: str) -> bool:
         """Whether messages need separate processing: a fault may apply to one, or credits may run out."""
@@ -249,6 +257,8 @@ class NamespaceFrontend:
         Processes one slice of work. Returns True if there is more: call again in the next turn of the loop.
         """
         until = self.namespace.work_done + SLICE
+        for entity in self.namespace.take_updated():
+            self._tell_updated(entity, now)
         while sources := self._sources_to_serve(now):
             for source in sources:
                 if isinstance(source, SessionLock):
@@ -334,6 +344,12 @@ class NamespaceFrontend:
         pending = list(self._pending)
         self._pending.clear()
         return pending
+
+    def _tell_updated(self, entity: Entity, now: ClockReading) -> None:
+        for part in entity.parts():
+            if part.parent is None:
+                for tenant in list(self._tenants.get(part, ())):
+                    tenant.updated(now)
 
     def _detach_all(self, queue: Entity, now: ClockReading) -> None:
         self._lines.pop(queue, None)

@@ -21,9 +21,9 @@ def tracked(text: str, tracker: str, now: int) -> str:
     return f"{text} TrackingId:{uuid.uuid4()}_B0, SystemTracker:{tracker}, Timestamp:{at}"
 
 
-def condition_of(error: BrokerError, tracker: str, now: int) -> Condition:
-    """Return the AMQP error that reports ``error`` to a client."""
-    return Condition(error.condition, tracked(str(error), tracker, now))
+def condition_of(error: BrokerError, host: str, tracker: str, now: int) -> Condition:
+    """Return the AMQP error that reports ``error`` to a client of the namespace at ``host``."""
+    return Condition(error.condition, tracked(error.told_by(host), tracker, now))
 
 
 KEPT = 200

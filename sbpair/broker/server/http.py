@@ -168,7 +168,10 @@ class HttpServer:
     async def _administer(
         self, server: WireHost, request: web.BaseRequest, requested: requests.Request
     ) -> web.Response:
-        refusal = requests.refusal(requested, server.frontend.verifier, server.read_clocks().wall)
+        frontend = server.frontend
+        refusal = requests.refusal(
+            requested, frontend.namespace, frontend.verifier, server.read_clocks().wall
+        )
         if refusal is not None:
             _note(server, refusal, requested)
             return _written(refusal, ends=True)
@@ -179,7 +182,7 @@ class HttpServer:
         if isinstance(body, web.Response):
             return body
         now: ClockReading = server.read_clocks()
-        frontend, requested = server.frontend, requested.with_body(body)
+        requested = requested.with_body(body)
         answer = (
             forwarding_refusal(requested, frontend.namespace, frontend.verifier, now.wall)
             or requests.fault_response(frontend, requested, now)
@@ -292,7 +295,9 @@ async def _body_of(request: web.BaseRequest) -> bytes | web.Response:
 
 
 def _written(answer: requests.Response, *, ends: bool = False) -> web.Response:
-    response = web.Response(status=answer.status, headers=dict(answer.headers), body=answer.body)
+    response = web.Response(
+        status=answer.status, reason=answer.reason, headers=dict(answer.headers), body=answer.body
+    )
     if ends:
         response.force_close()
     return response

@@ -10,7 +10,7 @@ from ...entities import Namespace, QueueDescription, SubscriptionDescription, To
 from ...entities.descriptions import Description
 from ...entities.entity import Entity
 from ...entities.partitioned_entities import AnySubscription, AnyTopic
-from ...entities.quotas import Tier
+from ...entities.quotas import MAX_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE, Tier
 from ...errors import InvalidDescription
 from .entity_fields import (
     SUBSCRIPTION,
@@ -72,6 +72,11 @@ def _sized(namespace: Namespace, requested: Description, current: Description) -
     if namespace.tier is not Tier.PREMIUM and size not in usual:
         raise InvalidDescription(
             f"MaxMessageSizeInKilobytes is {size}: only the Premium tier lets you choose it."
+        )
+    if size is not None and size not in usual and not USUAL_PREMIUM_MESSAGE <= size <= MAX_PREMIUM_MESSAGE:
+        raise InvalidDescription(
+            "The specified value for 'MaxMessageSizeInKilobytes' must be between "
+            f"{USUAL_PREMIUM_MESSAGE} and {MAX_PREMIUM_MESSAGE}."
         )
     megabytes = requested.max_size_in_megabytes
     sizes: tuple[int, ...] = namespace.tier.sizes

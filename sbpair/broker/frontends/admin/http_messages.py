@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from ...access import Verifier
 from ...auth import InvalidToken, Right
-from ...errors import BrokerError, InvalidArgument, OperationInProgress, Unauthorized
+from ...errors import BrokerError, InvalidArgument, ManageRequired, OperationInProgress, Unauthorized
 from ..refusals import tracked
 from . import atom
 
@@ -36,12 +36,20 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An HTTP response; the server adds Content-Length. ``refused`` is the reason of a refusal."""
+    """An HTTP response; the server adds Content-Length. ``refused`` is the reason of a refusal.
+
+    ``reason`` is the text of the status line, None for the usual one.
+    """
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     refused: str = ""
+    reason: str | None = None
+
+    def with_reason(self, reason: str) -> Response:
+        """Return the same response with another status line."""
+        return replace(self, reason=reason)
 
 
 class MethodNotAllowed(BrokerError):
@@ -82,21 +90,30 @@ def segments_of(request: Request) -> list[str]:
         raise InvalidArgument("The path is not percent-encoded UTF-8.") from None
 
 
+_XML = {"content-type": "application/xml; charset=utf-8"}
+
+
 def xml(status: int, markup: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return a response with ``markup`` as its body."""
-    kind = {"content-type": "application/xml; charset=utf-8"} | dict(headers or {})
-    return Response(status, kind, ('<?xml version="1.0" encoding="utf-8"?>' + markup).encode())
+    return Response(
+        status, _XML | dict(headers or {}), ('<?xml version="1.0" encoding="utf-8"?>' + markup).encode()
+    )
 
 
 def failed(error: BrokerError, request: Request, now: int, status: int | None = None) -> Response:
-    """Return the response that reports ``error``, with its status or the given one; ``now`` in milliseconds."""
-    detail = tracked(f"SubCode={error.sub_code}. {_opening(error)}{error}", request.raw_path[:300], now)
-    headers = {"allow": error.allowed} if isinstance(error, MethodNotAllowed) else {}
+    """Return the response that reports ``error``, with its status or the given one; ``now`` in milliseconds.
+
+    Its body has no XML declaration, as the service's errors (X-18).
+    """
+    text = error.told_by(request.headers.get("host", ""))
+    detail = tracked(f"{_opening(error)}{text}", request.raw_path[:300], now)
+    headers = _XML | ({"allow": error.allowed} if isinstance(error, MethodNotAllowed) else {})
     code = status or error.status
-    return replace(xml(code, atom.error(code, detail), headers), refused=str(error))
+    return Response(code, headers, atom.error(code, detail).encode(), refused=str(error))
 
 
 def _opening(error: BrokerError) -> str:
-    if isinstance(error, OperationInProgress):
+    if isinstance(error, ManageRequired):
         return ""
-    return {409: "Conflict. ", 400: "Bad Request. ", 401: "Unauthorized. "}.get(error.status, "")
+    words = {409: "Conflict. ", 400: "Bad Request. ", 401: "Unauthorized. "}.get(error.status, "")
+    return f"SubCode={error.sub_code}. {'' if isinstance(error, OperationInProgress) else words}"

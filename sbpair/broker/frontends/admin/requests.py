@@ -60,7 +60,8 @@ from .descriptions import (
     update_subscription,
     write_description,
 )
-from .http_messages import MethodNotAllowed, Request, Response, failed, refused, segments_of, xml
+from .http_messages import MethodNotAllowed, Request, Response, failed, segments_of, xml
+from .rights import refusal
 from .rule_fields import RULE, read_rule, write_rule
 
 __all__ = ["Request", "Response", "answer", "fault_response", "refusal"]
@@ -72,14 +73,6 @@ Shown = TypeVar("Shown")
 _API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}")
 _COLLECTIONS = ("subscriptions", "rules")
 _WHOLE = re.compile(r"[0-9]{1,9}")
-
-
-def refusal(request: Request, verifier: Verifier, now_s: int) -> Response | None:
-    """Return a 401 response unless the caller has Manage on the request's path, else None.
-
-    ``now_s``: seconds since the epoch.
-    """
-    return refused(request, verifier, Right.MANAGE, now_s)
 
 
 def fault_response(frontend: NamespaceFrontend, request: Request, now: ClockReading) -> Response | None:
@@ -229,7 +222,7 @@ class _Call:
     def _check_version(self) -> None:
         version = self._query("api-version")
         if version is None:
-            raise InvalidArgument("The query has no api-version.")
+            return  # the newest, as far as the answers differ (X-16)
         if not _API_VERSION.fullmatch(version) or not OLDEST_API <= version <= NEWEST_API:
             raise InvalidArgument(
                 f"The api-version {version!r} is not supported: use one from {OLDEST_API} to {NEWEST_API}."
@@ -271,6 +264,11 @@ class _Call:
         texts = {
             "CreatedTime": created,
             "MessagingSKU": self.namespace.tier.value,
+            **(
+                {"MessagingUnits": str(self.namespace.messaging_units)}
+                if self.namespace.messaging_units
+                else {}
+            ),
             "ModifiedTime": created,
             "Name": self.namespace.name,
             "NamespaceType": "Messaging",
@@ -289,7 +287,9 @@ class _Call:
         return self._entry_of(entity.path, title_of(entity), created, updated, content)
 
     def _entry_of(self, path: str, title: str, created: str, updated: str, content: str) -> str:
-        url = f"https://{self._host()}/{quote(path, safe='/$')}?api-version={self._query('api-version')}"
+        version = self._query("api-version")
+        query = "" if version is None else f"?api-version={version}"
+        url = f"https://{self._host()}/{quote(path, safe='/$')}{query}"
         return atom.entry(url, title, self.namespace.name, created, updated, content)
 
     def _host(self) -> str:
@@ -299,9 +299,9 @@ class _Call:
         return f"https://{self._host()}{self.request.raw_path}?{self.request.query}"
 
     def _url_of_page(self, skip: int, top: int) -> str:
-        query = urlencode(
-            {"api-version": self._query("api-version") or "", "$skip": skip, "$top": top}, safe="$"
-        )
+        version = self._query("api-version")
+        fields = {} if version is None else {"api-version": version}
+        query = urlencode({**fields, "$skip": str(skip), "$top": str(top)}, safe="$")
         return f"https://{self._host()}{self.request.raw_path}?{query}"
 
     def _query(self, name: str) -> str | None:

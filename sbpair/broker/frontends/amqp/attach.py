@@ -22,6 +22,7 @@ from ...errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHe
 from ..address import Address, NodeKind, management_of, parse_address
 from .claims import Claims
 from .coordinator import CoordinatorNode
+from .entity_type import check_entity_type
 from .management import manage
 from .node import ConnectionContext, Node
 from .queue_receiver import SETTLED, QueueReceiver
@@ -30,7 +31,6 @@ from .request_response import MAX_CLAIM_SIZE, MAX_REQUEST_SIZE, RequestLink, Res
 from .session_receiver import Granted, SessionQueueReceiver, SessionWait, asked_session, has_session_filter
 
 MAX_RECEIVERS = 5_000  # on one entity at a time
-MAX_CLAIM_LINKS = 32  # on $cbs: clients use one pair, or one for each renewal
 
 
 def address_of(link: Link, attach: Attach) -> str:
@@ -94,10 +94,11 @@ class NodeFactory:
             return self._coordinator(link)
         address = parse_address(address_of(link, attach))
         if address.kind is NodeKind.CLAIMS:
-            self._check_claim_links()
+            self._check_claim_links(link)
             return self._request_node(link, None, "$cbs")
         _require(self._connection.claims, link, address, now)
         queue = self._connection.frontend.namespace.queue(address.path)
+        check_entity_type(attach.properties, queue)
         if address.kind is NodeKind.MANAGEMENT:
             return self._request_node(link, queue, management_of(queue.path))
         if isinstance(link, SenderLink):
@@ -113,12 +114,12 @@ class NodeFactory:
         # rights are checked for each operation of a transaction
         return CoordinatorNode(self._connection, link)
 
-    def _check_claim_links(self) -> None:
-        links = sum(
-            isinstance(node, RequestLink | ResponseLink) for node in self._connection.links if not node.queue
-        )
-        if links >= MAX_CLAIM_LINKS:
-            raise TooManyConnections("links on '$cbs' of a connection", MAX_CLAIM_LINKS)
+    def _check_claim_links(self, link: Link) -> None:
+        """Raise NotAllowed if the connection has a link on $cbs in this direction (X-10)."""
+        if any(not node.queue and type(node.link) is type(link) for node in self._connection.links):
+            raise NotAllowed(
+                f"A link to connection '{self._connection.container[:100]}' $cbs node has already been opened."
+            )
 
     def _destination(self, attach: Attach, now: ClockReading) -> Entity | None:
         """Return the destination of a link that sends via its target.
@@ -149,8 +150,7 @@ class NodeFactory:
             return QueueReceiver(self._connection, link, queue, deletes=deletes)
         if not has_session_filter(attach):
             raise NotAllowed(
-                "It is not possible for an entity that requires sessions to create a non-sessionful message "
-                f"receiver: attach to '{queue.path}' with a session filter."
+                "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."
             )
         wait = SessionWait(self._connection, link, queue, attach, self._granted)
         lock = queue.sessions.accept(asked_session(attach), now.entity)

@@ -95,7 +95,8 @@ def manage(
     except BrokerError as error:
         connection.links.refused(state, error)
         frontend.rejections.note(now.entity, management_of(queue.path), error.condition, str(error))
-        return _failure(error.status, error.condition, str(error), frontend.tracker(queue.path), now)
+        text = error.told_by(frontend.host)
+        return _failure(error.status, error.condition, text, frontend.tracker(queue.path), now)
 
 
 def _failure(code: int, condition: str, text: str, tracker: str, now: ClockReading) -> NodeResponse:

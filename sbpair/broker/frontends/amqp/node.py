@@ -87,6 +87,9 @@ class Node:
     def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
         """Called when the client has settled deliveries."""
 
+    def updated(self, now: ClockReading) -> None:
+        """Called when an update has changed the entity's description."""
+
     def deleted(self, path: str, condition: Condition) -> None:
         """End the link: the entity was deleted."""
         self.link.refuse(condition)

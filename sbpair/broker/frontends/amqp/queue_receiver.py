@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from ....amqp.errors import DETACH_FORCED
 from ....amqp.events import CreditGranted, DispositionReceived
 from ....amqp.link import SenderLink
 from ....amqp.performatives import (
@@ -26,6 +27,7 @@ from ....amqp.performatives import (
     RELEASED,
     Accepted,
     Attach,
+    Condition,
     DeliveryState,
     Modified,
     Outcome,
@@ -36,6 +38,7 @@ from ....amqp.performatives import (
     TransactionalState,
 )
 from ...clock import ClockReading
+from ...entities.allowed_use import check_received_from
 from ...entities.entity import Entity
 from ...entities.queue import DESCRIPTION, REASON, Queue
 from ...entities.queue_context import PER_STEP, SLICE
@@ -46,6 +49,7 @@ from ...entities.transaction import Settlement, SettlementVerb
 from ...errors import BrokerError, MessageLockLost, NotImplementedHere
 from ...faults import Delay, Effect, EndingEffect, LoseLock, Operation, RefusingEffect, SilenceLink
 from ..delivered_message import delivered_run
+from ..refusals import tracked
 from .faults import end_faulted, fault_outcome
 from .node import ConnectionContext, Node
 
@@ -311,6 +315,20 @@ class QueueReceiver(Node):
     def detached(self, now: ClockReading) -> None:
         """Leave the line; locked messages stay locked until their locks expire."""
         self._frontend.leave(self, now)
+
+    def updated(self, now: ClockReading) -> None:
+        """Detach, as the service does when the entity is updated (X-11); the client attaches again."""
+        try:
+            check_received_from(self.queue.top)
+        except BrokerError:
+            return  # detached with the reason when it next waits for a message
+        text = (
+            f"The link '{self.link.name}' is force detached by the broker due to errors occurred in consumer. "
+            "Detach origin: InnerMessageReceiver was closed."
+        )
+        self._frontend.leave(self, now)
+        self.link.detach(Condition(DETACH_FORCED, tracked(text, self._tracker, now.entity)))
+        self.stir()
 
     def unclogged(self, now: ClockReading) -> None:
         """Return to the line: the connection can send again."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from ....amqp.errors import PRECONDITION_FAILED, DecodeError
 from ....amqp.events import MessageReceived
@@ -30,7 +31,7 @@ from ....amqp.performatives import (
     TransactionalState,
 )
 from ....amqp.types import Int
-from ...auth import InvalidToken, split_audience
+from ...auth import ExpiredToken, InvalidToken, split_audience
 from ...clock import ClockReading
 from ...entities.entity import Entity
 from ...errors import EntityNotFound, MalformedMessage
@@ -182,6 +183,9 @@ def put_token(
         return refused(400, "put-token needs the property name and a string as its body.")
     try:
         connection.claims.put(audience, token, now.wall)
+    except ExpiredToken as refusal:
+        at = datetime.fromtimestamp(refusal.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return refused(401, f"ExpiredToken: The token is expired. Expiration time: '{at}'.")
     except InvalidToken as refusal:
         return refused(401, f"Unauthorized access: {refusal.reason}.")
     path = parse_address(split_audience(audience)[1]).path
@@ -189,5 +193,5 @@ def put_token(
         if path:
             frontend.namespace.queue(path)
     except EntityNotFound as missing:
-        return refused(404, str(missing))
+        return refused(404, missing.told_by(frontend.host))
     return NodeResponse(status(202, "Accepted", names=_NAMES))

@@ -172,8 +172,9 @@ class SessionWait(Node):
 
     def timed_out(self, now: ClockReading) -> None:
         """Refuse the attach: its timeout has passed."""
-        tracker = self.connection.frontend.tracker(self.queue.path)
-        self.link.refuse(condition_of(OperationTimedOut(self.span / 1000), tracker, now.entity))
+        frontend, error = self.connection.frontend, OperationTimedOut(self.span / 1000)
+        tracker = frontend.tracker(self.queue.path)
+        self.link.refuse(condition_of(error, frontend.host, tracker, now.entity))
 
     def detached(self, now: ClockReading) -> None:
         """Leave the line: the client has given up."""

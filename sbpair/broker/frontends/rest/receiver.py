@@ -91,6 +91,9 @@ class RestReceiver:
         """Answer with the error."""
         self._settle(UNTOUCHED.of(self._refuse(error, now)))
 
+    def updated(self, now: ClockReading) -> None:
+        """Nothing to do: the request goes on."""
+
     def deleted(self, path: str, condition: Condition) -> None:
         """Answer that the entity was deleted."""
         self._settle(UNTOUCHED.of(self._refuse(EntityNotFound(path), self._last)))
