@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 import pytest
 
+from sbpair.audit.event_names import EVENTS
 from sbpair.cli.group import COMMANDS, cli
 from sbpair.envelope import restore
 from sbpair.pairing.options import ObservationOptions, PairedNamespaceOptions
@@ -30,6 +31,7 @@ from sbpair.syphon.in_flight import DEAD_LETTER_REASONS
 from sbpair.syphon.options import SyphonOptions
 from tests.tools import generate_docs
 from tests.tools.blocks.api import API
+from tests.tools.blocks.observation import journal_events
 from tests.tools.generate_docs import BLOCK, BLOCKS
 from tests.tools.source import DOCS, ROOT
 from tests.trials.bench import page as performance
@@ -275,3 +277,8 @@ def until(is_so: Callable[[], bool], within: float = 60) -> None:
     while not is_so():
         assert time.monotonic() < end, "it did not come true in time"
         time.sleep(0.1)
+
+
+@pytest.mark.spec("R-141")
+def test_every_event_of_the_journal_reference_is_known_to_the_audit() -> None:
+    assert set(journal_events()) - EVENTS == set()

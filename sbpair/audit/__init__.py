@@ -13,8 +13,9 @@ Needs pyarrow and matplotlib: ``pip install 'sbpair[audit]'``.
 from __future__ import annotations
 
 from .engine import Engine, LocalEngine
+from .expected import Expected
 from .job import SKEW, NotOurs, audit
 from .summary import Summary
 from .verdict import Verdict
 
-__all__ = ["SKEW", "Engine", "LocalEngine", "NotOurs", "Summary", "Verdict", "audit"]
+__all__ = ["SKEW", "Engine", "Expected", "LocalEngine", "NotOurs", "Summary", "Verdict", "audit"]

@@ -8,6 +8,7 @@ EVENTS = frozenset(
     (
         UNREAD,
         UNREADABLE,
+        "backlog_filling",
         "backlog_caught_up",
         "backlog_detached",
         "backlog_missing",

@@ -18,6 +18,7 @@ import pyarrow as pa
 from .aliases import Aliases
 from .engine import Engine, LocalEngine
 from .evidence import Evidence
+from .expected import Expected
 from .facts import Facts
 from .folding import Fold, Found
 from .object_storage import without_secret
@@ -47,13 +48,15 @@ def audit(
     engine: Engine | None = None,
     skew: float = SKEW,
     aliases: Mapping[str, str] | None = None,
+    expected: Expected | None = None,
     at: datetime | None = None,
 ) -> Summary:
     """Audit the journals below the directory ``journal`` and write the results to ``out``, a directory or a URI.
 
     An earlier audit there is replaced once this one is complete. ``skew`` is the tolerated difference between the
     clocks of two machines in seconds, 0 or more; ``engine`` is this machine by default; ``aliases`` gives namespaces
-    their names by the other names that journals use; ``at`` is the time that the report shows, now by default.
+    their names by the other names that journals use; ``expected`` says which journals must be there; ``at`` is the
+    time that the report shows, now by default.
 
     Raises ValueError for an invalid ``skew`` or alias, NotOurs when ``out`` holds files that are not of an earlier
     audit, and OSError when it cannot be written.
@@ -70,7 +73,8 @@ def audit(
         )
     place.clear([INCOMPLETE])
     new = place.below(INCOMPLETE)
-    summary = _audited(reading, new, engine or LocalEngine(), skew, names)
+    run = engine or LocalEngine()
+    summary = _audited(reading, new, run, skew, names, expected or Expected())
     made = Made(without_secret(reading.directory), at or datetime.now(UTC))
     new.write_text(REPORT, page(summary, made))
     new.write_text(SUMMARY, as_json(summary) + "\n")
@@ -78,7 +82,9 @@ def audit(
     return summary
 
 
-def _audited(reading: ReadPlan, out: Storage, engine: Engine, skew: float, aliases: Aliases) -> Summary:
+def _audited(
+    reading: ReadPlan, out: Storage, engine: Engine, skew: float, aliases: Aliases, expected: Expected
+) -> Summary:
     """Audit and write the tables."""
     scattered = engine.scatter(reading.tasks, Read(reading.parts), reading.parts)
     facts = facts_of_unread(reading.unread)
@@ -103,7 +109,8 @@ def _audited(reading: ReadPlan, out: Storage, engine: Engine, skew: float, alias
     for step in (scattered, folded):
         step.close()
     _write_rest(out, facts, found, sessions)
-    return summarise(facts, clocks, found, sessions, skew)
+    missed = expected.differences(facts.writers.values())
+    return summarise(facts, clocks, found, sessions, skew, missed)
 
 
 def _write_rest(out: Storage, facts: Facts, found: Found, sessions: SessionCounts) -> None:

@@ -66,6 +66,7 @@ def page(summary: Summary, made: Made) -> str:
         f"<p>{escape(sources(summary))}<br><small>{escape(made.directory)}, {made.at:%Y-%m-%d %H:%M:%S} UTC, "
         f"sbpair {__version__}</small></p>",
         _section("Messages", _verdicts(summary)),
+        _section("Not as expected", _missed(summary)),
         _section("Files not read", _unread(summary)),
         _section("Entities", _entities(summary)),
         _section("Timeline (UTC)", flow_figure(summary.flow, summary.step, summary.timeline)),
@@ -132,6 +133,9 @@ def _unproven(before: str, summary: Summary) -> str:
         )
         if journals
     ]
+    reasons += summary.missed[:1]
+    if len(summary.missed) > 1:
+        reasons.append(f"{len(summary.missed) - 1} more that differ from what is expected")
     if summary.unsent:
         reasons.append(f"no sender's journal of {', '.join(summary.unsent)}")
     if summary.is_clock_moved:
@@ -157,6 +161,11 @@ def _verdicts(summary: Summary) -> str:
         if count
     ]
     return _table(("verdict", "messages", "meaning"), rows) if rows else ""
+
+
+def _missed(summary: Summary) -> str:
+    rows: list[Row] = [((each,), True) for each in summary.missed[:MAX_ROWS]]
+    return _table(("journal",), rows) + _more(len(summary.missed)) if rows else ""
 
 
 def _unread(summary: Summary) -> str:

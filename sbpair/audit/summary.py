@@ -131,6 +131,7 @@ class Summary:
     sessions_unproven: int = 0
     sessions_broken: int = 0  # out of order, although their senders keep the order (O-1)
     orders: list[SessionOrder] = field(default_factory=list)  # the worst sessions, at most order.MAX_ROWS
+    missed: list[str] = field(default_factory=list)  # what was expected and is not there, or is not expected
     moved: float = 0.0  # how far a writer's wall clock moved while it wrote, at most, in seconds
 
     @property
@@ -160,6 +161,7 @@ class Summary:
             and not self.unread
             and not self.holed
             and not self.unsent
+            and not self.missed
             and not self.is_skew_exceeded
             and not self.is_clock_moved
         )
@@ -200,9 +202,17 @@ def is_conserved(verdicts: dict[Verdict, int]) -> bool:
 
 
 def summarise(
-    facts: Facts, clocks: list[ClockCorrection], found: Found, sessions: SessionCounts, skew: float
+    facts: Facts,
+    clocks: list[ClockCorrection],
+    found: Found,
+    sessions: SessionCounts,
+    skew: float,
+    missed: list[str],
 ) -> Summary:
-    """The summary; the times of ``facts`` are corrected by ``clocks``, but for the flow and the state changes."""
+    """The summary; ``missed`` is what differs from the journals that were expected.
+
+    The times of ``facts`` are corrected by ``clocks``, but for the flow and the state changes.
+    """
     shifts = {clock.writer: clock.micros for clock in clocks}
     flow, step = facts.flow(shifts)
     reasons: Counter[str] = Counter()
@@ -245,6 +255,7 @@ def summarise(
         clocks=clocks,
         skew=skew,
         shown=found.shown,
+        missed=missed,
         moved=max((each.moved for each in facts.writers.values()), default=0.0),
     )
 

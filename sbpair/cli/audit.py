@@ -13,7 +13,7 @@ from sbpair.cli.errors import ConfigurationError, ExitCode, one_line
 from sbpair.cli.parameters import DurationType
 
 if TYPE_CHECKING:
-    from sbpair.audit import Summary
+    from sbpair.audit import Expected, Summary
     from sbpair.audit.reading import ReadPlan
 
 LOCAL, SPARK = "local", "spark"
@@ -66,6 +66,14 @@ def _aliases(context: click.Context, option: click.Parameter, given: tuple[str, 
     callback=_aliases,
     help="Another name that journals use for a namespace, such as localhost-5672=contoso-dr; repeatable.",
 )
+@click.option(
+    "--expect",
+    "expectations",
+    multiple=True,
+    metavar="ROLE=COUNT|FILE",
+    help="How many journals of a role there must be, such as sender=3, or a manifest, which `sbpair journal manifest` "
+    "makes on the machine of the writers; repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
 def command(
@@ -75,6 +83,7 @@ def command(
     skew: timedelta,
     engine: str | None,
     aliases: dict[str, str],
+    expectations: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Prove from journals that every message is accounted for.
@@ -89,6 +98,7 @@ def command(
     \b
     Examples, for journals written by `sbpair demo --journal journals`:
       sbpair audit --journal journals --out audit
+      sbpair audit --journal journals --out audit --expect sender=3 --expect syphon=1
       sbpair spark audit --journal journals --out audit
     """
     if Path(out).resolve() == Path(journal).resolve():
@@ -103,7 +113,7 @@ def command(
         planned = _planned(journal)
         click.echo(f"sbpair audit: reading {planned.size / 1e6:.1f} MB of journals", err=True)
         run = _on_spark if chosen == SPARK else _here
-        summary = run(planned, out, skew, aliases)
+        summary = run(planned, out, skew, aliases, _expected(expectations))
     except ImportError as error:
         raise ConfigurationError(_install(error)) from error
     if as_json:
@@ -114,18 +124,49 @@ def command(
     return ExitCode.OK if summary.is_conserved else ExitCode.FAILED
 
 
-def _here(planned: ReadPlan, out: str, skew: timedelta, aliases: dict[str, str]) -> Summary:
+def _expected(given: tuple[str, ...]) -> Expected:
+    """What --expect names. Raises ConfigurationError for what is neither a role and a count nor a manifest."""
+    from sbpair.audit import Expected
+    from sbpair.observation import WriterRole
+    from sbpair.observation.journal_reading import JournalError
+    from sbpair.observation.manifest import ManifestEntry, parsed
+
+    counts: dict[str, int] = {}
+    writers: list[ManifestEntry] = []
+    roles = [role.value for role in WriterRole]
+    for each in given:
+        role, equals, count = each.partition("=")
+        if equals and role in roles:
+            if not (count.isascii() and count.isdigit()):
+                raise ConfigurationError(f"--expect {each}: {count!r} is no number of journals")
+            counts[role] = int(count)
+            continue
+        try:
+            writers += parsed(Path(each).read_text("utf-8"))
+        except FileNotFoundError as error:
+            hint = f"roles are {', '.join(roles)}" if equals else "it does not exist"
+            raise ConfigurationError(f"--expect {each}: {hint}") from error
+        except (OSError, UnicodeDecodeError, JournalError) as error:
+            raise ConfigurationError(f"--expect {each}: {one_line(error)}") from error
+    return Expected(counts, writers)
+
+
+def _here(
+    planned: ReadPlan, out: str, skew: timedelta, aliases: dict[str, str], expected: Expected
+) -> Summary:
     from sbpair.audit import NotOurs, audit
 
     try:
-        return audit(planned, out, skew=skew.total_seconds(), aliases=aliases)
+        return audit(planned, out, skew=skew.total_seconds(), aliases=aliases, expected=expected)
     except NotOurs as error:
         raise ConfigurationError(str(error)) from error
     except OSError as error:
         raise ConfigurationError(f"{out} cannot be written: {error.strerror or one_line(error)}") from error
 
 
-def _on_spark(planned: ReadPlan, out: str, skew: timedelta, aliases: dict[str, str]) -> Summary:
+def _on_spark(
+    planned: ReadPlan, out: str, skew: timedelta, aliases: dict[str, str], expected: Expected
+) -> Summary:
     from sbpair.audit import NotOurs, audit
     from sbpair.spark import build_session
     from sbpair.spark.audit import SparkEngine
@@ -135,7 +176,8 @@ def _on_spark(planned: ReadPlan, out: str, skew: timedelta, aliases: dict[str, s
     session = build_session("sbpair audit", settings=SHORT_JOB)
     try:
         engine = SparkEngine(session)
-        return audit(planned, out, engine=engine, skew=skew.total_seconds(), aliases=aliases)
+        seconds = skew.total_seconds()
+        return audit(planned, out, engine=engine, skew=seconds, aliases=aliases, expected=expected)
     except NotOurs as error:
         raise ConfigurationError(str(error)) from error
     except session_errors() as error:
@@ -169,6 +211,8 @@ def _print(summary: Summary) -> None:
             click.echo(f"  out of order: {place}: {order.overtaking} arrived before {order.overtaken}")
     for reason, count in summary.reasons.items():
         click.echo(f"  unproven: {count}: {reason}")
+    for difference in summary.missed:
+        click.echo(f"  not as expected: {difference}")
     for each in summary.unread:
         click.echo(f"  not read: {each.name}: {each.reason}")
     for writer in summary.holed:

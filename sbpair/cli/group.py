@@ -29,6 +29,7 @@ COMMANDS = {
     "demo": ("sbpair.cli.demo", "Watch an outage, the failover, and every message coming home."),
     "doctor": ("sbpair.cli.doctor", "Check a pairing for problems before an outage shows them."),
     "drill": ("sbpair.cli.drill", "Fail over one entity on purpose and watch canaries come home."),
+    "journal": ("sbpair.cli.journal", "List the writers of journals, for an audit elsewhere."),
     "peek": ("sbpair.cli.entity.peek", "Show messages without locking or changing them, oldest first."),
     "proxy": ("sbpair.cli.proxy", "Break the connections of any AMQP client, to the cloud or a broker."),
     "purge": (

@@ -137,3 +137,39 @@ def test_journals_and_results_may_be_uris(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "report.html").exists()
     wrong = CliRunner().invoke(cli, ["audit", "--journal", "ftp://nowhere/journals", "--out", uris[1]])
     assert "ftp://nowhere/journals cannot be listed" in str(wrong.exception)
+
+
+@pytest.mark.spec("R-141")
+def test_a_manifest_from_the_command_is_what_an_audit_expects(tmp_path: Path) -> None:
+    told(tmp_path / "journals")
+    made = CliRunner().invoke(cli, ["journal", "manifest", str(tmp_path / "journals")])
+    (tmp_path / "host.manifest").write_text(made.stdout, "utf-8")
+    story = Story(tmp_path / "elsewhere")
+    story.sender().sent("m")
+    story.end()
+    result = audited(tmp_path / "elsewhere", tmp_path / "out", "--expect", str(tmp_path / "host.manifest"))
+
+    assert (
+        result.stdout.count("not as expected: the journal of the") == 3
+    )  # two are missing, one is a stranger
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("sender=many", "'many' is no number of journals"),
+        ("writer=3", "roles are sender, syphon, receiver, broker"),
+        ("nowhere.manifest", "it does not exist"),
+    ],
+)
+def test_what_cannot_be_expected_is_named(tmp_path: Path, given: str, said: str) -> None:
+    told(tmp_path / "journals")
+    result = audited(tmp_path / "journals", tmp_path / "out", "--expect", given)
+
+    assert f"--expect {given}: {said}" in str(result.exception)
+
+
+def test_a_directory_without_journals_has_no_manifest(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["journal", "manifest", str(tmp_path)])
+
+    assert "contains no journals" in str(result.exception)

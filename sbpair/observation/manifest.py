@@ -1,0 +1,98 @@
+"""Manifests: which journals were written where, so that an audit misses those that never arrived.
+
+    journals in DIR  --manifest()-->  {"manifest": 1, "writers": [{"writer": ..., "records": 120}, ...]}
+
+A manifest is made where the journals were written, before they are copied, and goes to the audit beside them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .journal_reading import OPEN_PREFIX, JournalError
+
+VERSION = 1
+PATTERNS = ("*.jsonl", "*.jsonl.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    """One writer: its role, the names of its pair, and how many records its files have."""
+
+    writer: str
+    role: str
+    primary: str
+    secondary: str
+    records: int
+
+
+def manifest(directory: str | Path) -> list[ManifestEntry]:
+    """The writers of the journals below ``directory``, by role and writer.
+
+    Raises JournalError for a file whose first line is not a record of a journal, and OSError when one cannot be read.
+    """
+    found: dict[str, ManifestEntry] = {}
+    for path in _files(Path(directory)):
+        entry = _entry(path)
+        if entry is not None:
+            known = found.get(entry.writer)
+            records = entry.records + (known.records if known is not None else 0)
+            found[entry.writer] = ManifestEntry(
+                entry.writer, entry.role, entry.primary, entry.secondary, records
+            )
+    return sorted(found.values(), key=lambda each: (each.role, each.writer))
+
+
+def as_text(entries: list[ManifestEntry]) -> str:
+    """A manifest as JSON."""
+    return json.dumps({"manifest": VERSION, "writers": [asdict(each) for each in entries]}, indent=1) + "\n"
+
+
+def parsed(text: str) -> list[ManifestEntry]:
+    """The entries of a manifest. Raises JournalError when ``text`` is none, or of another version."""
+    try:
+        content = json.loads(text)
+        if content["manifest"] != VERSION:
+            raise JournalError(f"a manifest of version {content['manifest']!r}; this is version {VERSION}")
+        return [
+            ManifestEntry(
+                str(each["writer"]), str(each["role"]), str(each["primary"]), str(each["secondary"]),
+                int(each["records"]),
+            )
+            for each in content["writers"]
+        ]  # fmt: skip
+    except (ValueError, LookupError, TypeError) as error:
+        if isinstance(error, JournalError):
+            raise
+        raise JournalError("not a manifest: `sbpair journal manifest DIR` makes one") from error
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    """The journal files below ``directory``, each once, though it be there with and without .gz."""
+    plain = {path for pattern in PATTERNS[:1] for path in directory.rglob(pattern)}
+    packed = {path for path in directory.rglob(PATTERNS[1]) if path.with_suffix("") not in plain}
+    return iter(sorted(plain | packed, key=lambda path: path.name.removeprefix(OPEN_PREFIX)))
+
+
+def _entry(path: Path) -> ManifestEntry | None:
+    """The writer of a file and the number of its complete lines; None for a file without one."""
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        first = file.readline()
+        if not first.endswith(b"\n"):
+            return None
+        try:
+            record = json.loads(first)
+            pair = record["pair"]
+            writer, role, primary, secondary = (
+                record["writer"],
+                record["role"],
+                pair["primary"],
+                pair["secondary"],
+            )
+        except (ValueError, LookupError, TypeError) as error:
+            raise JournalError(f"{path}, line 1: not a record") from error
+        return ManifestEntry(writer, role, primary, secondary, 1 + sum(line.endswith(b"\n") for line in file))
