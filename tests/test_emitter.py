@@ -8,12 +8,13 @@ from types import ModuleType
 
 import pytest
 
-from sbpair.emitter import Emitter
+from sbpair.emitter import Emitter, LogLine
 from sbpair.processor import events as of_processors
 from sbpair.processor.events import EntityMissing, ProcessorEvent
 from sbpair.syphon import events as of_syphons
 
 logger = logging.getLogger("sbpair.tests.emitter")
+LINES = {EntityMissing: LogLine(logging.INFO, "{path} is missing")}
 MISSING = EntityMissing(1.0, "orders", "secondary")
 
 
@@ -23,7 +24,7 @@ def test_a_callback_that_fails_is_logged_and_affects_no_other(caplog: pytest.Log
     def fail(event: ProcessorEvent) -> None:
         raise ValueError("a bug of the application")
 
-    emitter = Emitter[ProcessorEvent](logger, {})
+    emitter = Emitter[ProcessorEvent](logger, LINES)
     emitter.subscribe(fail)
     emitter.subscribe(seen.append)
     emitter.emit(MISSING)
@@ -34,7 +35,7 @@ def test_a_callback_that_fails_is_logged_and_affects_no_other(caplog: pytest.Log
 
 def test_a_callback_that_was_removed_is_not_called_and_can_be_removed_again() -> None:
     seen: list[ProcessorEvent] = []
-    emitter = Emitter[ProcessorEvent](logger, {})
+    emitter = Emitter[ProcessorEvent](logger, LINES)
     remove = emitter.subscribe(seen.append)
     remove()
     remove()
@@ -44,7 +45,9 @@ def test_a_callback_that_was_removed_is_not_called_and_can_be_removed_again() ->
 
 def test_an_event_is_logged_at_its_level_with_its_fields(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger.name)
-    Emitter[ProcessorEvent](logger, {EntityMissing: logging.DEBUG}).emit(MISSING)
+    Emitter[ProcessorEvent](logger, {EntityMissing: LogLine(logging.DEBUG, "{path} is missing")}).emit(
+        MISSING
+    )
     (record,) = caplog.records
     assert record.levelno == logging.DEBUG
     assert (vars(record)["event"], vars(record)["path"], vars(record)["side"]) == (

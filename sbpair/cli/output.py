@@ -1,7 +1,7 @@
 """Terminal output: tables and ages on standard output, notices on standard error, with every secret blanked.
 
-`as_json_lines` switches the notices of the process to JSON lines, the final error included, so that a log
-collector reads a single format.
+`as_log` switches the notices of the process to log lines, the final error included, so that a log collector reads a
+single format.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WIDTH_IN_A_FILE = 200  # columns
 UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 _secrets: set[str] = set()
-_is_json = False
+_is_log = False
 
 
 # Secrets.
@@ -49,27 +49,32 @@ def redact(text: str) -> str:
 # Notices.
 
 
-def as_json_lines() -> None:
-    """Write notices and events as JSON lines from now on; `event_notice` then writes nothing."""
-    from sbpair.observation.logs import use_json_logs
+def as_log(level: int, *, is_json: bool) -> None:
+    """Write notices, and everything that is logged at ``level`` or above, as log lines from now on."""
+    from sbpair.observation.logs import JsonFormatter, TextFormatter, log_with
 
-    global _is_json
-    use_json_logs()
-    _is_json = True
+    global _is_log
+    log_with(_Redacting(JsonFormatter() if is_json else TextFormatter()), level=level)
+    _is_log = True
+
+
+class _Redacting(logging.Formatter):
+    """Blanks the remembered secrets in the lines of another formatter."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(self._formatter.format(record))
 
 
 def notice(line: str, command: str = "", level: int = logging.INFO) -> None:
-    """Write a redacted line to standard error; as text it starts with the name of the command."""
-    if _is_json:
+    """Write a redacted line to standard error; unless it is a log line, it starts with the name of the command."""
+    if _is_log:
         logging.getLogger(LOGGER).log(level, "%s", redact(line))
     else:
         click.echo(f"sbpair{command and ' '}{command}: {redact(line)}", err=True)
-
-
-def event_notice(line: str, command: str) -> None:
-    """Write a sentence about an event; nothing as JSON lines, where the log holds the event itself."""
-    if not _is_json:
-        notice(line, command)
 
 
 # Tables and ages.

@@ -52,6 +52,6 @@ class SyphonFaulted(ClientError):
 def said(condition: Condition | None) -> str:
     """A condition as printable text: one line, at most 1000 characters."""
     if condition is None:
-        return "no condition given"
+        return "the peer gave no reason"
     text = f"{condition.symbol}: {condition.description}" if condition.description else str(condition.symbol)
     return "".join(c if c.isprintable() else " " for c in text)[:1000]

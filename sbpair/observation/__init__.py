@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .journal import Fsync, Journal
 from .journal_reading import JournalError, journal_files, read
-from .logs import JsonFormatter, use_json_logs
+from .logs import JsonFormatter, TextFormatter, use_json_logs, use_text_logs
 from .messages import EntityEmptied, MessagesReceived, SendAccepted, messages_received, send_accepted
 from .metrics import Metrics
 from .record import PairLabels, WriterRole
@@ -34,6 +34,7 @@ __all__ = [
     "StatusError",
     "StatusServer",
     "StatusThread",
+    "TextFormatter",
     "Webhook",
     "WebhookKind",
     "WriterRole",
@@ -43,5 +44,6 @@ __all__ = [
     "read",
     "send_accepted",
     "use_json_logs",
+    "use_text_logs",
     "verify",
 ]

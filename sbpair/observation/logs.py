@@ -1,6 +1,7 @@
-"""Structured logging: JSON lines for log collectors.
+"""Logging as lines of JSON for log collectors, or of text for people.
 
     undo = use_json_logs()          # everything under the logger "sbpair", as JSON lines on stderr
+    undo = use_text_logs()          # the same as text, with time and level
 
 Opt-in: sbpair never configures logging by itself.
 """
@@ -47,6 +48,20 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, separators=(",", ":"), ensure_ascii=True)
 
 
+class TextFormatter(logging.Formatter):
+    """Formats a record as one line: time in UTC, level, logger and message, without control characters.
+
+    Keys are redacted. An exception is one line too: its traceback is for JSON lines.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            text += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+        line = f"{iso(record.created)} {record.levelname} {record.name}: {scrubbed(text)}"
+        return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line)
+
+
 def _tolerant(value: object) -> JsonValue:
     try:
         return plain(value)
@@ -58,9 +73,27 @@ def use_json_logs(
     name: str = "sbpair", *, stream: TextIO | None = None, level: int = logging.INFO
 ) -> Callable[[], None]:
     """Write everything under the logger ``name`` to ``stream`` (default: stderr) as JSON; return an undo function."""
+    return log_with(JsonFormatter(), name, stream=stream, level=level)
+
+
+def use_text_logs(
+    name: str = "sbpair", *, stream: TextIO | None = None, level: int = logging.INFO
+) -> Callable[[], None]:
+    """Write everything under the logger ``name`` to ``stream`` (default: stderr) as text; return an undo function."""
+    return log_with(TextFormatter(), name, stream=stream, level=level)
+
+
+def log_with(
+    formatter: logging.Formatter,
+    name: str = "sbpair",
+    *,
+    stream: TextIO | None = None,
+    level: int = logging.INFO,
+) -> Callable[[], None]:
+    """Write everything under the logger ``name`` in the form of ``formatter``; return an undo function."""
     logger = logging.getLogger(name)
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(formatter)
     level_before, propagated = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(level)

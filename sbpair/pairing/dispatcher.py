@@ -1,48 +1,27 @@
 """Dispatch of events to callbacks and to the log.
 
-Each event is one line on the logger "sbpair", with its fields as ``extra``. An exception in a callback is logged
-and does not affect the send.
+Each event is one line on the logger "sbpair": its name and a sentence, with its fields as ``extra``.
+An exception in a callback is logged and does not affect the send.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 
 from sbpair.emitter import call_all, fields_of
 from sbpair.tracing import current
 
-from . import events
 from .events import PairingEvent
+from .log_lines import LINES
 
 _logger = logging.getLogger("sbpair")
 _logger.addHandler(logging.NullHandler())  # silent unless the application configures logging
 
-_LEVELS: dict[type[PairingEvent], int] = {
-    events.EntitySuspected: logging.WARNING,
-    events.EntityFailedOver: logging.WARNING,
-    events.EntityRecovered: logging.WARNING,
-    events.EntityReturning: logging.WARNING,
-    events.ReturnAborted: logging.WARNING,
-    events.PrimarySlow: logging.WARNING,
-    events.KeySetAside: logging.WARNING,
-    events.BacklogFilling: logging.WARNING,
-    events.BacklogWithdrawn: logging.WARNING,
-    events.BacklogsNotCreated: logging.WARNING,
-    events.ClassifierFailed: logging.ERROR,
-    events.SideClosed: logging.WARNING,
-    events.SideFaulted: logging.ERROR,
-    events.SideRecovered: logging.WARNING,
-    events.PairFaulted: logging.ERROR,
-    events.HeadroomShort: logging.WARNING,
-    events.PairingDisabled: logging.WARNING,
-    events.SpooledMessageRefused: logging.ERROR,
-    events.MessageParked: logging.DEBUG,
-    events.MessageSpooled: logging.DEBUG,
-    events.SendRaised: logging.DEBUG,
-}
 MAX_EARLY_EVENTS = 100  # events kept for the first callback
 
 
@@ -128,10 +107,13 @@ def _call_all(callbacks: Iterable[Callable[[PairingEvent], object]], event: Pair
 
 
 def _log(event: PairingEvent) -> None:
-    level = _LEVELS.get(type(event), logging.INFO)
-    if not _logger.isEnabledFor(level):
+    line = LINES[type(event)]
+    if not _logger.isEnabledFor(line.level):
         return
-    values, name = fields_of(event), type(event).__name__
-    text = " ".join(f"{field}={value!r}" for field, value in values.items() if field != "at")
+    values = fields_of(event)
+    now = values.pop("at")  # the record has a time of its own, which others can read
+    if "until" in values:
+        values["until"] = datetime.fromtimestamp(time.time() + values["until"] - now, UTC).isoformat()
     # a record's own attributes cannot be replaced, and BacklogsCreated has a field "created" as they do
-    _logger.log(level, "%s %s", name, text, extra={"event": name, "fields": values})
+    extra = {"event": type(event).__name__, "fields": values}
+    _logger.log(line.level, "%s", line.text(event), extra=extra)

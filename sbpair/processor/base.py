@@ -13,9 +13,10 @@ from sbpair.pairing.pair_state import Role
 from .delivery import Delivery
 from .errors import SettlementRefusedError, SettlementUnknownError
 from .events import ProcessorEvent
+from .log_lines import LINES
 from .message import ReceivedMessage
 from .options import ProcessorOptions
-from .processor import LOG_LEVELS, Processor
+from .processor import Processor
 from .session_link import SessionLink
 from .settlement import Answer
 from .side import SideAddress
@@ -33,7 +34,7 @@ class BaseProcessor:
         self.options = options
         self._addresses = addresses
         self._counters = ProcessorCounters()
-        self._events = Emitter(logger, LOG_LEVELS)
+        self._events = Emitter(logger, LINES)
         self._core: Processor | None = None
         self.reports_messages = False
         """Whether to emit MessagesReceived for handled messages; a journal needs it."""

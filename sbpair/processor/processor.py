@@ -40,14 +40,6 @@ SIDES: dict[str, tuple[Role, ...]] = {
     "never": (Role.PRIMARY,),
     "only": (Role.SECONDARY,),
 }
-LOG_LEVELS: dict[type[events.ProcessorEvent], int] = {
-    events.MessagesReceived: logging.DEBUG,
-    events.DuplicatesCompleted: logging.DEBUG,
-    events.HandlerFailed: logging.WARNING,
-    events.LockLost: logging.WARNING,
-    events.SettlementRefused: logging.WARNING,
-    events.LinkSilent: logging.WARNING,
-}
 
 
 class Processor:

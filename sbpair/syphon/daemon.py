@@ -37,6 +37,7 @@ from . import events
 from .claims import NAMESPACE, as_fault, parked_paths, refusal_of
 from .forwarding import ForwardingSession
 from .landing import Landing
+from .log_lines import LINES
 from .options import SyphonOptions
 from .order_check import OrderCheck
 from .peeking import BacklogDepth, BacklogDepths, OverdueBacklogs, StrandedBacklogs
@@ -53,9 +54,6 @@ Connections = tuple[NamespaceConnection, NamespaceConnection]
 logger = logging.getLogger("sbpair.syphon")
 
 FIRST_RETRY = 0.5  # seconds between the first two attempts to connect
-_LEVELS: dict[type[events.SyphonEvent], int] = {
-    events.MessagesForwarded: logging.DEBUG  # one for each batch
-}
 FIRST_ATTEMPT = 5.0  # seconds that the first attempt to connect to the primary may take before messages land
 LANDING_CHECK_INTERVAL = 1.0  # seconds between checks of whether messages may land
 PRIMARY_IS_BACK = "the primary is connected again"
@@ -115,7 +113,7 @@ class Syphon:
         self._ordered = tuple(ordered_backlog_name(label, number) for number in numbers if is_ordered)
         self.backlogs = self._plain + self._ordered
         self._order_check = OrderCheck()
-        self._events = Emitter(logger, _LEVELS)
+        self._events = Emitter(logger, LINES)
         self._emit = self._events.emit
         self._session: ForwardingSession | None = None
         after = self.options.land_after.total_seconds()

@@ -293,7 +293,7 @@ def test_delivery_ids_are_settled_in_runs(ids: list[int], expected: list[tuple[i
 @pytest.mark.parametrize(
     ("condition", "text"),
     [
-        (None, "no condition given"),
+        (None, "the peer gave no reason"),
         (Condition("a:b"), "a:b"),
         (Condition("a:b", ""), "a:b"),
         (Condition("a:b", "two\nlines\x07"), "a:b: two lines "),

@@ -547,7 +547,7 @@ async def test_a_callback_is_called_until_it_is_removed_and_one_that_fails_stops
         world.syphon._emit(MessagesForwarded(1.0, "b0", "orders", ("m",), "primary"))
     assert len(heard) == 2
     levels = [record.levelno for record in caplog.records if hasattr(record, "event")]
-    assert levels == [logging.INFO, logging.DEBUG]
+    assert levels == [logging.WARNING, logging.DEBUG]
     (first, *_) = (record for record in caplog.records if hasattr(record, "event"))
     assert (first.event, first.ahead) == ("ClockDiffers", 2.0)
     assert not hasattr(first, "at")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import ssl
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -15,7 +16,7 @@ import click
 from sbpair.cli.errors import configuration
 from sbpair.cli.namespaces import NamespaceArgument, pair_options, syphon_between
 from sbpair.cli.option_flags import options_as_flags, options_from
-from sbpair.cli.output import as_json_lines
+from sbpair.cli.output import as_log
 from sbpair.cli.parameters import DurationType
 from sbpair.syphon.options import SyphonOptions
 
@@ -25,6 +26,7 @@ from .telemetry import exported_telemetry
 if TYPE_CHECKING:
     from sbpair.syphon import SyphonCounters
 
+LOG_LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 MEASURED = timedelta(seconds=60)  # between two measurements of the backlogs, where /metrics shows them
 NAMES = {"backlog_queue_count": "backlogs", "connection_verify": "ca_file", "over_websocket": "websocket"}
 # a proxy URL may contain a password: use HTTPS_PROXY
@@ -49,7 +51,15 @@ LEFT_OUT = frozenset({"report_forwards", "http_proxy", "only_backlogs"})
     help="Export traces and metrics by OTLP over HTTP; OTEL_EXPORTER_OTLP_ENDPOINT and the other variables of "
     "OpenTelemetry configure the destination. Needs the extra otel.",
 )
-@click.option("--json-log", is_flag=True, help="Write events to stderr as JSON lines, for log collectors.")
+@click.option("--json-log", is_flag=True, help="Write the log to stderr as JSON lines, for log collectors.")
+@click.option(
+    "--log-level",
+    type=click.Choice(list(LOG_LEVELS)),
+    default="info",
+    show_default=True,
+    help="The least level to log: error needs a person, warning is trouble that begins or ends, debug is a "
+    "line for each batch of messages.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the final counters as one line of JSON.")
 def command(
     primary: NamespaceArgument,
@@ -58,6 +68,7 @@ def command(
     patience: timedelta,
     otel: bool,
     json_log: bool,
+    log_level: str,
     as_json: bool,
     journal: Path | None,
     status_port: int | None,
@@ -84,8 +95,7 @@ def command(
 
     from .run import SyphonRun  # late: not needed for --help
 
-    if json_log:
-        as_json_lines()
+    as_log(LOG_LEVELS[log_level], is_json=json_log)
     with configuration():
         check_ca_file(options.connection_verify)
         syphon = syphon_between(primary, secondary, options)

@@ -18,26 +18,15 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from sbpair.cli.errors import CommandError, ExitCode, with_step
-from sbpair.cli.output import event_notice, notice
+from sbpair.cli.output import notice
 from sbpair.cli.signals import SIGNALS
 from sbpair.syphon import SyphonFaulted
 from sbpair.syphon.events import (
-    BacklogCaughtUp,
     BacklogDetached,
-    BacklogMissing,
-    BacklogOverdue,
-    BacklogStranded,
-    ClockDiffers,
     DestinationHeld,
     DestinationResumed,
     LandingBegan,
-    LandingEnded,
     LandingRefused,
-    MessageSetAside,
-    MessagesUntransferred,
-    SessionHeld,
-    SideAccepted,
-    SideRefused,
     SyphonConnected,
     SyphonDisconnected,
 )
@@ -152,63 +141,22 @@ class SyphonRun:
 
     def _on_event(self, event: SyphonEvent) -> None:
         match event:
-            case SyphonConnected():
+            case SyphonConnected() | DestinationResumed() | LandingBegan():
                 self._on_relief()
-                first, count = self._syphon.backlogs[0], len(self._syphon.backlogs)
-                say_event(f"connected; {count} backlog queues from {first} on")
-            case DestinationResumed():
-                self._on_relief()
-            case SyphonDisconnected(reason=reason, retry_in=wait):
-                self._on_problem(f"{reason}; again in {wait:.1f} s", reason)
-            case DestinationHeld(path=path, reason=reason, retry_in=wait):
-                self._on_problem(f"{path} is held: {reason}; again in {wait:.1f} s", reason)
-            case SessionHeld(backlog=backlog, session=session, reason=reason, message_id=message_id):
-                say_event(
-                    f"{backlog}: session {session} is held: message {message_id} cannot be delivered: {reason}; "
-                    "fix the cause, or restart with --on-poison dead-letter"
-                )
-            case LandingBegan(path=path, out_of_reach=span):
-                self._on_relief()
-                say_event(
-                    f"{path} has been out of reach for {span:.0f} s; its messages land on the secondary"
-                )
-            case LandingEnded(path=path):
-                say_event(f"{path} answers again; its messages go to the primary")
-            case LandingRefused(path=path, reason=reason, retry_in=wait):
-                self._on_problem(f"{path} cannot land: {reason}; again in {wait:.0f} s", reason)
-            case BacklogMissing(backlog=backlog):
-                say_event(f"{backlog} does not exist on the secondary; checked again later")
-            case SideRefused(side=side, cause=cause):
-                say_event(f"the {side} refuses the syphon: {cause}; no message moves until it accepts")
-            case SideAccepted(side=side):
-                say_event(f"the {side} accepts the syphon again")
-            case BacklogDetached(backlog=backlog, reason=reason):
-                self._on_problem(f"{backlog}: {reason}", reason)
-            case BacklogStranded(backlog=backlog, holds_messages=holds):
-                say_event(stranded_line(backlog, holds, len(self._syphon.backlogs)))
-            case MessagesUntransferred(backlog=backlog, count=count):
-                say_event(untransferred_line(backlog, count))
-            case ClockDiffers(ahead=ahead):
-                side = "ahead of" if ahead > 0 else "behind"
-                say_event(
-                    f"the secondary's clock is about {abs(ahead):.0f} s {side} this machine's: check its time"
-                )
-            case BacklogOverdue(backlog=backlog, age=age, threshold=threshold):
-                say_event(
-                    f"{backlog}: its oldest message has waited {age:.0f} s, longer than {threshold:g} s"
-                )
-            case BacklogCaughtUp(backlog=backlog):
-                say_event(f"{backlog}: no longer overdue")
-            case MessageSetAside(backlog=backlog, path=path, reason=reason):
-                say_event(f"{backlog}: a message for {path or 'no usable path'} was dead-lettered: {reason}")
+            case (
+                SyphonDisconnected(reason=reason)
+                | DestinationHeld(reason=reason)
+                | LandingRefused(reason=reason)
+                | BacklogDetached(reason=reason)
+            ):
+                self._on_problem(reason)
 
     def _on_relief(self) -> None:
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
 
-    def _on_problem(self, line: str, reason: str) -> None:
-        say_event(line)
+    def _on_problem(self, reason: str) -> None:
         self._last_problem = reason
         if self._patience is not None and self._giving_up is None:
             self._completed_before = self._syphon.counters.completed
@@ -250,18 +198,6 @@ def progress_line(syphon: Syphon) -> str:
     )
 
 
-def stranded_line(backlog: str, holds_messages: bool, count: int) -> str:
-    state = "holds messages that this syphon does not bring home" if holds_messages else "exists"
-    return f"warning: {backlog} {state}, and --backlogs is {count}; use the senders' backlog count"
-
-
-def untransferred_line(backlog: str, count: int) -> str:
-    return (
-        f"warning: {backlog} has {count} messages that landed and were refused after all, because their entity was "
-        "full for example; park them again with `sbpair backlog redrive --transfer`"
-    )
-
-
 def refused(reason: str, code: ExitCode | None = None) -> CommandError:
     """Return the error for a refusal, with ``code``; by default 4 for a credential, 3 for a certificate or address."""
     is_key = UNAUTHORIZED in reason
@@ -277,8 +213,3 @@ def refused(reason: str, code: ExitCode | None = None) -> CommandError:
 def say(line: str) -> None:
     """Report progress or a signal, for which no event exists."""
     notice(line, COMMAND)
-
-
-def say_event(line: str) -> None:
-    """Report an event."""
-    event_notice(line, COMMAND)
