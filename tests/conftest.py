@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.turns import Seeded, permuted
+
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
@@ -25,6 +27,7 @@ settings.register_profile(
 settings.register_profile("exploring", settings.get_profile("beside others"), derandomize=False)
 settings.load_profile("beside others")
 
+PERMUTED = pytest.StashKey[Seeded]()  # set with --permute-turns
 ONE_WORKER = (  # each group runs on one worker: what it starts (a JVM, a browser, a demo) is too expensive for all six
     "tests/page/",
     "tests/trials/test_spark_cluster.py",  # this one and the next start a Spark each
@@ -41,6 +44,27 @@ ONE_WORKER = (  # each group runs on one worker: what it starts (a JVM, a browse
     "tests/test_floors.py",  # likewise
     "tests/typing/",  # shares mypy's cache
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--permute-turns", metavar="SEED", help="permute the turns of event loops (tests/turns.py)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    seed = config.getoption("--permute-turns")
+    if seed is not None:
+        seeded = config.stash[PERMUTED] = Seeded(seed)
+        permuting = permuted(seeded)
+        permuting.__enter__()
+        config.add_cleanup(lambda: permuting.__exit__(None, None, None))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    seeded = item.config.stash.get(PERMUTED, None)
+    if seeded is not None:
+        seeded.began(item.nodeid)
 
 
 def pytest_collection_finish() -> None:

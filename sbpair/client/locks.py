@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -18,12 +19,19 @@ DEFAULT_LOCK = 60.0  # seconds: the default lock span of a queue, and the longes
 MIN_LOCK_SECONDS, MAX_LOCK_SECONDS = 5.0, 300.0  # seconds, of any queue
 TRUSTED_PART = 1 / 2  # of its span may have passed before a lock is checked
 
+# CLOCK_MONOTONIC stands still while Linux is suspended, and goes on elsewhere; Windows has neither name
+_STEADY = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 OK, GONE = 200, 410
 UUID_CODE = 0x98
 
 
+def steady() -> float:
+    """Return seconds by a clock that nobody sets, and that goes on while the machine is suspended."""
+    return time.monotonic() if _STEADY is None else time.clock_gettime(_STEADY)
+
+
 class LockClock:
-    """Measures the locks of one entity against the local clock. Pure.
+    """Measures the locks of one entity against a local clock: the one of :meth:`local`, or the caller's own.
 
     A delivery carries the end of its lock by the broker's clock. How far that end is ahead of the local clock is its
     *lead*: the lock span plus the difference of the clocks, which need not be separated. A new lock has the greatest
@@ -32,17 +40,31 @@ class LockClock:
         local clock    |---------- lead of a new lock ----------|
                        |------ lead of this one ------|<- age ->|
 
-    A lock that may be too old, because it sat in a socket while this process was suspended, is renewed before use.
+    A lock that may be too old, because it sat in a socket while this process was suspended, is renewed before use. One
+    that looks too old though it cannot be shows that a clock was set, and teaches the lead anew.
     Lock ends are seconds by the broker's clock, ``now`` and ``since`` by the local one.
     """
 
     def __init__(self) -> None:
         self._lead: float | None = None
+        self._began = time.time() - steady()
         self.span = DEFAULT_LOCK
         """Seconds that a new lock is relied on to last.
 
         Longer than the real span only when that is below a minute and the local clock is behind as well.
         """
+
+    def local(self) -> float:
+        """Return the time by a local clock that goes on while the machine is suspended, and that nobody sets.
+
+        In seconds since the epoch, as of the wall clock when this was made.
+        """
+        return self._began + steady()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the lead of a lock is known."""
+        return self._lead is not None
 
     @property
     def difference(self) -> float | None:
@@ -61,7 +83,8 @@ class LockClock:
             self._learn(lead)
             return self.span
         age = self._lead - lead
-        if age < 0:
+        is_new = 0 <= now - since <= MIN_LOCK_SECONDS * TRUSTED_PART
+        if age < 0 or (is_new and age > MIN_LOCK_SECONDS * TRUSTED_PART):  # or one of the clocks was set
             self._learn(lead)
             return self.span
         return self.span - age if age <= self.span * TRUSTED_PART else 0.0

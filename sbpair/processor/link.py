@@ -42,6 +42,10 @@ class EntityLink(ABC):
         self._settlements: Settlements | None = None
         self._open: dict[bytes, Delivery] = {}  # by delivery tag, which is the lock token
         self._renewing: asyncio.Task[None] | None = None
+        self._clearing_since: float | None = (
+            None  # the peer was asked then to clear the credit, and has not yet
+        )
+        self._is_withdrawn = False  # messages may come on credit that was withdrawn, and not cleared since
         self._report = SettlementCallbacks(self._report_received, self._answered, self._stray)
 
     def _attached(self, connection: NamespaceConnection, receiver: Receiver) -> None:
@@ -51,7 +55,8 @@ class EntityLink(ABC):
     def _detached(self) -> None:
         """Drop the link; settlements that it did not confirm are passed to :meth:`_stray`."""
         settlements = self._settlements
-        self._connection = self._receiver = self._settlements = None
+        self._connection = self._receiver = self._settlements = self._clearing_since = None
+        self._is_withdrawn = False
         if settlements is not None:
             settlements.end()
         if self._renewing is not None:
@@ -74,6 +79,7 @@ class EntityLink(ABC):
         left = self._arrived(payload, now)
         if self.is_stopping or receiver is None or left <= 0:
             self._release([delivery_id])
+            context.changed()  # it used up credit: without a word, nothing more would come
             return
         message = ReceivedMessage(payload, tag, self.side)
         delivery = Delivery(self, receiver, delivery_id, tag, message, now, now + left)
@@ -233,6 +239,24 @@ class EntityLink(ABC):
         grant = window.grant(receiver.credit, in_hand, settling)
         if grant is not None:
             receiver.flow(grant)
+            self._is_withdrawn = self._is_withdrawn or not grant
+
+    def _clear_credit(self) -> None:
+        """Ask the peer to clear the credit: until it has, messages come that it sent before."""
+        receiver = self._receiver
+        may_come = receiver is not None and (receiver.credit > 0 or self._is_withdrawn)
+        if receiver is not None and may_come and self._clearing_since is None:
+            self._clearing_since = self._loop.time()
+            receiver.flow(receiver.credit, drain=True)
+
+    def _on_drained(self) -> None:
+        if self._clearing_since is not None and self._receiver is not None and not self._receiver.credit:
+            self._clearing_since, self._is_withdrawn = None, False
+            self._context.changed()
+
+    def _is_unanswered(self, now: float) -> bool:
+        """Whether the peer has not cleared the credit in time: the link is silent."""
+        return self._clearing_since is not None and now - self._clearing_since > ANSWER_WITHIN
 
     def _check_answers(self, now: float) -> None:
         """Drop a connection that does not answer settlements."""

@@ -47,6 +47,7 @@ class QueueLink(EntityLink):
         self._strays = Strays(context.path, self._stray_ended, self._strays_unknown)
         self._clock_read_at = -CLOCK_READ_EVERY
         self._lock_left = self._clock.span
+        self._locked_since = 0.0  # no lock of the messages to come is older; by the clock of the locks
         self._used_at = 0.0
         self._asking: asyncio.Task[None] | None = None
         self._replacing = False
@@ -60,7 +61,9 @@ class QueueLink(EntityLink):
         context = self._context
         await connection.authorize(context.path)
         self._strays.connection = connection  # renews and settles even while the link is refused
-        receiver = await connection.open_receiver(context.path, self._on_message, self._on_disposition)
+        receiver = await connection.open_receiver(
+            context.path, self._on_message, self._on_disposition, self._on_drained
+        )
         self._attached(connection, receiver)
         self._strays.is_attached = True
         self._strays.settle()
@@ -92,7 +95,11 @@ class QueueLink(EntityLink):
             self._tell_silent(silent_for)
         if now - self._clock_read_at >= CLOCK_READ_EVERY:
             self._read_clock(payload, now)
-        return self._lock_left  # 0 for a message that waited in the socket while this process was suspended
+        if self._lock_left <= 0:
+            # it waited in the socket while this process was suspended, or the broker's clock was set: what comes once
+            # the credit is used up or cleared was locked since, and shows which
+            self._clear_credit()
+        return self._lock_left
 
     def _admit(self, delivery: Delivery) -> None:
         self._context.dispatcher.take(delivery)
@@ -100,9 +107,9 @@ class QueueLink(EntityLink):
     def _read_clock(self, payload: bytes, now: float) -> None:
         """Measure how much of a new lock is left, and the lock duration of this entity."""
         self._clock_read_at = now
-        ends, wall = locked_until_of(payload), time.time()
-        clock = self._clock
-        self._lock_left = clock.span if ends is None else clock.left(ends / 1000, wall, wall)
+        ends, clock, local = locked_until_of(payload), self._clock, self._clock.local()
+        since = self._locked_since if clock.is_measured else local  # the first message of all counts as new
+        self._lock_left = clock.span if ends is None else clock.left(ends / 1000, local, since)
         self._context.dispatcher.window.lock_span = clock.span
 
     # Strays
@@ -145,7 +152,10 @@ class QueueLink(EntityLink):
 
     def next_timer(self) -> float | None:
         """Return when to call :meth:`handle_timer` while nothing is unsettled; None without a link."""
-        return None if self._receiver is None else self._watchdog.next_check()
+        if self._receiver is None:
+            return None
+        check, since = self._watchdog.next_check(), self._clearing_since
+        return check if since is None else min(check, since + ANSWER_WITHIN)
 
     def handle_timer(self, now: float) -> None:
         """Renew locks, detect lost ones, settle strays, and check the link, as due."""
@@ -194,19 +204,31 @@ class QueueLink(EntityLink):
             except ClientError as error:
                 logger.info("locks on %s were not renewed: %s", self._context.path, error)
                 return
-            now, wall = self._loop.time(), time.time()
+            now, local = self._loop.time(), self._clock.local()
             for delivery, end in zip(some, ends, strict=True):
                 if end is None:
                     self._lose(delivery, MessageLockLostError(message="The lock of the message was lost."))
                 elif delivery.is_open:
-                    delivery.lock_ends = now + self._clock.renewed(end, wall)
+                    delivery.lock_ends = now + self._clock.renewed(end, local)
                     delivery.message.renewed(datetime.fromtimestamp(end, UTC))
+
+    # Credit
+
+    def top_up(self) -> None:
+        receiver = self._receiver
+        if self._clearing_since is not None or receiver is None:
+            return
+        if not receiver.credit and not self._is_withdrawn:
+            self._locked_since = self._clock.local()
+            if self._lock_left <= 0:
+                self._clock_read_at = -CLOCK_READ_EVERY
+        super().top_up()
 
     # The watchdog
 
     def _watch(self, receiver: Receiver, now: float) -> None:
         connection = self._connection
-        if connection is not None and self._watchdog.should_replace(now):
+        if connection is not None and (self._watchdog.should_replace(now) or self._is_unanswered(now)):
             self._replacing = True
             self._let_go(connection, receiver)
         elif self._watchdog.is_due(now) and (self._asking is None or self._asking.done()):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 
 from azure.servicebus.exceptions import SessionLockLostError
@@ -25,7 +24,7 @@ from sbpair.pairing.pair_state import Role
 from .context import Context
 from .credit import ProcessorWindow
 from .delivery import Delivery, DeliveryPhase
-from .link import ANSWER_WITHIN, EntityLink
+from .link import EntityLink
 from .settlement import Answer, Verb
 
 logger = logging.getLogger("sbpair.processor")
@@ -54,9 +53,6 @@ class SessionLink(EntityLink):
         self._lock_ends = 0.0
         self._used_at = self._loop.time()
         self._is_leaving = False
-        self._draining_since: float | None = (
-            None  # the peer was asked then to clear the credit, and has not yet
-        )
         self._coming_back: set[Delivery] = set()  # settled so, and the peer has not answered yet
         self._session: SessionReceiver | None = None
 
@@ -70,8 +66,8 @@ class SessionLink(EntityLink):
             self._context.path, self._on_message, self._on_disposition, self._on_drained, timeout=timeout
         )
         self._session = session
-        wall, now = time.time(), self._loop.time()
-        self._lock_ends = now + (self._clock.left(session.locked_until, wall, wall) or self._clock.span)
+        local, now = self._clock.local(), self._loop.time()
+        self._lock_ends = now + (self._clock.left(session.locked_until, local, local) or self._clock.span)
         self._window.lock_span = self._clock.span
         self._used_at = now
         return session.session_id
@@ -172,9 +168,7 @@ class SessionLink(EntityLink):
         receiver = self._receiver
         if receiver is None or self._is_rewinding:
             return
-        if receiver.credit > 0:
-            self._draining_since = self._loop.time()
-            receiver.flow(receiver.credit, drain=True)
+        self._clear_credit()
         waiting, self._waiting = self._waiting, deque()
         for delivery in waiting:
             super().give_back(delivery)
@@ -182,12 +176,7 @@ class SessionLink(EntityLink):
     @property
     def _is_rewinding(self) -> bool:
         """Whether a message may still come that must not be handled before an abandoned one: no credit until then."""
-        return self._draining_since is not None or bool(self._coming_back)
-
-    def _on_drained(self) -> None:
-        if self._draining_since is not None and self._receiver is not None and not self._receiver.credit:
-            self._draining_since = None
-            self._context.changed()
+        return self._clearing_since is not None or bool(self._coming_back)
 
     def _answered(self, delivery: Delivery, answer: Answer, cause: str) -> None:
         super()._answered(delivery, answer, cause)
@@ -218,8 +207,7 @@ class SessionLink(EntityLink):
         if session is None or self._receiver is None:
             return
         self._check_answers(now)
-        since = self._draining_since
-        if now >= self._lock_ends or (since is not None and now - since > ANSWER_WITHIN):
+        if now >= self._lock_ends or self._is_unanswered(now):
             self._is_leaving = True
             self.let_go()
         elif self._may_renew(now):
@@ -244,7 +232,7 @@ class SessionLink(EntityLink):
         except ClientError as error:
             logger.info("the lock of a session of %s was not renewed: %s", self._context.path, error)
             return
-        self._lock_ends = self._loop.time() + self._clock.renewed(ends, time.time())
+        self._lock_ends = self._loop.time() + self._clock.renewed(ends, self._clock.local())
 
     # The end
 

@@ -180,9 +180,12 @@ async def test_messages_wait_for_credit_in_order_and_can_be_taken_back(played: P
 
 async def test_a_send_that_is_cancelled_before_it_goes_never_goes(played: Played) -> None:
     sender = await played.connection.open_sender("orders")
+    played.connection.pause_writing()
     first, second = (asyncio.ensure_future(sender.send(each)) for each in (b"1", b"2"))
-    await asyncio.sleep(0)
+    await turns()
     first.cancel()
+    await turns()
+    played.connection.resume_writing()
     await turns()
     assert [event.payload for event in played.peer.received] == [b"2"]
     second.cancel()

@@ -28,9 +28,8 @@ def test_the_lock_of_a_session_is_renewed_after_the_peer_detached_the_node() -> 
                 await story.until(lambda: len(story.links_to_node("chats")) == 2)
                 story.detach_node("chats")
                 await story.until(lambda: not story.links_to_node("chats"))
-            await story.until(lambda: story.left(path="chats") == 0)
-            assert processor.counters.completed == 1
-        assert story.said(LockLost) == []
+            await story.until(lambda: processor.counters.completed == 1)
+        assert (story.left(path="chats"), story.said(LockLost)) == (0, [])
         assert len(story.said(SessionAccepted)) == 1
 
     play_with(story)

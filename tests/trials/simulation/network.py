@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from random import Random
 from typing import Any
 
 from sbpair.broker.server.wire import AmqpWire
+from tests.turns import pieces
 
 SHORTEST, LONGEST = 0.001, 0.03  # seconds on the way
 HOST: ContextVar[str] = ContextVar("HOST", default="")
@@ -34,7 +36,8 @@ class End(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self.is_over:
-            self._carry(lambda: self._pipe.deliver(self.peer, bytes(data)))
+            for piece in pieces(bytes(data)):
+                self._carry(partial(self._pipe.deliver, self.peer, piece))
 
     def close(self) -> None:
         self.abort()
