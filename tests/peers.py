@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,14 +23,19 @@ import pytest
 
 RHEA_VERSION = "3.0.4"
 SERVICE_BUS_VERSION = "7.9.5"
+OLD_SERVICE_BUS_VERSIONS = (("7.0.0", "1.0.24"), ("7.9.5", "3.0.2"))
+"""Versions of the JavaScript SDK and of a rhea before 3.0.3, which expects the ids of transfers near zero."""
+FIRST_SERVICE_BUS_VERSION = "1.1.10"
 JAVA_SERVICE_BUS_VERSION = "7.17.13"
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+JAVA_SERVICE_BUS = ("com.azure", "azure-messaging-servicebus", JAVA_SERVICE_BUS_VERSION)
+JAVA_TRACK_ONE_VERSION = "3.6.7"
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>sbpair</groupId><artifactId>peer</artifactId><version>1</version>
   <dependencies><dependency>
-    <groupId>com.azure</groupId>
-    <artifactId>azure-messaging-servicebus</artifactId>
-    <version>{JAVA_SERVICE_BUS_VERSION}</version>
+    <groupId>{group}</groupId>
+    <artifactId>{artifact}</artifactId>
+    <version>{version}</version>
   </dependency></dependencies>
 </project>
 """
@@ -64,6 +69,16 @@ def service_bus_directory() -> Path:
     return _package_directory("@azure/service-bus", SERVICE_BUS_VERSION)
 
 
+def old_service_bus_directory(version: str, rhea: str) -> Path:
+    """Return such a directory for another version of the JavaScript SDK, with this version of rhea; skips likewise."""
+    return _package_directory("@azure/service-bus", version, f"rhea@{rhea}")
+
+
+def first_service_bus_directory() -> Path:
+    """Return such a directory for the JavaScript SDK of generation 1; skips likewise."""
+    return _package_directory("@azure/service-bus", FIRST_SERVICE_BUS_VERSION)
+
+
 def ws_directory() -> Path:
     """Return a directory from which `require("ws")` works, the JavaScript SDK's WebSocket; skips likewise."""
     return _package_directory("ws", WS_VERSION)
@@ -71,22 +86,60 @@ def ws_directory() -> Path:
 
 def java_classpath() -> str:
     """Return the class path of the Java SDK with its dependencies; skips if java, mvn or a package is unavailable."""
+    return _jars("java-service-bus", *JAVA_SERVICE_BUS)
+
+
+def track_one_classpath() -> str:
+    """Return the class path of the Java SDK of Track 1; skips likewise."""
+    return _jars("java-track-one", "com.microsoft.azure", "azure-servicebus", JAVA_TRACK_ONE_VERSION)
+
+
+def pom_of(group: str, artifact: str, version: str) -> str:
+    """Return a project whose one dependency is this package."""
+    return _POM.format(group=group, artifact=artifact, version=version)
+
+
+def _jars(name: str, group: str, artifact: str, version: str) -> str:
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             missing(f"{tool} is not installed")
-    directory = _cache() / f"java-service-bus-{JAVA_SERVICE_BUS_VERSION}"
+    directory = _cache() / f"{name}-{version}"
     if not (directory / "jars").is_dir():
-        _install(directory, "the Java SDK", _MAVEN, {"pom.xml": POM}, "jars")
+        pom = pom_of(group, artifact, version)
+        _install(directory, f"{artifact} {version}", _MAVEN, {"pom.xml": pom}, "jars")
     return f"{directory / 'jars'}{os.sep}*"
 
 
-def run_java(program: Path, *arguments: str, within: float) -> str:
+def run_java(
+    program: Path,
+    *arguments: str,
+    within: float,
+    classpath: Callable[[], str] = java_classpath,
+    options: Sequence[str] = (),
+) -> str:
     """Run a single-file Java program from source and return what it prints; fails if it fails or takes too long."""
     # light compilation and the serial collector: the program lives for seconds
-    command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", java_classpath(), str(program)]
+    command = [
+        "java",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+UseSerialGC",
+        *options,
+        "-cp",
+        classpath(),
+        str(program),
+    ]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=within)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
+
+
+def java_trust(authority: Path, into: Path) -> list[str]:
+    """Return the options with which java trusts ``authority``, a PEM file, by a store that is written to ``into``."""
+    store = into / "trust.p12"
+    command = ["keytool", "-importcert", "-noprompt", "-alias", "authority", "-storetype", "PKCS12"]
+    command += ["-file", str(authority), "-keystore", str(store), "-storepass", "changeit"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return [f"-Djavax.net.ssl.trustStore={store}", "-Djavax.net.ssl.trustStorePassword=changeit"]
 
 
 def prometheus_program(name: str) -> str:
@@ -140,14 +193,22 @@ def _go_version() -> tuple[int, ...]:
 _MAVEN = ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
 
 
-def _package_directory(package: str, version: str) -> Path:
+def _package_directory(package: str, version: str, *others: str) -> Path:
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
             missing(f"{tool} is not installed")
-    directory = _cache() / f"{package.replace('/', '-')}-{version}"
+    directory = _cache() / "-".join((package.replace("/", "-"), version, *others))
     there = f"node_modules/{package}/package.json"
     if not (directory / there).is_file():
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"{package}@{version}"]
+        command = [
+            "npm",
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            f"{package}@{version}",
+            *others,
+        ]
         _install(directory, package, command, {}, there)
     return directory
 

@@ -56,6 +56,7 @@ def test_unfinished_requests_of_a_stranger_close_its_connection(guarded):
 @pytest.mark.spec("R-33", "X-10")
 def test_a_connection_has_one_link_in_each_direction_to_show_its_claims_on(guarded):
     client = guarded.client()
+    client.session.attach_sender("transactions", target=Coordinator(), source=Source("transactions"))
     first, second, replies = client.sender("$cbs"), client.sender("$cbs"), client.receiver("$cbs")
 
     (refused,) = client.take(LinkDetached)

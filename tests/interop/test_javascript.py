@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sbpair.broker.auth import make_token
 from tests import peers
 
 pytestmark = [pytest.mark.interop, pytest.mark.client("javascript")]
@@ -136,4 +138,25 @@ def test_the_javascript_sdk_makes_rules_by_administration_and_over_amqp(contoso,
             ["one", {"a": 1, "b": 2, "RuleName": "sql"}],
             ["dear", {"price": 11, "hot": "yes", "RuleName": "dear"}],
         ],
+    }
+
+
+@pytest.mark.spec("X-1", "X-2", "X-3", "X-5", "X-6", "X-7", "X-8")
+def test_the_javascript_sdk_finds_what_its_own_live_tests_expect(broker, contoso, make_queue):
+    plain, sessions = make_queue(), make_queue(requires_session=True)
+    fields = dict(part.split("=", 1) for part in contoso.connection_string.split(";") if "=" in part)
+    endpoint = fields["Endpoint"].rstrip("/")
+    token = make_token(
+        f"{endpoint}/", fields["SharedAccessKeyName"], fields["SharedAccessKey"], int(time.time()) + 600
+    )
+    soon = str(broker._clock.now() + 2_000)
+    signed = f"Endpoint={endpoint}/;SharedAccessSignature={token};UseDevelopmentEmulator=true"
+    assert run("fidelity", contoso.connection_string, signed, plain, sessions, soon) == {
+        "annotated": ["x", {"propFooter": "foot"}, False],
+        "scheduled": "scheduled",
+        "peeked": [True, {"n": 1}],
+        "deferred": 1,
+        "dead": [1, 1, 1],
+        "session": [["x", "", "key"]],
+        "signed": ["signed"],
     }

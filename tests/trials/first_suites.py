@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.peers import POM, SERVICE_BUS_VERSION
+from tests.peers import JAVA_SERVICE_BUS, SERVICE_BUS_VERSION, pom_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITES = ROOT / "samples" / "emulator"
@@ -37,7 +37,7 @@ def javascript(where: Path, environment: dict[str, str]) -> None:
 
 def java(where: Path, environment: dict[str, str]) -> None:
     """``mvn dependency:copy-dependencies``, then ``java``."""
-    (where / "pom.xml").write_text(POM)
+    (where / "pom.xml").write_text(pom_of(*JAVA_SERVICE_BUS))
     repository = f"-Dmaven.repo.local={where / 'repository'}"
     _run(["mvn", "-B", "-q", repository, *MAVEN_GOALS], where, environment)
     libraries = f"{where / 'jars'}{os.sep}*"

@@ -116,7 +116,8 @@ class NodeFactory:
 
     def _check_claim_links(self, link: Link) -> None:
         """Raise NotAllowed if the connection has a link on $cbs in this direction (X-10)."""
-        if any(not node.queue and type(node.link) is type(link) for node in self._connection.links):
+        kind = RequestLink if isinstance(link, ReceiverLink) else ResponseLink
+        if any(isinstance(node, kind) and node.queue is None for node in self._connection.links):
             raise NotAllowed(
                 f"A link to connection '{self._connection.container[:100]}' $cbs node has already been opened."
             )

@@ -1,0 +1,98 @@
+"""SDKs of older generations, unmodified: they know port 5671 only, so the broker has a loopback address of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sbpair.broker import Broker, NamespaceControl
+from tests import peers
+
+pytestmark = pytest.mark.interop
+HERE = Path(__file__).parent
+HOST = f"127.{os.getpid() >> 8 & 255}.{os.getpid() & 255}.5"
+
+
+@pytest.fixture(scope="module")
+def on_5671() -> Iterator[Broker]:
+    """A broker on the port of AMQP over TLS."""
+    with Broker({"contoso": 5671}, host=HOST) as running:
+        yield running
+
+
+@pytest.fixture
+def contoso(on_5671: Broker) -> NamespaceControl:
+    """Its namespace."""
+    return on_5671.namespace("contoso")
+
+
+@pytest.fixture
+def address(contoso: NamespaceControl) -> str:
+    """The connection string without a port."""
+    keys = contoso.connection_string.split(";", 1)[1].removesuffix(";UseDevelopmentEmulator=true")
+    return f"Endpoint=sb://{HOST}/;{keys}"
+
+
+@pytest.mark.client("javascript")
+@pytest.mark.spec("X-4")
+@pytest.mark.parametrize(("version", "rhea"), peers.OLD_SERVICE_BUS_VERSIONS)
+def test_the_javascript_sdk_with_an_older_rhea_gets_its_answers(on_5671, contoso, address, version, rhea):
+    queue = f"orders-{version}"
+    contoso.create_queue(queue)
+    found = peers.found_by_node(
+        HERE / "javascript_old_client.js",
+        address,
+        queue,
+        packages=[peers.old_service_bus_directory(version, rhea)],
+        NODE_EXTRA_CA_CERTS=str(on_5671.ca_file),
+    )
+    assert found == {"peeked": ["one", "two"], "received": ["one", "two"]}
+    assert contoso.counts(queue).total == 0
+
+
+@pytest.mark.client("javascript")
+@pytest.mark.spec("X-4", "X-19")
+def test_the_javascript_sdk_of_generation_1_finds_the_dead_letters_of_a_subscription(
+    on_5671, contoso, address
+):
+    contoso.create_queue("first")
+    contoso.create_topic("first-news")
+    contoso.create_subscription("first-news", "all")
+    found = peers.found_by_node(
+        HERE / "javascript_first_client.js",
+        address,
+        "first",
+        "first-news",
+        packages=[peers.first_service_bus_directory()],
+        NODE_EXTRA_CA_CERTS=str(on_5671.ca_file),
+    )
+    assert found == {
+        "received": "one",
+        "dead": ["published", "because"],
+        "path": "first-news/Subscriptions/all/$DeadLetterQueue/Subscriptions/all",
+    }
+
+
+@pytest.mark.client("java")
+@pytest.mark.spec("X-1", "X-20", "X-21")
+def test_the_java_sdk_of_track_1_connects_and_takes_no_topic_for_a_queue(on_5671, contoso, address, tmp_path):
+    contoso.create_queue("track-one")
+    contoso.create_topic("track-one-news")
+    printed = peers.run_java(
+        HERE / "JavaTrackOne.java",
+        address,
+        "track-one",
+        "track-one-news",
+        within=100,
+        classpath=peers.track_one_classpath,
+        options=peers.java_trust(on_5671.ca_file, tmp_path),
+    )
+    assert dict(line.split("\t") for line in printed.splitlines()) == {
+        "received": "one",
+        "deferred": "one 2",  # this SDK counts from 1
+        "peeked": "null",
+        "queue client on a topic": "UnsupportedOperationException",
+    }
