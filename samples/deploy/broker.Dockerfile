@@ -11,7 +11,7 @@ FROM python:3.12.11-slim-bookworm AS build
 WORKDIR /src
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY sbpair ./sbpair
-RUN python -m venv /opt/sbpair && /opt/sbpair/bin/pip install --no-cache-dir .
+RUN python -m venv /opt/sbpair && /opt/sbpair/bin/pip install --no-cache-dir '.[cli]'
 RUN /opt/sbpair/bin/python -m compileall -q /opt/sbpair/lib
 
 FROM python:3.12.11-slim-bookworm

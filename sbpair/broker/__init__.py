@@ -8,6 +8,10 @@ with Broker({"contoso": 0}) as broker:
 
 from __future__ import annotations
 
+from ..extras import require
+
+require("broker", "sbpair.broker")
+
 from .clock import ManualClock, ShiftedClock, SystemClock
 from .entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from .entities.queue import QueueCounts

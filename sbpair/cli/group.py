@@ -20,6 +20,7 @@ from sbpair import __version__
 from sbpair.cli import INTERRUPTED
 from sbpair.cli.errors import ExitCode, explained
 from sbpair.cli.output import notice
+from sbpair.extras import installed
 
 COMMANDS = {
     "audit": ("sbpair.cli.audit", "Prove from journals that every message is accounted for."),
@@ -96,6 +97,7 @@ def print_version(context: click.Context, _option: click.Parameter, is_given: bo
     """Print the version and end the command, if the option was given."""
     if is_given and not context.resilient_parsing:
         click.echo(f"sbpair {__version__} ({build()})")
+        click.echo(f"extras: {', '.join(installed())}", err=True)
         context.exit()
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sbpair.extras import require
+
 from .record import event_name, own_fields
 from .sinks import EntityStates, ObservedState
 
@@ -208,6 +210,7 @@ class Metrics:
     """A sink that counts events in its own registry. Thread-safe."""
 
     def __init__(self) -> None:
+        require("observe", "Metrics")
         from prometheus_client import CollectorRegistry, Counter, Gauge
 
         self.registry: CollectorRegistry = CollectorRegistry()

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from sbpair.extras import require
+
 from .journal import system_instant
 from .record import Instant, Origin, PairLabels, WriterRole
 from .sinks import renew_in_children
@@ -87,6 +89,7 @@ class Webhook:
             raise ValueError(f"capacity must be at least 1, not {capacity!r}")
         self._receiver = WebhookReceiver(url, secret, patience or Patience())
         self._role, self._pair = role, pair
+        require("observe", "Webhook")
         self._on = frozenset(on)
         self._capacity = capacity
         self._clock = clock

@@ -1,0 +1,111 @@
+"""A program needs no extra to send, park and process; what needs one says which line installs it.
+
+`.ci/run` sets SBPAIR_BASE_PYTHON to an interpreter where the wheel is installed without any extra. Elsewhere the
+packages of the extras are hidden from the child process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sbpair.broker import Broker
+from sbpair.extras import PACKAGES, installed
+from tests.tools.source import ROOT
+
+BASE = os.environ.get("SBPAIR_BASE_PYTHON", "")
+HIDDEN = [package for packages in PACKAGES.values() for package in packages]
+HIDE = f"import sys; sys.modules.update(dict.fromkeys({HIDDEN!r}))\n"
+PROGRAM = """
+import sys, threading
+from azure.servicebus import ServiceBusMessage
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+
+handled = threading.Semaphore(0)
+seen = []
+
+def handle(message):
+    seen.append(str(message))
+    handled.release()
+
+primary, secondary = sys.argv[1:]
+options = PairedNamespaceOptions(primary_namespace_name="contoso")
+client = PairedServiceBusClient.from_connection_strings(primary, secondary, options=options)
+with client, client.get_queue_sender("orders") as sender, client.get_queue_processor("orders", handle):
+    first = sender.send_messages(ServiceBusMessage("sent"))
+    assert handled.acquire(timeout=60)
+    client.fail_over("orders")
+    second = sender.send_messages(ServiceBusMessage("parked"))
+    print(first.stored_in.value, second.stored_in.value, seen)
+"""
+
+
+def run(program: str, *arguments: str, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    command = [BASE, "-c", program] if BASE else [sys.executable, "-c", HIDE + program]
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or not BASE}
+    return subprocess.run(
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        cwd=folder,
+        env=kept | more,
+        check=False,
+    )
+
+
+def test_a_program_sends_parks_and_processes_without_any_extra(tmp_path: Path) -> None:
+    with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
+        for namespace in broker.namespaces:
+            namespace.create_queue("orders")
+        strings = [namespace.connection_string for namespace in broker.namespaces]
+        authority = str(broker.ca_file)
+        done = run(PROGRAM, *strings, folder=tmp_path, REQUESTS_CA_BUNDLE=authority, SSL_CERT_FILE=authority)
+
+    assert (done.stdout, done.stderr) == ("primary backlog ['sent']\n", "")
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (
+            "import sbpair.broker",
+            "sbpair.broker needs cryptography, which is not installed: pip install 'sbpair[broker]'",
+        ),
+        (
+            "from sbpair.observation import Metrics; Metrics()",
+            "Metrics needs httpx, which is not installed: pip install 'sbpair[observe]'",
+        ),
+        (
+            "from sbpair.cli import main; main(['demo'])",
+            "sbpair: the command sbpair needs click, which is not installed: pip install 'sbpair[cli]'",
+        ),
+    ],
+)
+def test_what_needs_an_extra_says_which_line_installs_it(tmp_path: Path, program: str, said: str) -> None:
+    done = run(program, folder=tmp_path)
+
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1].removeprefix("sbpair.extras.ExtraMissing: ") == said
+
+
+def test_every_extra_that_a_user_may_want_is_known_by_its_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    beside = {"test", "dev", "interop", "connect", "jdk"}
+
+    assert set(PACKAGES) == project["optional-dependencies"].keys() - beside
+    assert len(project["dependencies"]) == 3
+
+
+def test_the_version_names_the_extras_that_are_installed() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "sbpair", "--version"], capture_output=True, text=True, check=True
+    )
+
+    assert shown.stderr == f"extras: {', '.join(installed())}\n"
+    assert {"cli", "broker", "observe"} <= set(installed())
