@@ -10,27 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
+from math import inf
 from random import Random
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import (
-    MessageSizeExceededError,
-    MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
     OperationTimeoutError,
     ServiceBusConnectionError,
     ServiceBusError,
-    ServiceBusQuotaExceededError,
-    ServiceBusServerBusyError,
 )
 
 from sbpair.broker.errors import BrokerError, EntityAlreadyExists, Rerouting
+from sbpair.broker.faults import Delay, EndingEffect, RefusingEffect, Withhold
 from sbpair.envelope import copies, park
 from sbpair.envelope.ordering import Numbering, OrderStamp
 from sbpair.pairing import events
 from sbpair.pairing.attempts import MIN_FAILURES
 from sbpair.pairing.classify import Phase, classify
-from sbpair.pairing.health import EntityState
+from sbpair.pairing.health import EntityState, HealthPolicy
 from sbpair.pairing.outcome import Failure, Outcome, Stored, Stranded
 from sbpair.pairing.pair import (
     Attempt,
@@ -48,6 +45,7 @@ from sbpair.pairing.retry import RetryPolicy
 from sbpair.pairing.rotation import Choice
 from sbpair.pairing.turns import TaskTurns
 
+from .answers import LATER, LOST, STORED, Answer, CredentialUnavailableError, Opening, sdk_error
 from .entities import CLOCK
 from .network import LONGEST, SHORTEST
 from .payloads import encoded, fingerprint, stored
@@ -57,30 +55,8 @@ from .virtual_loop import EPOCH
 from .world import World
 
 TIMEOUT = 60.0  # seconds: operation_timeout
+LATE = 0.5  # seconds after its time at which a send has returned at the latest (G-18)
 PING = "application/vnd.ms-servicebus-ping"
-BY_CONDITION: dict[str, type[ServiceBusError]] = {
-    "amqp:resource-limit-exceeded": ServiceBusQuotaExceededError,
-    "amqp:not-found": MessagingEntityNotFoundError,
-    "com.microsoft:server-busy": ServiceBusServerBusyError,
-    "com.microsoft:entity-disabled": MessagingEntityDisabledError,
-    "com.microsoft:timeout": OperationTimeoutError,
-    "amqp:link:message-size-exceeded": MessageSizeExceededError,
-}
-
-
-class Opening(Exception):
-    """The link could not be opened, for this reason."""
-
-    def __init__(self, reason: ServiceBusError) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
-
-
-def sdk_error(condition: str, text: str = "") -> ServiceBusError:
-    """What the SDK raises for a rejected condition (F2)."""
-    error = BY_CONDITION.get(condition, ServiceBusError)(message=text or condition)
-    error._condition = condition.encode()  # type: ignore[attr-defined]
-    return error
 
 
 class Client:
@@ -139,15 +115,17 @@ class Client:
         history.attempted.add(name)
         payload = encoded(park.prepare(message))
         world.references[name] = fingerprint(stored(payload), has_deadline=world.shape.has_deadlines)
-        world.scheduled[name] = stored(payload).scheduled_for
         for _ in range(1 + retries):
             deadline = self._fixed_deadline(message)
             history.note(world.now, self.name, "attempt", name, path)
             self.in_flight += 1
+            began = world.now
             try:
                 outcome = await self._sent(path, message, payload, deadline)
             finally:
                 self.in_flight -= 1
+            if world.now > began + TIMEOUT + LATE:
+                history.wrong(f"G-18: a send of {name} by {self.name} took {world.now - began:g} s")
             if isinstance(outcome, Stored):
                 where = "primary" if outcome.backlog is None else f"backlog {outcome.backlog}"
                 where = "spool" if outcome.is_spooled else where
@@ -187,27 +165,35 @@ class Client:
         self, path: str, message: ServiceBusMessage, payload: bytes, deadline: int | None
     ) -> Outcome:
         session = park.session_of(message) if self.pair.ordered is not None else None
+        until = self.world.now + TIMEOUT
         if session is None:
-            return await self._sent_now(path, message, payload, deadline, None)
+            return await self._sent_now(path, message, payload, deadline, None, until)
         turns = self._turns.setdefault(path, TaskTurns())
         if not turns.take(session) and not await turns.wait(session, TIMEOUT):
             return Stranded(())
         try:
-            return await self._sent_now(path, message, payload, deadline, session)
+            return await self._sent_now(path, message, payload, deadline, session, until)
         finally:
             turns.leave(session)
 
     async def _sent_now(
-        self, path: str, message: ServiceBusMessage, payload: bytes, deadline: int | None, session: str | None
+        self,
+        path: str,
+        message: ServiceBusMessage,
+        payload: bytes,
+        deadline: int | None,
+        session: str | None,
+        until: float,
     ) -> Outcome:
         started = self.world.now
-        health, budget = self.pair.fast_path(path, TIMEOUT)
+        health, budget = self.pair.fast_path(path, until - started)
         first = None
         spool = self._spool_use(path)
         is_open = session is None or self.pair.ordered is None or self.pair.ordered.fence.is_open
         if health.is_calm and spool is not SpoolUse.AT_ONCE and is_open:  # the fast path of a healthy entity
             first = await self._attempt(Attempt(None, started + budget), path, lambda: payload)
-            if first.classification is None and health.is_calm:
+            is_slow = health.is_slow(self.world.now - started)
+            if first.classification is None and health.is_calm and not is_slow:
                 return Stored(None, is_ambiguous=False)
         choice = self._choices.setdefault(path, Choice())
         flow = self.pair.send_flow(
@@ -215,11 +201,12 @@ class Client:
             1,
             choice,
             now=started,
-            deadline=started + TIMEOUT,
+            deadline=until,
             first=first,
             spool=spool,
             message_ids=lambda: (),
             session=session,
+            key=lambda: message.session_id or message.partition_key,
         )
         return await self._driven(flow, path, message, payload, deadline)
 
@@ -251,13 +238,25 @@ class Client:
         order = self._order_of(path, message)
         try:
             step = next(flow)
+            result: Result | None = None
             while True:
                 self._publish()
-                step = flow.send(await self._perform(step, path, message, payload, deadline, order))
+                if isinstance(step, Pause):
+                    self._paused(result)
+                result = await self._perform(step, path, message, payload, deadline, order)
+                step = flow.send(result)
         except StopIteration as end:
             self._publish()
             outcome: Outcome = end.value
             return outcome
+
+    def _paused(self, result: Result | None) -> None:
+        """A send waits after this result."""
+        classification = None if result is None else result.classification
+        is_busy = classification is not None and classification.failure is Failure.BUSY
+        self.world.history.reached["busy" if is_busy else "retried"] += 1
+        if is_busy and classification is not None and classification.retry_after is not None:
+            self.world.history.reached["waited as long as the hint said"] += 1
 
     async def _perform(
         self,
@@ -278,8 +277,6 @@ class Client:
             case Peek():
                 return await self._peeked(step)
             case Pause(until=until):
-                # A busy service asks for ten seconds and more; retries wait for less (R-7).
-                self.world.history.reached["busy" if until - self.world.now >= 10 else "retried"] += 1
                 await asyncio.sleep(max(until - self.world.now, 0))
                 return Result(self.world.now)
             case CreateBacklog(backlog=backlog):
@@ -292,8 +289,8 @@ class Client:
         is_primary = step.backlog is None
         side, entity = (PRIMARY, path) if is_primary else (SECONDARY, self.world.backlogs[step.backlog or 0])
         was_reused = entity in self._warm and not step.is_fresh
-        phase = Phase.SENDING
-        error: ServiceBusError | None = None
+        phase, began = Phase.SENDING, self.world.now
+        error: Exception | None = None
         try:
             await self.exchange(side, entity, payload(), step.until)
             self._warm.add(entity)
@@ -305,7 +302,8 @@ class Client:
             self._warm.discard(entity)
         classification = None if error is None else classify(error, phase)
         if is_primary:
-            self._answered(path, classification.failure if classification else None)
+            took = self.world.now - began
+            self._answered(path, classification.failure if classification else None, took)
         return Result(self.world.now, error, classification, was_reused)
 
     async def _peeked(self, step: Peek) -> Result:
@@ -360,26 +358,33 @@ class Client:
     async def exchange(self, side: str, entity: str, payload: bytes, until: float) -> None:
         """One message and its answer. Raises what the SDK would; whether it was stored is noted."""
         world, name = self.world, str(stored(payload).message_id)
-        answer: asyncio.Future[str | None] = world.loop.create_future()
+        answer: asyncio.Future[Answer] = world.loop.create_future()
+        if world.is_active(Kind.NO_TOKEN, f"{self.name} {side}") and self._needs_token(entity):
+            world.history.reached["client without a token"] += 1
+            raise Opening(CredentialUnavailableError("the token service is away"))
         if self._is_cut(side):
             await asyncio.sleep(self._latency())
             raise Opening(ServiceBusConnectionError(message=f"{side} refuses connections"))
         world.loop.call_later(self._latency(), self._arrive, side, entity, payload, answer)
         try:
             async with asyncio.timeout(max(until - world.now, 0.001)):
-                condition = await answer
+                said = await answer
         except TimeoutError:
             raise OperationTimeoutError(message="The send did not end by its deadline.") from None
         finally:
             if not answer.done() or answer.cancelled():
                 answer.cancel()
-        if condition == "lost":
+        if said is LOST:
             raise ServiceBusConnectionError(message="the connection was reset")
-        if condition is not None:
-            raise sdk_error(condition)
+        if said.condition is not None:
+            raise sdk_error(said.condition, said.text)
         world.history.unanswered[name] -= 1  # it got the answer
 
-    def _arrive(self, side: str, entity: str, payload: bytes, answer: asyncio.Future[str | None]) -> None:
+    def _needs_token(self, entity: str) -> bool:
+        """Whether no link to the entity is open, or the token of one that is has expired."""
+        return entity not in self._warm or self.rng.random() < 0.3
+
+    def _arrive(self, side: str, entity: str, payload: bytes, answer: asyncio.Future[Answer]) -> None:
         world = self.world
         world.stepped(self.name)
         until = world.stalled_until(self.name, side)
@@ -389,53 +394,61 @@ class Client:
             return
         is_reset = not stored(payload).is_ping and world.is_ack_lost(side)
         if self._is_cut(side) or (is_reset and self.rng.random() < 0.5):  # before it got there
-            condition: str | None = "lost"
+            said = LOST
         else:
-            condition = self._store(side, entity, payload)
-        if condition == "later":
+            said = self._store(side, entity, payload)
+        if said is LATER:
             world.loop.call_later(1.0, self._arrive, side, entity, payload, answer)
             return
-        if condition is None and is_reset:
-            condition = "lost"
+        if said.condition is None and is_reset:
+            said = LOST
             world.history.reached["sender's ack lost"] += 1
 
         def reply(is_gone: bool) -> None:
-            said = "lost" if is_gone else condition
-            world.loop.call_later(self._latency(), self._answer, side, answer, said)
+            late = self._latency() + (0.0 if is_gone else said.after)
+            if late < inf:
+                world.loop.call_later(late, self._answer, side, answer, LOST if is_gone else said)
 
         world.answer(side, reply)
 
-    def _answer(self, side: str, answer: asyncio.Future[str | None], condition: str | None) -> None:
+    def _answer(self, side: str, answer: asyncio.Future[Answer], said: Answer) -> None:
         until = self.world.stalled_until(self.name, side)
         if until > self.world.now:
-            self.world.loop.call_at(until, self._answer, side, answer, condition)
+            self.world.loop.call_at(until, self._answer, side, answer, said)
             return
         self.world.stepped(self.name)
         if not answer.done():
             is_down = self.world.is_active(Kind.DOWN, side) is not None  # a death lets pass what was written
-            answer.set_result("lost" if is_down else condition)
+            answer.set_result(LOST if is_down else said)
 
-    def _store(self, side: str, entity: str, payload: bytes) -> str | None:
-        """None when it is stored; else the condition it is refused with, or "later" while it is re-routed."""
+    def _store(self, side: str, entity: str, payload: bytes) -> Answer:
+        """Store it, or not; LATER while it is re-routed."""
         world, server, message = self.world, self.world.servers[side], stored(payload)
         try:
             queue = server.frontend.namespace.queue(entity)
-            refusal = world.refusal(side, queue.path)
-            if refusal is not None:
-                return refusal
             with world.network.acting(self.name):
+                effect = world.effect(side, queue.path)
+                if isinstance(effect, RefusingEffect):
+                    return Answer(effect.condition, effect.description)
                 queue.enqueue_all([message], CLOCK.now())
         except Rerouting:
             world.history.reached["re-routed"] += 1
-            return "later"
+            return LATER
         except BrokerError as error:
-            return error.condition
+            return Answer(error.condition)
         if not message.is_ping:
             unanswered, name = world.history.unanswered, str(message.message_id)
             unanswered[name] += 1
             world.when_lost(side, lambda: unanswered.subtract((name,)))
         server.end_turn()
-        return None
+        match effect:
+            case Delay(seconds):
+                return Answer(after=seconds)
+            case Withhold():
+                return Answer(after=inf)
+            case EndingEffect():
+                return LOST
+        return STORED
 
     def _is_cut(self, side: str) -> bool:
         return self.world.is_cut(side)
@@ -497,9 +510,11 @@ class Client:
             return Result(self.world.now, error, classify(error))
         return Result(self.world.now)
 
-    def _answered(self, path: str, failure: Failure | None) -> None:
-        """What the primary said of one attempt: for the check of the interval."""
-        self._attempts[path].append((self.world.now, failure in (Failure.UNAVAILABLE, Failure.BUSY)))
+    def _answered(self, path: str, failure: Failure | None, took: float) -> None:
+        """What the primary said of one attempt, after so many seconds: for the check of the interval."""
+        is_slow = failure is None and took >= HealthPolicy().slow_after  # H-4
+        has_failed = failure in (Failure.UNAVAILABLE, Failure.BUSY) or is_slow
+        self._attempts[path].append((self.world.now, has_failed))
         if failure is None:
             self._failing.pop(path, None)
         elif failure in (Failure.UNAVAILABLE, Failure.BUSY):
@@ -525,12 +540,21 @@ class Client:
                 was_failing = (
                     since is not None and event.at - since >= self.world.shape.failover_interval - 1e-6
                 )
+                history.reached["failover by share"] += not was_failing
                 if not (was_failing or self._mostly_failed(event)):
                     history.wrong(
                         f"G-12: {self.name} failed {event.path} over at {event.at}, failing since {since}"
                     )
             case events.EntityRecovered():
                 history.reached["failback"] += self.pair.pings_sent > 0
+            case events.EntityReturning():
+                history.reached["returned by trial"] += 1
+            case events.ReturnAborted():
+                history.reached["trial failed"] += 1
+            case events.PrimarySlow():
+                history.reached["primary was slow"] += 1
+            case events.KeySetAside():
+                history.reached["key set aside"] += 1
             case events.BacklogWithdrawn():
                 history.reached["eviction"] += 1
 

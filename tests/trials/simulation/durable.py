@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from sbpair.broker.access import OpenAccess
+from sbpair.broker.access import Verifier
 from sbpair.broker.clock import Clock
 from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.namespace import Namespace
@@ -143,12 +143,13 @@ class DurableServer(NamespaceServer):
         clock: Clock,
         path: Path,
         tls: Any,
+        verifier: Verifier,
         died: Callable[[DurableServer, When], None],
     ) -> None:
         assert namespace.change_log is not None
         self.store = DyingStore(path, namespace.change_log)
         load(self.store, namespace, clock.now())
-        super().__init__(namespace, OpenAccess(), clock, namespace.name, 0, tls, self.store)
+        super().__init__(namespace, verifier, clock, namespace.name, 0, tls, self.store)
         self._commits = self._mortal = MortalCommits(self)
         self._mortal.died = lambda when: died(self, when)
 

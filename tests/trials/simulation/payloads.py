@@ -64,7 +64,8 @@ def fingerprint(message: StoredMessage, *, has_deadline: bool = False) -> tuple[
     With a deadline, a time to live is what was left of it (G-15): only that there is one must come through.
 
     A list may leave out the nulls at its end (1.4), and the SDK stamps its own now on each encoding of a
-    message with a time to live: these two instants are left out. So is the destination of one that landed.
+    message with a time to live: these two instants are left out. So is the destination of one that landed. The time
+    that a message is scheduled for is in the annotations, and stays when it has passed.
     """
     section = split(message.bare).properties
     properties = decode_properties(section)
@@ -78,7 +79,6 @@ def fingerprint(message: StoredMessage, *, has_deadline: bool = False) -> tuple[
         message.session_id,
         message.partition_key,
         message.time_to_live is not None if has_deadline else message.time_to_live,
-        message.scheduled_for,
         message.durable,
         message.priority,
     )

@@ -35,6 +35,12 @@ class Kind(Enum):
     DETACH = "loses one of its links, after so many steps [syphon or processor at side]"
     DISABLED = "is disabled [entity]"
     BROKER_CRASH = "dies at a commit, and comes back from its disk [side]"
+    SHARE = "rejects this share of the sends, of 100 [entity or backlog]"
+    THROTTLED = "answers this share of the sends with busy, and how long to wait [entity or backlog]"
+    SLOW = "answers this share of the sends late [entity or backlog]"
+    UNANSWERED = "stores this share of the sends, and never answers [entity or backlog]"
+    NO_TOKEN = "gets no token [client, syphon or processor at side]"
+    DETACH_IN_SEND = "stores a send, and detaches its link in place of the answer, so often [entity]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ class Shape:
     processors: int = 0  # processes that consume with processors
     processed: tuple[str, ...] = ()  # the entities that they consume, on both sides
     deduplicate: float | None = None  # seconds, of the processors
+    burst: int = 0  # messages beyond the others, for the hot entity, soon after something began
+    token_life: int | None = None  # seconds
 
 
 TOPIC = "prices"
@@ -93,8 +101,9 @@ COUNTS = {
     Kind.SENDER_CRASH: (1, 6),
     Kind.PARTITION: (0, 5),  # those that messages without a key come to first
 }
-_DRAWN = tuple(kind for kind in Kind if kind not in (Kind.BROKER_CRASH, Kind.DETACH))
-"""The others have draws of their own: see :func:`drawn_crashes` and :func:`drawn_detachments`."""
+GREY = (Kind.SHARE, Kind.THROTTLED, Kind.SLOW, Kind.UNANSWERED, Kind.NO_TOKEN, Kind.DETACH_IN_SEND)
+_DRAWN = tuple(kind for kind in Kind if kind not in (Kind.BROKER_CRASH, Kind.DETACH, *GREY))
+"""The others have draws of their own: :func:`drawn_crashes`, :func:`drawn_detachments`, and those of grey.py."""
 BY_STEPS = frozenset((Kind.CRASH, Kind.STALL, Kind.SENDER_CRASH, Kind.DETACH))
 """They begin after a number of steps of a target that has messages in flight, so that they affect these."""
 

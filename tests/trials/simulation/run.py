@@ -30,6 +30,7 @@ from .checkers import check
 from .client import Client
 from .dead_letters import find_expired, find_untransferred
 from .entities import CLOCK, CLOSED, PICKY, SECRET, TINY
+from .grey import HALVES, drawn_grey, drawn_half, token_service
 from .history import History
 from .instruments import watching
 from .network import HOST
@@ -70,6 +71,7 @@ ORDERED = 0.3  # keep the order of sessions
 LANDING = 0.4  # have syphons that may land on the secondary
 PROCESSING = 0.4  # have processors as consumers
 DETACHING = 0.5  # have brokers that end single links
+GREY = 0.5  # have sides that are only half down
 LOOK = 5.0  # seconds between two looks of the consumers
 CONNECTION_STRING = (
     "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
@@ -125,6 +127,10 @@ def run(seed: int, keep: Sequence[int] | None = None, *, has_fence: bool = True)
     links = Random(f"links of {seed}")
     if links.random() < DETACHING:
         plan = sorted((*plan, *drawn_detachments(links, shape, plan)), key=lambda fault: fault.at)
+    grey = Random(f"grey of {seed}")
+    if grey.random() < GREY:
+        shape = drawn_grey(grey, shape)
+        plan = sorted((*plan, *drawn_half(grey, shape, tuple(backlogs), plan)), key=lambda fault: fault.at)
     if keep is not None:
         plan = [plan[index] for index in keep]
     history = History()
@@ -188,7 +194,7 @@ class Run:
         self.world = world = World(self.loop, self.rng, self.shape, self.plan, self.history)
         world.crash, world.is_busy = self._crash, self._is_busy
         world.is_duplicate = lambda host, *copy: self._processors[host].has_handled(*copy)
-        with closing(world), watching(world):
+        with closing(world), watching(world), token_service(world):
             arm(world, self.plan)
             for index in range(self.shape.clients):
                 self._start_client(f"client-{index}")
@@ -327,8 +333,20 @@ class Run:
             message = drawn_message(rng, f"m{index}", path, at, spans)
             name, retries = f"client-{rng.randrange(self.shape.clients)}", rng.choice((0, 0, 1, 3))
             self.loop.call_at(at, self._send, name, path, message, retries)
+        self._arm_burst(Random(f"burst of {rng.getrandbits(32)}"))
         for index in range(self.shape.poison):
             self.loop.call_at(rng.uniform(0, 60), self._poison, f"poison-{index}", rng.choice(POISON))
+
+    def _arm_burst(self, rng: Random) -> None:
+        """Many messages for the hot entity, so that a share of them is one (H-1)."""
+        halves = [fault for fault in self.plan if fault.kind in HALVES or fault.kind is Kind.DOWN]
+        began = rng.choice([fault.at for fault in halves if fault.at < WORKLOAD] or [rng.uniform(0, 60)])
+        span = rng.uniform(5, 60)
+        for index in range(self.shape.burst):
+            at = began + rng.uniform(0, span)
+            message = drawn_message(rng, f"g{index}", self.shape.hot, at, LONG_LIVES)
+            name = f"client-{rng.randrange(self.shape.clients)}"
+            self.loop.call_at(at, self._send, name, self.shape.hot, message, rng.choice((0, 0, 1)))
 
     def _moment(self) -> float:
         """When a message is sent: mostly soon after something went wrong."""

@@ -65,6 +65,12 @@ def test_whatever_goes_wrong_every_acknowledged_message_comes_home_and_only_faul
         reached.update(history.reached)
     seen_in_few = {"failover", "failback", "eviction", "all backlogs down", "duplicate"}
     seen_in_few |= {"spooled", "replayed from the spool", "sender crashed with messages in its spool"}
+    seen_in_few |= {
+        "busy",
+        "client's answer withheld",
+        "syphon's link detached in a send",
+        "syphon without a token",
+    }
     died = {name for name in MUST_REACH if name.startswith(("broker crashed", "came back"))}
     assert not (seen_in_few | died) & set(missed(reached))
 
@@ -348,6 +354,51 @@ def handles_a_session_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProcessorWindow, "limit", 20)
 
 
+def sends_again_what_is_answered_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    stall = Destination._stall
+
+    def impatient(self, sender, still):
+        late = [Again(each) for each in sender.unanswered() if not isinstance(each, Again)]
+        stall(self, sender, still)
+        if sender.is_open:
+            for each in late:
+                sender.transfer(each)
+
+    monkeypatch.setattr(Destination, "_stall", impatient)
+
+
+def takes_no_answer_for_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = Destination.answered
+
+    def hopeful(self, message, state):
+        answered(self, message, Accepted() if state is None else state)
+
+    monkeypatch.setattr(Destination, "answered", hopeful)
+
+
+def waits_as_long_as_a_hint_says_whatever_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pair, "_primary_until", lambda self, send, health, now: now + 30.0)
+
+
+def never_asks_again_for_a_token_that_did_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tokens, "_was_put", lambda self, path, task: task.exception())
+
+
+def judges_by_share_before_an_interval_of_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        EntityHealth,
+        "_judge_share",
+        lambda self, now: self._feed(Input.SHARE, now) if self._attempts.is_bad(0.5, now) else [],
+    )
+
+
+def raises_what_a_trial_could_not_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(self, send, health, why, now):
+        raise ConnectionError(why)
+
+    monkeypatch.setattr(Pair, "_end_return", raising)
+
+
 MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (completes_before_it_is_accepted, "G-20"),
     (takes_an_unsure_send_for_accepted, "G-1"),
@@ -379,6 +430,12 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (leaves_a_settlement_unsent, "C-13"),
     (handles_a_session_in_parallel, "C-16"),
     (leaves_its_renewal_of_tokens, "left behind: Tokens._refresh"),
+    (sends_again_what_is_answered_late, "G-4"),
+    (takes_no_answer_for_accepted, "G-20"),
+    (waits_as_long_as_a_hint_says_whatever_time_is_left, "G-18"),
+    (never_asks_again_for_a_token_that_did_not_come, "liveness"),
+    (judges_by_share_before_an_interval_of_trouble, "G-12"),
+    (raises_what_a_trial_could_not_send, "failed: ConnectionError"),
 )
 
 

@@ -13,9 +13,6 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sbpair.amqp.errors import DETACH_FORCED, INTERNAL_ERROR
-from sbpair.amqp.performatives import Condition
-from sbpair.broker.access import OpenAccess
 from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.namespace import Namespace
@@ -23,8 +20,7 @@ from sbpair.broker.entities.partition import Health
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
 from sbpair.broker.errors import BrokerError
-from sbpair.broker.faults import FaultRule, Operation, RejectWith
-from sbpair.broker.frontends.amqp.coordinator import CoordinatorNode
+from sbpair.broker.faults import Effect, FaultRule, Operation, RejectWith
 from sbpair.broker.server.namespace_server import NamespaceServer
 from sbpair.broker.server.wire import AmqpWire
 from sbpair.envelope.names import backlog_queue_name
@@ -43,7 +39,9 @@ from .entities import (
     held,
     readable,
 )
+from .grey import ShortAccess, WatchedFaults, begin_half
 from .history import History, Hop
+from .links import detach_any
 from .network import Network
 from .payloads import fingerprint
 from .plan import BY_STEPS, HEALED, PRIMARY, SECONDARY, TOPIC, Fault, Kind, Shape
@@ -93,7 +91,6 @@ class World:
         self.is_duplicate: Callable[[str, str, str], bool]  # whether a processor has handled it before
         self._written: dict[tuple[str, str], None] = {}  # side and entity that may hold something, in order
         self.references: dict[str, tuple[object, ...]] = {}  # what a receiver must see, by message id
-        self.scheduled: dict[str, int | None] = {}  # by message id
         self._left = {id(fault): fault.count for fault in plan if fault.kind is Kind.ACK_LOST}
         self._disk = TemporaryDirectory() if shape.is_durable else None
         self._starts = count()
@@ -141,16 +138,17 @@ class World:
         namespace = Namespace(name, created_at=CLOCK.now(), new_token=token, change_log=change_log)
         namespace._context.ready = Ordered()  # type: ignore[assignment]
         server = (
-            NamespaceServer(namespace, OpenAccess(), CLOCK, name, 0, _no_tls) if self._disk is None else None
+            NamespaceServer(namespace, ShortAccess(), CLOCK, name, 0, _no_tls) if self._disk is None else None
         )
         if self._disk is not None:
             path = Path(self._disk.name, f"{name}-{next(self._starts)}.sqlite")
             if dead is not None:
                 crash_image(dead.store.path, path)
-            server = DurableServer(namespace, CLOCK, path, _no_tls, self._died)
+            server = DurableServer(namespace, CLOCK, path, _no_tls, ShortAccess(), self._died)
         assert server is not None
         server.frontend._joined = Ordered()  # type: ignore[assignment]
         server.frontend._pending = Ordered()  # type: ignore[assignment]
+        server.frontend.faults = WatchedFaults(self, name)
         return server
 
     # -- what there is
@@ -202,11 +200,10 @@ class World:
         until = 0.0 if silent is None else silent.at + silent.span
         return max(until, self._stalls.get((host, side), 0.0))
 
-    def refusal(self, side: str, entity: str) -> str | None:
-        """The condition with which a fault of the broker refuses a send now."""
+    def effect(self, side: str, entity: str) -> Effect | None:
+        """What a fault of the broker does to a send now."""
         server = self.servers[side]
-        effect = server.frontend.apply_fault(Operation.SEND, entity, server.read_clocks())
-        return effect.condition if isinstance(effect, RejectWith) else None
+        return server.frontend.apply_fault(Operation.SEND, entity, server.read_clocks())
 
     def is_ack_lost(self, side: str) -> bool:
         """Whether the answer to what was stored just now never comes; it counts."""
@@ -230,7 +227,7 @@ class World:
             case Kind.DETACH:
                 host, side = fault.target.split()
                 self.disturb(host, 0.0)
-                self._detach(host, side, Random(str(fault)))
+                detach_any(self, host, side, Random(str(fault)))
             case Kind.SILENT:
                 self._disturb_all(fault.target, fault.span)
                 self._stall(self.network.pipes(side=fault.target), fault.at + fault.span)
@@ -249,6 +246,10 @@ class World:
             case Kind.DISABLED:
                 self._disturb_processors(fault.span)
                 self._status(fault.target, "Disabled")
+            case Kind.SHARE | Kind.THROTTLED | Kind.SLOW | Kind.UNANSWERED | Kind.DETACH_IN_SEND:
+                begin_half(self, fault)
+            case Kind.NO_TOKEN:
+                self.disturb(fault.target.split()[0], fault.span)
             case Kind.CRASH | Kind.SENDER_CRASH:
                 self.crash(fault)
             case Kind.BROKER_CRASH:
@@ -360,25 +361,6 @@ class World:
     def _cut(self, pipes: Iterable[Any]) -> None:
         for pipe in pipes:
             pipe.cut()
-
-    def _detach(self, host: str, side: str, rng: Random) -> None:
-        """The broker ends one link of this process; its connection stays open."""
-        ends = (pipe.server.protocol for pipe in self.network.pipes(host, side))
-        clients = [wire.client for wire in ends if isinstance(wire, AmqpWire)]
-        links = [(type(node).__name__, client, node) for client in clients for node in client.links]
-        if not links:
-            return
-        kind = rng.choice(sorted({each[0] for each in links}))  # most are receivers of backlogs
-        _, client, node = rng.choice([each for each in links if each[0] == kind])
-        path = node.queue.path if node.queue else ""
-        self.history.note(self.now, host, "detached", "", f"{kind} {path} of {side}")
-        self.history.reached["link detached"] += 1
-        if side == SECONDARY and (path in self.shape.twins or isinstance(node, CoordinatorNode)):
-            self.history.reached["link of a landing detached"] += 1
-        symbol = rng.choice((DETACH_FORCED, INTERNAL_ERROR))
-        node.link.refuse(Condition(symbol, "The broker ended this link, as the plan says."))
-        self.servers[side].frontend.stir(client)
-        self.servers[side].end_turn()
 
     def _stall(self, pipes: Iterable[Any], until: float) -> None:
         for pipe in pipes:
@@ -549,8 +531,6 @@ class World:
         if PING in message.bare:
             self.history.wrong(f"P-31: a ping was delivered from {path}")
             return
-        if path in READ_FROM[TOPIC]:  # what a topic publishes was due: it shows no schedule
-            message.scheduled_for = self.scheduled.get(name)
         seen = fingerprint(message, has_deadline=self.shape.has_deadlines)
         if name in self.references and seen != self.references[name]:
             self.history.wrong(f"G-22: {name} from {path} is {seen}, not {self.references[name]}")
