@@ -14,7 +14,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import inspect
 import re
 import threading
 import time
@@ -25,7 +24,8 @@ from urllib.parse import quote_plus
 
 from sbpair.shared_task import result_of, share
 
-from .transient import is_transient
+from .caching import AsyncCachingCredential, caching
+from .transient import CredentialUnavailable, is_transient
 
 if TYPE_CHECKING:
     from azure.core.credentials import (
@@ -49,10 +49,6 @@ ASK_WITHIN = 60.0  # seconds a TokenCredential may take
 
 class CredentialRefused(Exception):
     """The credential gives no token, and waiting will not change that."""
-
-
-class CredentialUnavailable(Exception):
-    """The credential gives no token now: its token service fails, or cannot be reached in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +97,10 @@ class SharedSignature:
 
 
 class Bearer:
-    """Asks a TokenCredential; concurrent requests share one answer, whatever their audience."""
+    """Asks a TokenCredential, which is cached; concurrent requests share one answer, whatever their audience."""
 
     def __init__(self, credential: TokenCredential | AsyncTokenCredential) -> None:
-        self._credential = credential
+        self._credential = caching(credential)
         self._asking: asyncio.Task[Token] | None = None
         self._asked_at = 0.0
 
@@ -134,13 +130,10 @@ class Bearer:
             raise classified(error) from error
 
     async def _given(self) -> AccessToken:
-        get_token = self._credential.get_token
-        given: object = (
-            get_token(SCOPE)
-            if inspect.iscoroutinefunction(get_token)
-            else await _in_thread(lambda: get_token(SCOPE))
-        )
-        return cast("AccessToken", await given if inspect.isawaitable(given) else given)
+        credential = self._credential
+        if isinstance(credential, AsyncCachingCredential):
+            return await credential.get_token(SCOPE)
+        return await _in_thread(lambda: credential.get_token(SCOPE))
 
 
 def token_source(credential: AnyCredential) -> TokenSource:

@@ -19,7 +19,8 @@ from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Condition
 from sbpair.amqp.types import Timestamp
 from sbpair.auth.connection_string import NamespaceAccess
-from sbpair.auth.credential import CredentialRefused, CredentialUnavailable, Token
+from sbpair.auth.credential import CredentialRefused, Token
+from sbpair.auth.transient import CredentialUnavailable
 from sbpair.shared_task import result_of
 
 from .errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
@@ -115,9 +116,12 @@ class Tokens:
         audience = namespace.audience(path)
         token = await self._ask(audience)
         before = self._puts.get(path)
-        if before is None or before.token.text != token.text:
+        is_new = before is None or before.token.text != token.text
+        if is_new:
             await self._show(audience, token)
-        put = self._puts[path] = _Put(token, renewal_due(token.expires, time.time()))
+        now = time.time()
+        due = renewal_due(token.expires, now) if is_new else now + retry_pause(token.expires - now)
+        put = self._puts[path] = _Put(token, due)  # the old token again: the next is fetched meanwhile (H-31)
         if put.due < self._next_due:
             self._sooner.set()
         if self._is_stopped:  # while the answer was on its way to this task
@@ -167,8 +171,7 @@ class Tokens:
             logger.warning("the token for %s was not renewed: %s", path, error)
             left = put.token.expires - time.time()
             if left > 0:
-                pause = min(MAX_RETRY_SECONDS, max(FIRST_RETRY, left / 4))
-                self._puts[path] = _Put(put.token, time.time() + pause)
+                self._puts[path] = _Put(put.token, time.time() + retry_pause(left))
             else:
                 self.forget(path)
                 if not self._puts and not self.ended.done():
@@ -179,6 +182,11 @@ def renewal_due(expires: float, now: float) -> float:
     """When to renew a token; all in seconds since the epoch. At least one second from now."""
     life = expires - now
     return now + max(FIRST_RETRY, life - REFRESH_MARGIN, life * SHORT_PART)
+
+
+def retry_pause(left: float) -> float:
+    """The seconds until a token that has this many left is asked for again."""
+    return min(MAX_RETRY_SECONDS, max(FIRST_RETRY, left / 4))
 
 
 async def put_token(node: RequestNode, audience: str, token: Token) -> None:

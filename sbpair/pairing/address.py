@@ -17,12 +17,14 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, 
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusClient, TransportType
 
+from sbpair.auth.caching import caching
 from sbpair.auth.connection_string import fields_of
 from sbpair.auth.reference import resolve
 from sbpair.auth.tls import BoundedHandshake, CaFileUnusable, trusting
 from sbpair.envelope.names import label_of_backlogs, namespace_label
 
 from .errors import CaFileError
+from .host_name import HostName
 from .pair_state import Role
 from .retry import RetryPolicy
 
@@ -159,10 +161,12 @@ class Side:
         self._settings = settings
         self._connection_string = connection_string
         self._credential = credential
+        self._cached: Any = caching(credential) if hasattr(credential, "get_token") else credential
         self._entity_path = entity_path  # of an entity-level connection string
         self._use_tls = use_tls
         self._custom_endpoint_address = custom_endpoint_address
         self._trust: BoundedHandshake | None = None
+        self.host_name = HostName()
 
     @classmethod
     def from_connection_string(
@@ -206,7 +210,7 @@ class Side:
         return Access(
             self.info.endpoint,
             self._connection_string,
-            self._credential,
+            self._cached,
             self._use_tls,
             self._custom_endpoint_address,
             self._settings,
@@ -258,7 +262,7 @@ class Side:
         if self._connection_string is not None:
             return ServiceBusClient.from_connection_string(self._connection_string, **keywords)
         return ServiceBusClient(
-            self.info.endpoint, cast("Credential", self._credential), use_tls=self._use_tls, **keywords
+            self.info.endpoint, cast("Credential", self._cached), use_tls=self._use_tls, **keywords
         )
 
     def asyncio_client(self, *, retry_total: int | None = 0) -> aio.ServiceBusClient:
@@ -271,7 +275,7 @@ class Side:
         if self._connection_string is not None:
             return aio.ServiceBusClient.from_connection_string(self._connection_string, **keywords)
         return aio.ServiceBusClient(
-            self.info.endpoint, cast("AsyncCredential", self._credential), use_tls=self._use_tls, **keywords
+            self.info.endpoint, cast("AsyncCredential", self._cached), use_tls=self._use_tls, **keywords
         )
 
     def administration(
@@ -287,7 +291,7 @@ class Side:
         """
         from azure.servicebus.management import ServiceBusAdministrationClient
 
-        credential: object = self._credential
+        credential: object = self._cached
         if bridge is not None and inspect.iscoroutinefunction(getattr(credential, "get_token", None)):
             credential = bridge(cast("AsyncTokenCredential", credential))
         keywords: dict[str, Any] = {

@@ -472,6 +472,7 @@ class AsyncRuntime(BaseRuntime):
             ),
             self._tasks,
             find=self._lookups[side.role].find,
+            name=side.host_name,
             failed=(lambda error: self.opening_failed(entity, error)) if is_primary else None,
             is_plain=self.is_disabled,
             opened=self._woken.set,

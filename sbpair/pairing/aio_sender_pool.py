@@ -26,9 +26,11 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
+from sbpair.own_copy import own_copy
 from sbpair.tracing import current
 
-from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting, own_copy
+from .host_name import HostName
+from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
 from .wire import AsyncWire
 
 _logger = logging.getLogger("sbpair")
@@ -244,8 +246,9 @@ async def _at_once() -> None:
 class AsyncSenderPool:
     """The senders to one entity.
 
-    ``find`` looks up the host before a link is opened. ``failed`` is called with the error of an opening for which no
-    call waited, ``opened`` with every sender that was opened. ``is_plain`` leaves the SDK's own behaviour unchanged.
+    ``find`` looks up the host before a link is opened; ``name`` is its name, which all pools of one namespace share.
+    ``failed`` is called with the error of an opening for which no call waited, ``opened`` with every sender that was
+    opened. ``is_plain`` leaves the SDK's own behaviour unchanged.
     """
 
     def __init__(
@@ -256,9 +259,11 @@ class AsyncSenderPool:
         find: Callable[[], Awaitable[None]] = _at_once,
         failed: Callable[[Exception], None] | None = None,
         opened: Callable[[], object] = lambda: None,
+        name: HostName | None = None,
         is_plain: bool = False,
     ) -> None:
         self._opened_one = opened
+        self._name = name or HostName()
         self._make = make
         self._tasks = tasks
         self._find = find
@@ -339,13 +344,14 @@ class AsyncSenderPool:
 
     async def try_out(self, until: float) -> None:
         """Open and close a separate link as a check. Raises the SDK's exceptions."""
-        await self._find()
-        pooled = AsyncPooledSender(self._make(), is_plain=self._is_plain)
-        try:
-            await pooled.run(pooled.sender.__aenter__(), until)
-        except BaseException:
-            self._tasks.let_end("sbpair-close", pooled.discard())
-            raise
+        with self._name.opening():
+            await self._find()
+            pooled = AsyncPooledSender(self._make(), is_plain=self._is_plain)
+            try:
+                await pooled.run(pooled.sender.__aenter__(), until)
+            except BaseException:
+                self._tasks.let_end("sbpair-close", pooled.discard())
+                raise
         self._tasks.let_end("sbpair-close", pooled.close())
 
     def recall(self) -> None:
@@ -417,10 +423,11 @@ class AsyncSenderPool:
 
     async def _open(self, opening: _Opening) -> None:
         try:
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + MAX_OPENING_SECONDS):
-                await self._find()
-            opening.pooled = pooled = AsyncPooledSender(self._make(), is_plain=self._is_plain)
-            await pooled.run(pooled.sender.__aenter__(), opening.began + MAX_OPENING_SECONDS)
+            with self._name.opening():
+                async with asyncio.timeout_at(asyncio.get_running_loop().time() + MAX_OPENING_SECONDS):
+                    await self._find()
+                opening.pooled = pooled = AsyncPooledSender(self._make(), is_plain=self._is_plain)
+                await pooled.run(pooled.sender.__aenter__(), opening.began + MAX_OPENING_SECONDS)
             if pooled.has_overrun:  # opened, but its connection was dropped at the same time
                 raise ServiceBusError(CLOSED)
         except BaseException as error:

@@ -15,6 +15,7 @@ The SDK's *retryable* flag is ignored, since it is set even for a disabled entit
 from __future__ import annotations
 
 import re
+import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +29,7 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import exceptions as sdk_errors
 
-from sbpair.auth.transient import is_transient
+from sbpair.auth.transient import CredentialUnavailable, is_transient
 
 from . import sdk
 from .errors import CaFileError, ParkedMessageTooLargeError
@@ -215,6 +216,11 @@ def _is_of_side(error: Exception, failure: Failure, condition: str | None) -> bo
     return failure is _U and not is_of_link and not isinstance(error, StillWaiting)
 
 
+def is_of_name(error: Exception) -> bool:
+    """Whether the name of a host was not found."""
+    return any(isinstance(each, socket.gaierror) for each in (error, *_chain(error, frozenset())))
+
+
 def is_about_content(error: Exception) -> bool:
     """Whether the entity refused the message for its content, by a condition or by its size limit."""
     return isinstance(error, sdk_errors.MessageSizeExceededError) or sdk.condition_of(error) in _OF_CONTENT
@@ -243,7 +249,7 @@ def _failure_of(error: Exception, before: frozenset[int]) -> tuple[Failure, str]
     if _is_without_namespace(error, sdk.condition_of(error)):
         return _CONF, "the namespace does not exist"
     if any(
-        isinstance(each, ClientAuthenticationError) and is_transient(each)
+        isinstance(each, ClientAuthenticationError | CredentialUnavailable) and is_transient(each)
         for each in (error, *_chain(error, before))
     ):
         return _U, "the credential is away"

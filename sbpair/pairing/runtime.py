@@ -464,6 +464,7 @@ class Runtime(BaseRuntime):
                     self._openers[side.role],
                     self._closers,
                     partial(self.opening_failed, entity) if side.role is Role.PRIMARY else None,
+                    side.host_name,
                 )
                 self._pools[key] = pool
             return pool

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
 
+from .host_name import HostName
 from .threads import POLL, Job, Watch, Workers
 from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
 from .wire import Wire
@@ -108,7 +109,8 @@ class SenderPool:
     """The SDK senders of one entity.
 
     ``workers`` open them and belong to one namespace, so that a side that hangs does not delay the other (R-6).
-    ``closers`` close them. ``failed`` is called with the error of an opening for which no call waited.
+    ``closers`` close them. ``failed`` is called with the error of an opening for which no call waited. ``name`` is that
+    of the host, which all pools of one namespace share.
     """
 
     def __init__(
@@ -118,8 +120,10 @@ class SenderPool:
         workers: Workers,
         closers: Workers | None = None,
         failed: Callable[[Exception], None] | None = None,
+        name: HostName | None = None,
     ) -> None:
         self._is_closed = False
+        self._name = name or HostName()
         self._make = make
         self._watch = watch
         self._workers = workers
@@ -322,7 +326,7 @@ class SenderPool:
         is_late = pooled.has_overrun  # before it began: the watch may no longer be able to end it
         try:
             if not is_late:
-                pooled.open()
+                self._open_alone(pooled)
         except Exception as raised:
             error = raised
         pooled.until = math.inf
@@ -353,7 +357,7 @@ class SenderPool:
         self._watch.add(pooled)
         is_done = False
         try:
-            job = self._workers.start("sbpair-open", pooled.open, until=until)
+            job = self._workers.start("sbpair-open", lambda: self._open_alone(pooled), until=until)
         except BaseException:  # it was never opened
             self._watch.remove(pooled)
             raise
@@ -370,6 +374,10 @@ class SenderPool:
             self._forget(pooled, pooled.wire.release)
             raise job.error
         return pooled
+
+    def _open_alone(self, pooled: PooledSender) -> None:
+        with self._name.opening():
+            pooled.open()
 
     def _forget(self, pooled: PooledSender, end: Callable[[], None]) -> None:
         self._watch.remove(pooled)

@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from sbpair.envelope.copies import ABSENT, private
+from sbpair.own_copy import own_copy
 from sbpair.tracing import current
 
 from .aio_limits import CallLimits
-from .waiting import own_copy, unchain
+from .waiting import unchain
 
 T = TypeVar("T")
 

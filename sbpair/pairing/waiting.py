@@ -6,13 +6,9 @@ Such a wait says nothing about a broker: it neither counts as a failure of the e
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import TypeVar
 
 from azure.servicebus.exceptions import OperationTimeoutError
-
-ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 OVERDUE = 1.0
 """Seconds without a sign of life after which a late opening counts as a failure of the peer."""
@@ -52,24 +48,6 @@ class SignsOfLife:
         sign = self._sign()
         if sign != self._last:
             self._last, self._changed_at = sign, now
-
-
-def own_copy(error: ErrorT) -> ErrorT:
-    """A copy of an error that several calls raise, so that each raises its own object.
-
-    Returns ``error`` itself if it cannot be copied.
-    """
-    try:
-        copied = copy.copy(error)
-    except Exception:  # of any type: the class belongs to another library
-        try:  # without its constructor, which takes other arguments
-            copied = type(error).__new__(type(error), *error.args)
-            vars(copied).update(vars(error))
-        except Exception:
-            return error
-    copied.__cause__, copied.__context__ = error.__cause__, error.__context__
-    copied.__suppress_context__ = error.__suppress_context__
-    return copied
 
 
 def unchain(error: BaseException, handled: BaseException | None) -> None:

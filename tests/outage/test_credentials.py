@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
-from azure.core.exceptions import ClientAuthenticationError
+from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus._pyamqp.constants import CbsAuthState
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
@@ -167,6 +167,12 @@ class GatedBearer(AsyncBearer):
         return await super().get_token(*scopes, **other)
 
 
+def forget_token(client: PairedServiceBusClient | aio.PairedServiceBusClient) -> None:
+    """The remembered token of the primary has expired."""
+    [memory] = client._primary._cached._memories.values()
+    memory._held = None
+
+
 async def sender_with_token_due(pairing: AsyncPairing, gated: GatedBearer) -> aio.PairedServiceBusSender:
     """A sender whose open link has an hour-old token that is due, while the credential returns none."""
     options = options_of(interval=60, ping=60, assume_backlogs_exist=True)
@@ -179,6 +185,7 @@ async def sender_with_token_due(pairing: AsyncPairing, gated: GatedBearer) -> ai
     authenticator: Any = pooled.sender._handler._cbs_authenticator  # type: ignore[attr-defined]
     authenticator.auth_state = CbsAuthState.REFRESH_REQUIRED
     authenticator._token_put_time -= 3600
+    forget_token(client)
     gated.gate.clear()
     return sender
 
@@ -220,6 +227,53 @@ async def test_a_credential_that_ignores_its_cancellation_holds_no_send(aio_pair
     await until(lambda: "sbpair-token" not in {task.get_name() for task in asyncio.all_tasks()})
 
 
+class Refusing:
+    """A token service that refuses connections."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def get_token(self, *scopes: str, **other: Any) -> AccessToken:
+        self.asked += 1
+        raise ServiceRequestError("the token service refuses connections")
+
+
+class AsyncRefusing(Refusing):
+    async def get_token(self, *scopes: str, **other: Any) -> AccessToken:  # type: ignore[override]
+        return super().get_token(*scopes, **other)
+
+
+def refused_by(pairing: Pairing | AsyncPairing, refusing: Refusing) -> dict[str, Any]:
+    options = options_of(interval=60, ping=60, assume_backlogs_exist=True)
+    return arguments(pairing, bearer) | {"credential": refusing, "options": options, "retry_total": 0}
+
+
+@pytest.mark.spec("H-23", "H-30")
+def test_a_token_service_that_refuses_is_not_asked_for_each_message(pairing: Pairing) -> None:
+    refusing = Refusing()
+    with (
+        pairing.watched(PairedServiceBusClient(**refused_by(pairing, refusing))) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        for _ in range(30):
+            with pytest.raises(ServiceBusError, match="refuses connections"):
+                sender.send_messages(ServiceBusMessage("x"))
+    assert 1 <= refusing.asked <= 5
+
+
+@pytest.mark.spec("H-23", "H-30")
+async def test_with_asyncio_a_token_service_that_refuses_is_not_asked_for_each_message(
+    aio_pairing: AsyncPairing,
+) -> None:
+    refusing = AsyncRefusing()
+    given = refused_by(aio_pairing, refusing) | {"secondary_credential": async_bearer(aio_pairing.secondary)}
+    async with aio.PairedServiceBusClient(**given) as client, client.get_queue_sender("orders") as sender:
+        for _ in range(30):
+            with pytest.raises(ServiceBusError, match="refuses connections"):
+                await sender.send_messages(ServiceBusMessage("x"))
+    assert 1 <= refusing.asked <= 5
+
+
 class GatedBlockingBearer:
     """The blocking counterpart of :class:`GatedBearer`; nothing can cancel it."""
 
@@ -247,8 +301,10 @@ def blocking_sender_with_token_due(pairing: Pairing, gated: GatedBlockingBearer)
     """A sender whose open link has a token that is due."""
     options = options_of(interval=60, ping=60, assume_backlogs_exist=True)
     given = arguments(pairing, bearer) | {"credential": gated, "options": options, "retry_total": 0}
-    sender = pairing.watched(PairedServiceBusClient(**given)).get_queue_sender("orders")
+    client = pairing.watched(PairedServiceBusClient(**given))
+    sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("opens the link"))
+    forget_token(client)
     (pooled,) = sender._runtime.primary_pool("orders")._idle
     pooled.sender._handler._cbs_authenticator.auth_state = CbsAuthState.REFRESH_REQUIRED  # type: ignore[attr-defined]
     return sender

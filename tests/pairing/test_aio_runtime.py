@@ -64,7 +64,7 @@ async def test_the_administration_client_is_given_a_credential_that_a_thread_can
     credential = Credential()
     side = Side("secondary", "contoso-dr.servicebus.windows.net", SdkSettings(), credential=credential)
     with side.administration(bridge):
-        assert bridged == [credential]
+        assert bridged == [side.access().credential]
 
 
 class BlockingCredential:

@@ -12,10 +12,11 @@ from azure.servicebus._pyamqp.error import AMQPConnectionError
 from azure.servicebus.exceptions import OperationTimeoutError
 from azure.servicebus.management import EntityStatus, QueueProperties
 
+from sbpair.own_copy import own_copy
 from sbpair.pairing.backlog import FOREVER, differences
 from sbpair.pairing.options import ObservationOptions
 from sbpair.pairing.request import LinkProbe, ping
-from sbpair.pairing.waiting import OVERDUE, SignsOfLife, StillWaiting, own_copy, unchain
+from sbpair.pairing.waiting import OVERDUE, SignsOfLife, StillWaiting, unchain
 
 SECRET = "0123456789abcdef"
 
