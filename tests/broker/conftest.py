@@ -188,6 +188,7 @@ class Lab:
                 if data := client.server.data_to_send():
                     client.engine.receive_data(data, self.now.connection)
                     client.events += client.engine.events()
+                    client.server.answers.passed_on()
                     busy = True
 
     def advance(self, *, entity: int = 0, wall: int = 0, connection: float = 0.0, ahead: float = 0.0) -> None:

@@ -30,6 +30,7 @@ from .commits import Commits
 from .event_loop import Alarm
 from .host_names import Neighbours
 from .listener import Listener, ProtocolSniffer
+from .unread_limit import UnreadLimit
 from .wire import AmqpWire
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class NamespaceServer:
         self.neighbours = Neighbours[NamespaceServer]() if neighbours is None else neighbours
         self.neighbours.all.append(self)
         self.wires: dict[Hashable, AmqpWire] = {}
+        self.unread = UnreadLimit[AmqpWire](lambda wire: _abort(wire.transport))
         self._listener = Listener(namespace.name, host, port, self._welcome)
         self._listeners = [self._listener]
         if management_port is not None:

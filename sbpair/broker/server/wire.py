@@ -14,6 +14,7 @@ from ..frontends.amqp.client_connection import MAX_CONNECTIONS, ClientConnection
 from ..frontends.namespace_frontend import NamespaceFrontend
 from .event_loop import Alarm
 from .host_names import Neighbours
+from .unread_limit import UnreadLimit
 
 CHUNK = 262_144
 CLOSE_TIMEOUT = 1.0  # seconds after the last answer in which the client may close the connection itself
@@ -45,6 +46,8 @@ class WireHost(Protocol):
     def end_turn(self) -> None: ...
     def commit(self) -> None: ...
     def admit(self, wire: AmqpWire) -> None: ...
+    @property
+    def unread(self) -> UnreadLimit[AmqpWire]: ...
     def turns_away(self, transport: asyncio.Transport | None) -> bool: ...
     async def wait_until_up(self) -> None: ...
 
@@ -144,6 +147,7 @@ class AmqpWire(asyncio.Protocol):
         bytes would otherwise be lost.
         """
         self._timer.cancel()
+        self._server.unread.note(self, 0)
         if self._closing is not None:
             self._closing.cancel()
         try:
@@ -171,6 +175,13 @@ class AmqpWire(asyncio.Protocol):
         if not self._is_mute:
             self.transport.resume_reading()
         self.client.set_clogged(False, self._server.read_clocks())
+        self._server.unread.note(self, self.client.answers.size)
+        self._resume()
+
+    def _resume(self) -> None:
+        """Answer the requests that waited until the client reads."""
+        if not self._is_mute:
+            self.client.resume(self._server.read_clocks())
         self._server.end_turn()
 
     def flush(self) -> None:
@@ -179,10 +190,20 @@ class AmqpWire(asyncio.Protocol):
             return
         held, self._held_output = self._held_output, b""
         self._write(held + self.client.data_to_send() if held else self.client.data_to_send())
+        if self.client.answers.size:
+            self._count_unread()
         if self.client.is_closed and not self._late:
             self._close_gracefully()
         elif self.client.timers_moved:
             self.arm()
+
+    def _count_unread(self) -> None:
+        answers = self.client.answers
+        if not self.client.is_clogged:
+            answers.passed_on()
+            if answers.waiting and not answers.are_too_many:
+                asyncio.get_running_loop().call_soon(self._resume)
+        self._server.unread.note(self, answers.size)
 
     def hold_output(self) -> None:
         """Hold the pending output until the commit that begins now is on disk."""
@@ -268,5 +289,5 @@ class AmqpWire(asyncio.Protocol):
             data, self._unprocessed = self._unprocessed, b""
             self.data_received(data)
         self._server.frontend.stir(self.client)
-        self._server.end_turn()
+        self._resume()
         self.arm()

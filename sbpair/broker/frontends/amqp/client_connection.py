@@ -13,7 +13,7 @@ from itertools import islice
 from math import ceil
 
 from ....amqp.connection import Connection, ConnectionRole
-from ....amqp.errors import CONNECTION_FORCED, NOT_FOUND, UNAUTHORIZED_ACCESS
+from ....amqp.errors import CONNECTION_FORCED, NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS
 from ....amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -36,6 +36,7 @@ from ..refusals import tracked
 from .claims import Claims, SharedPort, names, owners
 from .connection_limits import MAX_TRIES, Confinement
 from .links import Links
+from .unread_answers import UnreadAnswers
 
 IDLE_TIME_OUT = 240.0  # generous, since the Python SDK rarely sends heartbeats
 FIRST_DELIVERY_ID = 2**30  # far from the client's own ids, since the SDK mixes up the two directions
@@ -64,6 +65,7 @@ class ClientConnection:
         self._plain: bytes | None = None  # the SASL PLAIN response; the namespace may not be known yet
         self.claims = Claims(frontend.verifier, now.wall)
         self.is_clogged = False
+        self.answers = UnreadAnswers()
         self.timers_moved = True
         """Whether the next timer may be earlier than before; cleared by the owner of the timer."""
         self._engine = Connection(
@@ -96,7 +98,13 @@ class ClientConnection:
 
     def receive_data(self, data: bytes, now: ClockReading) -> None:
         """Process bytes from the client."""
+        if not self.answers.arrived(len(data)):
+            self.close(RESOURCE_LIMIT_EXCEEDED, "The answers to earlier requests were not read.", now)
         self._engine.receive_data(data, now.connection)
+        self.resume(now)
+
+    def resume(self, now: ClockReading) -> None:
+        """Process what has arrived, and what waited until the client reads."""
         self._read_events(now)
         self.links.resume(now)
 
@@ -106,6 +114,7 @@ class ClientConnection:
         Message locks remain held, and waiting receivers leave the line.
         """
         self._engine.receive_eof(now.connection)
+        self._drop_waiting_requests()
         self._read_events(now)
 
     def data_to_send(self) -> bytes:
@@ -158,6 +167,7 @@ class ClientConnection:
         """Set whether the client is not reading; nothing is delivered while it is not."""
         self.is_clogged = is_clogged
         if not is_clogged:
+            self.answers.passed_on()
             self.links.unclogged(now)
 
     def later(self, seconds: float, act: Callable[[], None], now: ClockReading) -> None:
@@ -196,14 +206,18 @@ class ClientConnection:
     def _read_events(self, now: ClockReading) -> None:
         if self._confinement.is_on:
             self._read_unclaimed(now)
-        while events := self._engine.events():
+        while events := self._next_events():
             at, end = 0, len(events)
             while at < end:
                 event = events[at]
                 if type(event) is MessageReceived:
                     run = _messages_of_one_link(events, at)
-                    self.links.messages_received(run, now)
-                    at += len(run)
+                    served = self.links.messages_received(run, now)
+                    at += served
+                    if served < len(run):
+                        self.answers.waiting = events[at:]
+                        self.frontend.stir(self)
+                        return
                 elif type(event) is DispositionReceived and not self._may_fault_settlements:
                     joined, at = _joined_dispositions(events, event, at + 1)
                     self.links.disposition_received(joined, now)
@@ -212,6 +226,19 @@ class ClientConnection:
                     self._on.get(type(event), self._nothing)(event, now)
                     at += 1
         self.frontend.stir(self)
+
+    def _next_events(self) -> list[Event]:
+        events = self._engine.events()
+        return self.answers.take_waiting() + events if self.answers.waiting else events
+
+    def _drop_waiting_requests(self) -> None:
+        """Drop the requests that wait: nobody will read their answers. What waits behind them is processed."""
+        waiting = self.answers.take_waiting()
+        self.answers.waiting = [
+            event
+            for event in waiting
+            if not (type(event) is MessageReceived and self.links.answers(event.link))
+        ]
 
     @property
     def _may_fault_settlements(self) -> bool:

@@ -35,6 +35,7 @@ from .faults import end_faulted, refusal
 from .node import ConnectionContext, Node
 from .queue_receiver import QueueReceiver
 from .queue_sender import QueueSender
+from .request_response import RequestLink
 from .session_receiver import SessionQueueReceiver, SessionWait
 
 
@@ -57,14 +58,19 @@ class Links:
 
     # -- events
 
-    def messages_received(self, run: list[MessageReceived], now: ClockReading) -> None:
-        """Pass on consecutive messages of one link."""
+    def messages_received(self, run: list[MessageReceived], now: ClockReading) -> int:
+        """Pass on consecutive messages of one link; returns how many, fewer if the rest must wait."""
         node = self._nodes.get(run[0].link)
-        if node is not None:
-            node.used = now
-            if node.moves_timers:
-                self._connection.timers_moved = True
-            node.messages_received(run, now)
+        if node is None:
+            return len(run)
+        node.used = now
+        if node.moves_timers:
+            self._connection.timers_moved = True
+        return node.messages_received(run, now)
+
+    def answers(self, link: Link) -> bool:
+        """Whether messages on this link are requests, which are answered."""
+        return isinstance(self._nodes.get(link), RequestLink)
 
     def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
         """Pass on a disposition: the client settled deliveries."""

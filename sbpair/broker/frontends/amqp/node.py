@@ -19,6 +19,7 @@ from .claims import Claims
 
 if TYPE_CHECKING:
     from .links import Links
+    from .unread_answers import UnreadAnswers
 
 
 class ConnectionContext(Hashable, Protocol):
@@ -41,6 +42,10 @@ class ConnectionContext(Hashable, Protocol):
     @property
     def is_clogged(self) -> bool:
         """Whether the client is not reading; nothing is delivered while it is not."""
+
+    @property
+    def answers(self) -> UnreadAnswers:
+        """The answers that the client has not read yet."""
 
     @property
     def links(self) -> Links:
@@ -76,10 +81,11 @@ class Node:
     def message_received(self, event: MessageReceived, now: ClockReading) -> None:
         """Called when a message has arrived."""
 
-    def messages_received(self, events: Sequence[MessageReceived], now: ClockReading) -> None:
-        """Called when consecutive messages have arrived."""
+    def messages_received(self, events: Sequence[MessageReceived], now: ClockReading) -> int:
+        """Process consecutive messages; returns how many, fewer if the rest must wait."""
         for event in events:
             self.message_received(event, now)
+        return len(events)
 
     def credit_granted(self, event: CreditGranted, now: ClockReading) -> None:
         """Called when the client has changed its credit."""

@@ -78,13 +78,14 @@ class QueueSender(Node):
                 self._answer(event, answer)
         self._top_up()
 
-    def messages_received(self, events: Sequence[MessageReceived], now: ClockReading) -> None:
+    def messages_received(self, events: Sequence[MessageReceived], now: ClockReading) -> int:
         """Store consecutive messages together, at half the cost, when that is equivalent to storing each."""
         if len(events) > 1 and self._store_run(events, now.entity):
             self._top_up()
         else:
             for event in events:
                 self.message_received(event, now)
+        return len(events)
 
     def _store_run(self, events: Sequence[MessageReceived], now: int) -> bool:
         """Store and accept all; return False, with nothing done, when they must be stored one by one."""

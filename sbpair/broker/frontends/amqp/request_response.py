@@ -13,7 +13,7 @@ an invalid one is answered with 401, then a missing entity with 404.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -86,7 +86,9 @@ class ResponseLink(Node):
             body=ValueBody(answer.body),
         )
         self._tags += 1
-        self.link.transfer(response.encode(), tag=self._tags.to_bytes(8, "big"), settled=True, force=True)
+        encoded = response.encode()
+        self.connection.answers.answered(len(encoded), self.link.session)
+        self.link.transfer(encoded, tag=self._tags.to_bytes(8, "big"), settled=True, force=True)
 
 
 class RequestLink(Node):
@@ -109,6 +111,14 @@ class RequestLink(Node):
     def opened(self, now: ClockReading) -> None:
         """Grant credit."""
         self.link.flow(CREDIT)
+
+    def messages_received(self, events: Sequence[MessageReceived], now: ClockReading) -> int:
+        """Answer requests as long as the client reads the answers."""
+        for number, event in enumerate(events):
+            if self.connection.is_clogged or self.connection.answers.are_too_many:
+                return number
+            self.message_received(event, now)
+        return len(events)
 
     def message_received(self, event: MessageReceived, now: ClockReading) -> None:
         """Answer one request."""
