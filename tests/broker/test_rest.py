@@ -220,11 +220,35 @@ def test_a_message_that_cannot_be_read_arrives_as_the_bytes_it_is(
     assert json.loads(got.headers["BrokerProperties"])["SequenceNumber"] == 1
 
 
+@pytest.mark.spec("R-117")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "location",
+        "Set-Cookie",
+        "content-length",
+        "Server",
+        "Access-Control-Allow-Origin",
+        "brokerproperties",
+        "Date",
+    ],
+)
+def test_a_property_named_as_a_header_of_http_is_shown_with_a_prefix(
+    frontend: NamespaceFrontend, name: str
+) -> None:
+    queue = frontend.namespace.queue("orders")
+    queue.enqueue(_stored(Message(application_properties={name: "chosen by the sender"})), NOW)
+    got = answer(frontend, request("POST", "/orders/messages/head"))
+    shown = {header.lower(): value for header, value in got.headers.items()}
+    assert shown[f"property-{name}".lower()] == '"chosen by the sender"'
+    assert "chosen by the sender" not in shown.get(name.lower(), "")
+    assert [header.lower() for header in got.headers].count("location") == 1
+
+
 def test_properties_that_no_header_can_say_are_left_out(frontend: NamespaceFrontend) -> None:
     said: dict[object, object] = {
         "fine": "x",
         "line\nbreak": "x",
-        "content-length": "7",
         "bytes": b"x",
         "unknown": Described(Symbol("what"), 1),
         "span": Described(Symbol("com.microsoft:timespan"), 900_000_000_000),
@@ -235,7 +259,7 @@ def test_properties_that_no_header_can_say_are_left_out(frontend: NamespaceFront
     headers, _ = response_parts(queue.receive(NOW), queue)  # type: ignore[arg-type]
     assert headers["fine"] == '"x"'
     assert headers["span"] == '"1.01:00:00"'
-    assert not {"line\nbreak", "content-length", "bytes", "unknown"} & headers.keys()
+    assert not {"line\nbreak", "bytes", "unknown"} & headers.keys()
 
 
 def _stored(message: Message) -> StoredMessage:

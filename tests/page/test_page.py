@@ -229,6 +229,7 @@ def test_nothing_is_asked_of_anybody_else_and_the_policy_is_strict(browser, page
     assert browser.value(blocked) == "blocked"
     assert browser.complaints  # reported by the content security policy
     assert browser.value("document.cookie") == ""  # HttpOnly
+    assert "proof" not in browser.value("location.href")
     browser.open("about:blank")
     browser.complaints.clear()
 

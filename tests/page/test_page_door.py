@@ -17,7 +17,9 @@ from sbpair.broker.errors import EndpointUnavailable
 from sbpair.broker.faults import Disabled
 from sbpair.broker.frontends.dashboard.views import MAX_MESSAGES, MAX_ROWS
 from sbpair.broker.server.dashboard import Page
+from sbpair.broker.server.dashboard_actions import INTENT
 from sbpair.broker.server.http_endpoint import HttpEndpoint
+from sbpair.broker.server.page_sessions import MAX_SESSIONS, PageSessions
 
 ALL = ("overview", "entities", "entity", "messages", "message", "sessions", "connections", "rejections")
 
@@ -37,10 +39,32 @@ def test_without_the_token_nothing_is_told(ask, name, token):
     assert ask(name, token=token, namespace="contoso")[0] == 401
 
 
-def test_the_token_becomes_a_cookie_that_scripts_and_other_sites_do_not_get(page):
+@pytest.mark.spec("R-118")
+def test_a_cookie_that_another_port_of_the_host_sees_tells_it_nothing(page):
+    answer, _ = raw(page, "GET", f"/?token={page.token}")
+    cookie = answer.headers["Set-Cookie"].partition(";")[0]
+    proof = answer.headers["Location"].partition("=")[2]
+    assert len({page.token, cookie.partition("=")[2], proof}) == 3
+    for shown in ({"Cookie": cookie}, {"Cookie": cookie, INTENT: cookie.partition("=")[2]}):
+        assert raw(page, "GET", "/api/overview", **shown)[0].status == 401
+    assert raw(page, "GET", "/api/overview", **{INTENT: proof})[0].status == 401
+    assert raw(page, "GET", "/api/overview", **{"Cookie": cookie, INTENT: proof})[0].status == 200
+    bearer = {"Authorization": f"Bearer {cookie.partition('=')[2]}"}
+    assert raw(page, "GET", "/api/overview", **bearer)[0].status == 401
+
+
+@pytest.mark.spec("R-118")
+def test_so_many_sessions_are_open_and_no_more():
+    sessions = PageSessions()
+    opened = [sessions.open() for _ in range(MAX_SESSIONS + 1)]
+    assert [sessions.is_proven(*each) for each in opened] == [False] + [True] * MAX_SESSIONS
+    assert not sessions.is_proven(opened[1][0], opened[2][1])
+
+
+def test_the_token_becomes_a_session_that_scripts_and_other_sites_do_not_get(page):
     answer, _ = raw(page, "GET", f"/?token={page.token}")
     cookie = answer.headers["Set-Cookie"]
-    assert (answer.status, answer.headers["Location"]) == (303, "/")
+    assert (answer.status, answer.headers["Location"].partition("=")[0]) == (303, "/?proof")
     assert "HttpOnly" in cookie
     assert "SameSite=Strict" in cookie
     inside, body = raw(page, "GET", "/", Cookie=cookie.partition(";")[0])

@@ -132,6 +132,23 @@ def test_a_body_is_bounded_for_those_who_may_send_one(broker: Broker, headers: b
     assert status_after(broker, authorized(broker) + headers + body) == 413
 
 
+@pytest.mark.spec("R-115")
+def test_a_head_of_many_large_fields_is_refused_before_it_is_kept(broker: Broker) -> None:
+    fields = b"".join(b"X-%d: %b\r\n" % (number, b"x" * 30_000) for number in range(120))
+    assert status_after(broker, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + fields + b"\r\n") in (431, 0)
+    assert status_after(broker, b"GET / HTTP/1.1\r\nHost: localhost\r\n" + fields[:70_000]) == 431
+
+
+@pytest.mark.spec("R-116")
+def test_an_answer_without_a_token_ends_its_connection(broker: Broker) -> None:
+    with socket.create_connection(("127.0.0.1", broker.namespace("contoso").port), 5) as sock:
+        sock.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = b""
+        while piece := sock.recv(65_536):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.spec("S-7")
 def test_a_body_that_does_not_come_is_not_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbpair.broker.server.http.BODY_WITHIN", 0.1)

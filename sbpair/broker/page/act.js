@@ -1,5 +1,6 @@
 // The page's actions on an entity: send a message, purge waiting messages, resubmit dead letters.
 // A request carries a header that neither a form nor another origin can set; see dashboard_actions.
+import { post } from "/ask.js";
 import { count, h } from "/draw.js";
 
 const DEAD = "/$DeadLetterQueue";
@@ -16,15 +17,6 @@ export function forget({ keepForm = false } = {}) {
 export function refocus() {
   const wanted = doing.focus && document.getElementById(doing.focus);
   if (wanted) { wanted.focus(); doing.focus = ""; }
-}
-
-async function post(name, given) {
-  const answer = await fetch(`/api/${name}`, {
-    method: "POST", headers: { "Content-Type": "application/json", "X-Sbpair-Page": "1" },
-    body: JSON.stringify(given), signal: AbortSignal.timeout(60000) });
-  const reply = await answer.json().catch(() => ({ error: answer.statusText }));
-  if (!answer.ok) throw new Error(reply.error || "no answer");
-  return reply;
 }
 
 // Run one action at a time. The focus moves to its result if the button that was pressed has gone by then.

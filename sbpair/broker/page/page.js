@@ -1,5 +1,6 @@
 // The broker's page: polls once a second while it is visible, and changes only the elements that differ.
 // Data from the broker goes into text nodes, never into markup.
+import { ask } from "/ask.js";
 import { actions, forget, refocus, resubmitButton } from "/act.js";
 import { badge, bytes, count, h, legend, morph, plot, span, spark, table, time, when } from "/draw.js";
 import { storyCard } from "/story.js";
@@ -9,13 +10,6 @@ const state = { paused: false, find: {}, skip: {}, part: "", from: 1, open: null
 const main = document.getElementById("main");
 const live = document.getElementById("live");
 const pause = document.getElementById("pause");
-
-async function ask(name, query = {}) {
-  const answer = await fetch(`/api/${name}?${new URLSearchParams(query)}`, { signal: AbortSignal.timeout(12000) });
-  const reply = await answer.json().catch(() => ({ error: answer.statusText }));
-  if (!answer.ok) throw Object.assign(new Error(reply.error || "no answer"), { status: answer.status });
-  return reply;
-}
 
 const perSecond = (samples, index) =>
   samples.slice(1).map(([at, values], i) => {

@@ -39,7 +39,7 @@ class Page(HttpEndpoint):
 
     @property
     def url(self) -> str:
-        """The URL to open; its token is exchanged for a cookie at once."""
+        """The URL to open; its token is exchanged for a session at once."""
         return f"{self.address}/?token={self.token}"
 
     def application(self) -> web.Application:

@@ -5,9 +5,9 @@
     POST /api/purge       {"namespace", "path"}                                              -> {"deleted"}
     POST /api/resubmit    {"namespace", "path", "number"}; number null for all               -> {"resubmitted"}
 
-A cookie is not sufficient, because a browser sends it to every port of a host, on behalf of pages from any of them. A
-request therefore needs the token in its Authorization header, or the header :data:`INTENT` and the page's own origin.
-A form cannot set that header, and a script of another origin needs a CORS preflight, which is refused.
+A request needs the token in its Authorization header, or, besides its session's cookie, the proof in the header
+:data:`INTENT` and the page's own origin. A form cannot set that header, and a script of another origin needs a CORS
+preflight, which is refused.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from .control import NamespaceControl
 from .namespace_server import NamespaceServer
 
 INTENT = "X-Sbpair-Page"
+"""The header that carries the proof of a session."""
 MAX_REQUEST = 2 * 1024 * 1024  # bytes of a request
 Row = dict[str, object]
 Given = Mapping[str, object]
 
 
 def is_intended(request: web.Request) -> bool:
-    """Whether a request with the cookie comes from the page itself."""
+    """Whether a request of a session comes from the page itself."""
     origin = request.headers.get("Origin", "")
     return INTENT in request.headers and origin == f"{request.scheme}://{request.host}"
 

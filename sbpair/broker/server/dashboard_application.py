@@ -1,6 +1,6 @@
 """The dashboard's web application: views of the broker as JSON, and a few static files.
 
-    /?token=T            sets a cookie for T and redirects to /
+    /?token=T            opens a session: sets its cookie, and redirects to / with its proof
     /  /page.css  /page.js ...
     /api/overview        namespaces, their recent operations, the history of the pair
     /api/entities        a page of entities           ?namespace &skip &find
@@ -8,12 +8,12 @@
     /api/messages        a page of its messages       ?namespace &path &from
     /api/message         one message with its body    ?namespace &path &number
     /api/sessions        a page of its sessions       ?namespace &path &skip
-    /api/sessions        a page of its sessions       ?namespace &path &skip
     /api/connections     ?namespace
     /api/rejections      ?namespace
     POST /api/send  /api/purge  /api/resubmit      see dashboard_actions
 
-Every request except those for style, scripts and icon needs the token. Views change nothing.
+The page needs the token or the cookie; everything under /api the token, or the cookie and its proof
+(see page_sessions). Views change nothing.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from .control import NamespaceControl
 from .dashboard_actions import INTENT, MAX_REQUEST, Given, PageActions, body_of, is_intended
 from .http_endpoint import HttpEndpoint
 from .namespace_server import NamespaceServer
+from .page_sessions import PageSessions
 from .wire import AmqpWire
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -50,6 +51,7 @@ FILES = {
     "/page.css": ("page.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/page.js": ("page.js", SCRIPT),
+    "/ask.js": ("ask.js", SCRIPT),
     "/act.js": ("act.js", SCRIPT),
     "/draw.js": ("draw.js", SCRIPT),
     "/story.js": ("story.js", SCRIPT),
@@ -80,6 +82,7 @@ class PageApplication:
         self._cookie = (
             f"sbpair-{endpoint.port}"  # the port in the name, since all ports of a host share cookies
         )
+        self._opened = PageSessions()
         self._records = records
         self._story = PairTimeline()
         self._history = History()
@@ -113,8 +116,9 @@ class PageApplication:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         shown = request.query.get("token") if request.path == "/" else None
         if shown is not None and self._endpoint.is_token(shown):
-            answer: web.StreamResponse = web.Response(status=303, headers={"Location": "/"})
-            answer.set_cookie(self._cookie, shown, httponly=True, samesite="Strict", path="/")
+            cookie, proof = self._opened.open()
+            answer: web.StreamResponse = web.Response(status=303, headers={"Location": f"/?proof={proof}"})
+            answer.set_cookie(self._cookie, cookie, httponly=True, samesite="Strict", path="/")
         elif (request.path in FILES and request.path != "/") or self._is_authorized(request):
             try:
                 answer = await handler(request)
@@ -143,8 +147,12 @@ class PageApplication:
         return answer
 
     def _is_authorized(self, request: web.Request) -> bool:
-        shown = request.cookies.get(self._cookie, "")
-        return self._endpoint.is_token(shown) or self._endpoint.has_token(request)
+        if self._endpoint.has_token(request):
+            return True
+        cookie = request.cookies.get(self._cookie, "")
+        if request.path == "/":
+            return self._opened.knows(cookie)
+        return self._opened.is_proven(cookie, request.headers.get(INTENT, ""))
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         kind = FILES[request.path][1]

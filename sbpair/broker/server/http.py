@@ -37,11 +37,12 @@ from ..frontends.admin.requests import forwarding_refusal
 from ..frontends.rest import requests as rest
 from ..frontends.rest.faults import FaultedResponse
 from ..frontends.rest.receiver import NOTHING, RestReceiver
+from .guarded_requests import HEAD_WITHIN, GuardedRequests
 from .health import HealthProbe
 from .host_names import comes_from_this_broker, names_this_broker
 from .wire import AmqpWire, WireHost
 
-FIRST_REQUEST_WITHIN = 20.0  # seconds
+IDLE_BETWEEN = 75.0  # seconds between two requests of a connection
 BODY_WITHIN = 20.0  # seconds
 MAX_REQUEST_BYTES = 2**20  # bytes of a body: aiohttp's own bound, and the service's over HTTP
 MAX_FIELD_BYTES = 32 * 1024  # bytes of a header's value: a message property may be this large
@@ -80,37 +81,40 @@ class HttpServer:
             logger=_LOGGER,
             lingering_time=LINGER,
             max_field_size=MAX_FIELD_BYTES,
+            keepalive_timeout=IDLE_BETWEEN,
             handler_cancellation=True,  # a client that disconnected must not take a message
         )
         self._health: HealthProbe | None = None
-        self._patience: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
+        self._guards: dict[asyncio.BaseTransport, GuardedRequests] = {}
         self._carrying: set[asyncio.Future[None]] = set()
 
-    def protocol(self) -> asyncio.Protocol:
+    def protocol(self, transport: asyncio.Transport) -> asyncio.Protocol:
         """Return a protocol instance for one connection."""
-        return self._server()
-
-    def watch(self, transport: asyncio.Transport) -> None:
-        """Abort the connection unless the head of a request arrives in time."""
-        timer = asyncio.get_running_loop().call_later(FIRST_REQUEST_WITHIN, self._cut, transport)
-        self._patience[transport] = timer
-
-    def _cut(self, transport: asyncio.Transport) -> None:
-        del self._patience[transport]
-        transport.abort()
+        guard = GuardedRequests(self._server(), lost=lambda: self._guards.pop(transport, None))
+        self._guards[transport] = guard
+        return guard
 
     async def close(self) -> None:
         """Close every connection."""
-        for timer in self._patience.values():
-            timer.cancel()
         if self._health is not None:
             await self._health.close()
         await self._server.shutdown(0.5)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         transport = request.transport
-        if transport is not None and (timer := self._patience.pop(transport, None)) is not None:
-            timer.cancel()
+        guard = None if transport is None else self._guards.get(transport)
+        if guard is None:
+            return await self._respond(request)
+        guard.begun(has_body=request.can_read_body)
+        response: web.StreamResponse | None = None
+        try:
+            response = await self._respond(request)
+        finally:
+            guard.answered(is_last=response is None or response.keep_alive is False)
+        return response
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        transport = request.transport
         if (
             request.path == HEALTH
             and request.method in ("GET", "HEAD")
@@ -148,7 +152,9 @@ class HttpServer:
         except (OSError, TimeoutError) as error:
             reason = str(error) or "no answer over AMQP in time"
             return web.json_response({"status": "unhealthy", "reason": reason}, status=503)
-        return web.json_response({"status": "healthy", "round_trip_ms": round(seconds * 1000, 3)})
+        response = web.json_response({"status": "healthy", "round_trip_ms": round(seconds * 1000, 3)})
+        response.force_close()  # it has no token: it does not keep a connection
+        return response
 
     def _may_be_from_a_foreign_page(self, request: web.BaseRequest) -> bool:
         """Whether, with open access, a foreign web page may have sent this request (DNS rebinding)."""
@@ -237,6 +243,8 @@ class HttpServer:
         await websocket.prepare(request)
         connection = request.transport
         if connection is not None:
+            if (guard := self._guards.get(connection)) is not None:
+                guard.opened()
             wire = WebSocketTransport(websocket, AmqpWire(self._front), connection.abort)
             carrying = asyncio.ensure_future(wire.run())
             self._carrying.add(carrying)
@@ -323,7 +331,7 @@ class Sniffer(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # streams only
         self._transport = transport
         loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(FIRST_REQUEST_WITHIN, transport.abort)
+        self._patience = loop.call_later(HEAD_WITHIN, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timeout: the client closed before it sent anything."""
@@ -334,12 +342,8 @@ class Sniffer(asyncio.Protocol):
         """Hand the connection over."""
         if self._patience is not None:
             self._patience.cancel()
-        protocol: asyncio.Protocol
-        if data[0] == _OPENS_AMQP:
-            protocol = AmqpWire(self._server)
-        else:
-            protocol = self._http.protocol()
-            self._http.watch(self._transport)
+        is_amqp = data[0] == _OPENS_AMQP
+        protocol = AmqpWire(self._server) if is_amqp else self._http.protocol(self._transport)
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
         protocol.data_received(data)

@@ -6,15 +6,15 @@ OR is true as soon as one is true. A filter accepts a message when its predicate
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import partial
 from typing import cast
 
 from ...errors import InvalidRule
 from . import tree
+from .like_pattern import like_pattern
 from .message_properties import IGNORED, REMOVABLE, SETTABLE, TIME_TO_LIVE, MessageProperties, PropertyChanges
 from .parser import parse_action
 from .values import EvaluationError, Truth, Value, compare, compute, keep_sign, kind_of, negate
@@ -172,52 +172,6 @@ _COMPILERS: dict[type, Callable[..., Callable[[MessageProperties], object]]] = {
     tree.Not: _not,
     tree.Junction: _junction,
 }
-
-
-@lru_cache(maxsize=256)
-def like_pattern(pattern: str, escape: str | None) -> LikePattern:
-    """Return the compiled pattern. Raises EvaluationError when ``escape`` is not one character."""
-    if escape is not None and len(escape) != 1:
-        raise EvaluationError(f"the escape character {escape[:20]!r} is not one character")
-    return LikePattern(pattern, escape)
-
-
-class LikePattern:
-    """A compiled LIKE pattern.
-
-    Matching takes linear time per piece between wildcards, without backtracking.
-    """
-
-    def __init__(self, pattern: str, escape: str | None) -> None:
-        pieces: list[list[str]] = [[]]
-        characters = iter(pattern)
-        for character in characters:
-            if character == escape:
-                pieces[-1].append(re.escape(next(characters, character)))
-            elif character == "%":
-                pieces.append([])
-            else:
-                pieces[-1].append("." if character == "_" else re.escape(character))
-        compiled = [(re.compile("".join(piece), re.DOTALL), len(piece)) for piece in pieces]
-        self._first, *self._middle = compiled
-        self._last = self._middle.pop() if self._middle else None
-
-    def matches(self, text: str) -> bool:
-        """Whether the whole of ``text`` matches."""
-        first, length = self._first
-        if self._last is None:
-            return len(text) == length and first.match(text) is not None
-        last, tail = self._last
-        end = len(text) - tail
-        if end < length or not first.match(text):
-            return False
-        position = length
-        for piece, _ in self._middle:
-            found = piece.search(text, position, end)
-            if found is None:
-                return False
-            position = found.end()
-        return last.match(text, end) is not None
 
 
 Step = Callable[[MessageProperties, PropertyChanges], None]

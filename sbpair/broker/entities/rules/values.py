@@ -87,8 +87,17 @@ def compute(sign: str, left: Value, right: Value) -> Value:
         raise EvaluationError(f"{signature[0]} {sign} {signature[2]} is out of range") from None
 
 
+MAX_TEXT = 64 * 1024  # characters of a computed string: no header of a message takes more
+
+
+def _joined(left: str, right: str) -> str:
+    if len(left) + len(right) > MAX_TEXT:
+        raise EvaluationError(f"string + string has more than {MAX_TEXT} characters")
+    return left + right
+
+
 _OTHER_OPERATORS: dict[tuple[str, str, str], Callable[[object, object], object]] = {
-    ("string", "+", "string"): operator.add,
+    ("string", "+", "string"): lambda left, right: _joined(str(left), str(right)),
     ("instant", "+", "duration"): operator.add,
     ("instant", "-", "duration"): operator.sub,
     ("instant", "-", "instant"): operator.sub,

@@ -135,8 +135,8 @@ def _span_text(ticks: int) -> str:
 BROKER_PROPERTIES = "brokerproperties"
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 
-# Headers of HTTP itself, of proxies and of the service; every other header is a property.
-_HEADERS = """
+# Headers of requests, of proxies and of the service; every other header of a request is a property.
+_OF_REQUESTS = """
     accept accept-charset accept-encoding accept-language authorization brokerproperties
     cache-control connection content-encoding content-language content-length content-location
     content-md5 content-range content-type cookie date dnt expect forwarded from host if-match
@@ -145,7 +145,23 @@ _HEADERS = """
     transfer-encoding upgrade user-agent via warning x-forwarded-for x-forwarded-host
     x-forwarded-proto x-ms-retrypolicy
 """
-_NOT_PROPERTIES = frozenset(_HEADERS.split())
+_NOT_PROPERTIES = frozenset(_OF_REQUESTS.split())
+# Headers that mean something to the client of a response: a property of that name is shown with a prefix.
+_OF_RESPONSES = """
+    accept-ch accept-patch accept-post accept-ranges age allow alt-svc brokerproperties clear-site-data
+    content-disposition content-security-policy content-security-policy-report-only content-style-type
+    critical-ch delta-base digest etag expect-ct expires im last-modified link location memento-datetime nel
+    observe-browsing-topics p3p permissions-policy feature-policy preference-applied priority
+    public-key-pins referrer-policy refresh report-to reporting-endpoints repr-digest content-digest retry-after
+    server server-timing service-worker-allowed set-cookie set-cookie2 set-login sourcemap x-sourcemap speculation-rules
+    strict-transport-security supports-loading-mode timing-allow-origin tk vary want-digest www-authenticate
+    x-content-type-options x-dns-prefetch-control x-frame-options x-permitted-cross-domain-policies
+    x-powered-by x-robots-tag x-xss-protection
+"""
+_SHOWN_OTHERWISE = _NOT_PROPERTIES | frozenset(_OF_RESPONSES.split())
+_FAMILIES = ("access-control-", "cross-origin-", "proxy-", "sec-")
+PREFIX = "Property-"
+"""Stands before the name of a property that is also the name of a header of HTTP."""
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")  # RFC 9110, 5.6.2
 _TEXTS = {
     "MessageId": "message_id",
@@ -295,9 +311,9 @@ def response_parts(message: StoredMessage, queue: Entity) -> tuple[dict[str, str
     except DecodeError:  # only its section heads were parsed when it was stored
         sent = Message(body=DataBody((message.bare,)))
     headers = {
-        name: text
+        _header_named(name): text
         for name, value in sent.application_properties.items()
-        if isinstance(name, str) and _TOKEN.fullmatch(name) and name.lower() not in _NOT_PROPERTIES
+        if isinstance(name, str) and _TOKEN.fullmatch(name)
         if (text := write_header(value)) is not None
     }
     properties = sent.properties or Properties()
@@ -307,6 +323,12 @@ def response_parts(message: StoredMessage, queue: Entity) -> tuple[dict[str, str
     headers["Content-Type"] = _printable(properties.content_type or "application/octet-stream")
     headers["Date"] = write_instant(message.enqueued_at)
     return headers, _body(sent.body)
+
+
+def _header_named(name: str) -> str:
+    """Return the name of the header that shows the property ``name``: none that a client acts on."""
+    lower = name.lower()
+    return PREFIX + name if lower in _SHOWN_OTHERWISE or lower.startswith(_FAMILIES) else name
 
 
 def message_reference(message: StoredMessage) -> str:
