@@ -18,6 +18,7 @@ from sbpair.pairing.aio_sender import PairedServiceBusSender
 from sbpair.pairing.background import AsyncBackgroundService, AsyncServices
 from sbpair.pairing.options import PairedNamespaceOptions
 
+from .administration import AdministrationStandIn
 from .base import BaseClient, BaseNamespace, receiver_keywords
 from .processors import Processors
 from .stand_in import AsyncLoan, StandIn
@@ -215,7 +216,8 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
 
     def stand_in(self) -> StandIn[AsyncLoan]:
         """A stand-in for the class ``ServiceBusClient`` that lends this client to a library."""
-        return StandIn(lambda: AsyncLoan(self))
+        administration = partial(self._primary.administration, self._runtime.bridge)
+        return StandIn(lambda: AsyncLoan(self), AdministrationStandIn(administration, self.state_of))
 
     async def close(self) -> None:
         """Stop the processors, and close every sender, link, task and thread of this client.

@@ -19,6 +19,7 @@ from sbpair.pairing.options import PairedNamespaceOptions
 from sbpair.pairing.runtime import Runtime
 from sbpair.pairing.sender import PairedServiceBusSender
 
+from .administration import AdministrationStandIn
 from .base import BaseClient, BaseNamespace, receiver_keywords
 from .processors import Processors
 from .stand_in import Loan, StandIn
@@ -223,7 +224,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
 
     def stand_in(self) -> StandIn[Loan]:
         """A stand-in for the class ``ServiceBusClient`` that lends this client to a library."""
-        return StandIn(lambda: Loan(self))
+        return StandIn(lambda: Loan(self), AdministrationStandIn(self._primary.administration, self.state_of))
 
     def close(self) -> None:
         """Stop the processors, and close every sender, link and thread of this client.

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
+from .administration import AdministrationStandIn
+
 LoanT = TypeVar("LoanT")
 
 
@@ -98,8 +100,10 @@ class AsyncLoan(_Loan):
 class StandIn(Generic[LoanT]):
     """Takes the place of the class ``ServiceBusClient``; arguments are ignored."""
 
-    def __init__(self, lend: Callable[[], LoanT]) -> None:
+    def __init__(self, lend: Callable[[], LoanT], administration: AdministrationStandIn) -> None:
         self._lend = lend
+        self.administration = administration
+        """A stand-in for the class ``ServiceBusAdministrationClient``, always blocking."""
 
     def __call__(self, *args: object, **keywords: object) -> LoanT:
         return self._lend()

@@ -69,7 +69,7 @@ class AsyncRuntime(BaseRuntime):
         services_of: Callable[[AsyncRuntime], AsyncServices] = lambda _: (None, None),
     ) -> None:
         super().__init__(
-            primary, secondary, label, options, lambda: secondary.administration(self._bridge), rng
+            primary, secondary, label, options, lambda: secondary.administration(self.bridge), rng
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = threading.Event()  # read by threads too
@@ -583,7 +583,7 @@ class AsyncRuntime(BaseRuntime):
         if self._loop is not None:
             call_in_loop(self._loop, self.dispatcher.emit, happened)
 
-    def _bridge(self, credential: AsyncTokenCredential) -> TokenCredential:
+    def bridge(self, credential: AsyncTokenCredential) -> TokenCredential:
         if self._loop is None:
             raise ValueError("the paired client is not in use yet")
         return LoopCredential(credential, self._loop)

@@ -10,8 +10,9 @@ from tests.tools.source import ROOT
 SAMPLES = {
     "fastapi": "web/orders_fastapi.py",
     "flask": "web/orders_flask.py",
+    "celery": "celery/tasks.py",
 }
-"""The programs by the name of their block; tests/outage/test_web.py runs them."""
+"""The programs by the name of their block; tests/outage/test_web.py and test_celery.py run them."""
 
 
 def sample(file: str) -> str:

@@ -1,0 +1,55 @@
+"""The Celery app of docs/how-to/kombu.md: a real worker, and publishers that start in the outage."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.outage.processes import Namespaces, namespaces, running
+from tests.tools.source import ROOT
+from tests.waiting import PATIENCE
+
+PROGRAMS = ROOT / "samples" / "celery"
+WORKER = (
+    "celery", "-A", "tasks", "worker", "--pool", "solo", "--loglevel", "INFO",
+    "--without-gossip", "--without-mingle", "--without-heartbeat",
+)  # fmt: skip
+
+
+def publish(pair: Namespaces, folder: Path, *orders: int) -> None:
+    """Delay a task for each order, in a process of its own."""
+    program = f"import tasks\nfor order in {orders}: tasks.ship.delay(order)"
+    environment = pair.environment(PROGRAMS)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.spec("R-123")
+def test_a_publisher_that_starts_in_the_outage_publishes_and_the_worker_does_the_tasks(
+    tmp_path: Path,
+) -> None:
+    with namespaces() as pair, running(WORKER, pair.environment(PROGRAMS), tmp_path) as worker:
+        publish(pair, tmp_path, 0, 1)
+        worker.wait_for("shipped order 0\n", "shipped order 1\n")
+        pair.take_down()
+        publish(pair, tmp_path, 2, 3)
+        publish(pair, tmp_path, 4)
+        pair.bring_home()
+        worker.wait_for(*(f"shipped order {order}\n" for order in (2, 3, 4)))
+        assert worker.log().count("shipped order") == 5
+
+
+@pytest.mark.spec("R-123")
+def test_a_worker_that_starts_in_the_outage_waits_and_does_the_tasks(tmp_path: Path) -> None:
+    with namespaces() as pair:
+        pair.take_down()
+        with running(WORKER, pair.environment(PROGRAMS), tmp_path) as worker:
+            publish(pair, tmp_path, 7)
+            pair.bring_home()
+            worker.wait_for("shipped order 7\n")
