@@ -21,16 +21,14 @@ import math
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
-from operator import attrgetter
-from typing import Protocol
 
 from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLost, said
 
 from .awaited import AwaitedAnswers
+from .destination_host import DeliveryTimeouts, DestinationHost
 from .events import DestinationHeld, DestinationResumed, SyphonEvent
 from .in_flight import (
     DeliveryAction,
@@ -41,7 +39,8 @@ from .in_flight import (
     is_answer,
     is_busy,
 )
-from .rejections import MIN_ANSWERS, RecentAnswers, WaitingAlone
+from .rejections import RecentAnswers, WaitingAlone
+from .waiting import WaitingMessages
 
 FIRST_RETRY = 0.5  # seconds
 # Seconds, in addition to ROUND_TRIPS, without an answer or credit after which messages in flight are stalled.
@@ -64,37 +63,6 @@ class DestinationState(Enum):
 CLOSED, OPENING, OPEN, METERED, WAITING, PROBING = DestinationState
 
 
-class DestinationHost(Protocol):
-    """The owner of a destination: it opens links, and decides where messages go while it is out of reach."""
-
-    @property
-    def round_trip(self) -> float:
-        """Seconds of a round trip to the side of the destination, as far as is known."""
-
-    async def open_sender(self, destination: Destination) -> SendingLink:
-        """Open a link to ``destination``. Raises ClientError."""
-
-    def destination_idle(self, destination: Destination) -> None:
-        """Called when ``destination`` has nothing to send: its link may be closed, and itself forgotten."""
-
-    def destination_out_of_reach(self, destination: Destination, since: float) -> None:
-        """Called when ``destination`` has not answered since ``since`` (monotonic seconds); may set its detour."""
-
-    def destination_answered(self, destination: Destination) -> None:
-        """Called when ``destination`` has answered after it was out of reach; ends its detour."""
-
-    def unresponsive(self, reason: str) -> None:
-        """Replace the connection, because the peer does not answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryTimeouts:
-    """Time limits of a destination, in seconds."""
-
-    longest_retry: float  # between two attempts
-    answer: float  # until a link without progress is given up
-
-
 class Destination:
     """Sends to one path, for the pumps of all backlogs."""
 
@@ -113,7 +81,7 @@ class Destination:
         self._timeouts = timeouts
         self._backoff = Backoff(FIRST_RETRY, timeouts.longest_retry, random.random)
         self._loop = asyncio.get_running_loop()
-        self._queue: dict[InFlightMessage, None] = {}  # waiting messages, in order
+        self._queue = WaitingMessages()
         self._alone = WaitingAlone(timeouts.longest_retry, self._waited_alone)
         self._answers = RecentAnswers()
         self._awaited = AwaitedAnswers()
@@ -168,11 +136,11 @@ class Destination:
         if self.state is OPEN:
             self._transfer(message)
             return
-        self._queue[message] = None
+        self._queue.add(message)
         if self.state is CLOSED:
             self._start_opening(PROBING if self.is_in_doubt else OPENING)
         elif self.state is not OPENING or self._is_slow:
-            self._mark_held(message)
+            message.hold()
 
     def _post_in_detour(self, message: InFlightMessage, detour: Callable[[InFlightMessage], None]) -> None:
         """Probe the destination with one message, and pass the others to the detour."""
@@ -183,8 +151,8 @@ class Destination:
         if self.state is CLOSED or (self.state is OPEN and not self.is_open):
             self._start_opening(PROBING)
         if message.stays:
-            self._queue[message] = None
-            self._mark_held(message)
+            self._queue.add(message)
+            message.hold()
         else:
             detour(message)
 
@@ -199,16 +167,12 @@ class Destination:
 
     def take_queue(self) -> list[InFlightMessage]:
         """Remove and return the waiting messages that may go elsewhere, in order."""
-        self._queue |= dict.fromkeys(self._alone.take_all())
-        taken = [message for message in self._queue if not message.stays]
-        for message in taken:
-            del self._queue[message]
-            self._mark_resumed(message)
-        return taken
+        self._queue.add_all(self._alone.take_all())
+        return self._queue.take_movable()
 
     def withdraw(self, message: InFlightMessage) -> None:
         """Remove a waiting message that its origin takes back."""
-        self._queue.pop(message, None)
+        self._queue.withdraw(message)
         self._alone.withdraw(message)
 
     def stop(self) -> None:
@@ -235,7 +199,7 @@ class Destination:
     def _transfer(self, message: InFlightMessage) -> None:
         sender = self._sender
         if sender is None or not sender.is_open:
-            self._queue[message] = None
+            self._queue.add(message)
             self._start_opening(OPENING)
             return
         self._awaited.sent(message, self._loop.time())
@@ -303,9 +267,9 @@ class Destination:
     # Waiting
 
     def _hold(self, message: InFlightMessage, reason: str, *, is_in_reach: bool = False) -> None:
-        self._queue[message] = None
+        self._queue.add(message)
         message.rejections += 1
-        self._mark_held(message)
+        message.hold()
         if self.state is not WAITING:
             self._wait(reason, is_in_reach=is_in_reach)
         elif self.detour is not None:
@@ -321,17 +285,17 @@ class Destination:
         if self._answers.is_refusing(self._loop.time(), self.in_flight):
             return False
         self._alone.begin(message)
-        self._mark_held(message)
+        message.hold()
         self._loop.call_soon(self._send_next)
         return True
 
     def _waited_alone(self, message: InFlightMessage) -> None:
         """Send a rejected message again, or let it wait with the others."""
         if self.state is OPEN and self.detour is None:
-            self._mark_resumed(message)
+            message.resume()
             self._transfer(message)
             return
-        self._queue[message] = None
+        self._queue.add(message)
         self._send_next()
 
     def _offer_link(self) -> None:
@@ -339,28 +303,14 @@ class Destination:
         if self.is_open and not self.in_flight and not self._is_stopped:
             self._host.destination_idle(self)
 
-    def _mark_held(self, message: InFlightMessage) -> None:
-        if not message.is_held:
-            message.is_held = True
-            message.origin.held(message)
-
-    def _mark_resumed(self, message: InFlightMessage) -> None:
-        if message.is_held:
-            message.is_held = False
-            message.origin.resumed(message)
-
-    def _hold_all(self) -> None:
-        for message in list(self._queue):
-            self._mark_held(message)
-
     def _wait(self, reason: str, *, is_in_reach: bool = False) -> None:
         if self._is_stopped:
             return
         if self._retry is not None:
             self._retry.cancel()
         self._is_slow = False
-        self._queue |= dict.fromkeys(self._alone.take_all())
-        self._hold_all()
+        self._queue.add_all(self._alone.take_all())
+        self._queue.hold_all()
         self.state = WAITING
         span = self._backoff.failed()
         self._emit_held(reason, span)
@@ -379,33 +329,12 @@ class Destination:
             self._start_opening(PROBING)
             return
         self.state = PROBING
-        self._restore_order()
-        message = self._next_probe()
+        self._queue.restore_order()
+        message = self._queue.next_probe()
         if message is None:
             self._caught_up()  # all were released: the next message posted is the probe
         else:
             self._transfer(message)
-
-    def _next(self) -> InFlightMessage | None:
-        """Dequeue the next message to send; from now on it cannot be released."""
-        for message in self._queue:
-            del self._queue[message]
-            self._mark_resumed(message)
-            return message
-        return None
-
-    def _next_probe(self) -> InFlightMessage | None:
-        """Dequeue the next message, or a fresh one while only few are rejected time and again (H-11)."""
-        first = next(iter(self._queue), None)
-        if first is not None and first.rejections > 1:
-            fresh = [message for message in self._queue if not message.rejections]
-            if len(self._queue) - len(fresh) < MIN_ANSWERS:
-                self._queue = dict.fromkeys([*fresh[:1], *self._queue])
-        return self._next()
-
-    def _restore_order(self) -> None:
-        """Sort by delivery-id: a message that was refused precedes those posted meanwhile."""
-        self._queue = dict.fromkeys(sorted(self._queue, key=attrgetter("delivery_id")))
 
     def _progressed(self) -> None:
         """Handle an answer or credit of the peer."""
@@ -423,7 +352,7 @@ class Destination:
         # A metered destination may only be far away, and its answers come together: each makes room for two messages.
         in_flight = sender.in_flight - self._awaited.late(self._loop.time())
         room = min(max(self._meter - in_flight, self._earned), sender.credit)
-        while room > 0 and (message := self._next()) is not None:
+        while room > 0 and (message := self._queue.next()) is not None:
             self._transfer(message)
             self._earned = max(0, self._earned - 1)
             room -= 1
@@ -461,7 +390,7 @@ class Destination:
             slow_at = self._opened_at + self._patience
             if now >= slow_at:
                 self._is_slow = True
-                self._hold_all()
+                self._queue.hold_all()
             if now - self._opened_at >= EMIT_HELD_AFTER:
                 self._note_out_of_reach(now - self._opened_at)
             self._watch_again(slow_at)
@@ -483,7 +412,7 @@ class Destination:
     def _stall(self, sender: SendingLink, still: float) -> None:
         """Handle ``still`` seconds without progress: messages for this destination no longer count as active."""
         waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
-        self._queue = dict.fromkeys([*waiting, *self._queue])
+        self._queue.add_first(waiting)
         for each in waiting:
             self._awaited.forget(each)
         self.state, self._meter, self._earned = METERED, 1, 0
@@ -491,7 +420,7 @@ class Destination:
             if isinstance(message, InFlightMessage) and not message.is_stalled:
                 message.is_stalled = True
                 message.origin.stalled(message)
-        self._hold_all()
+        self._queue.hold_all()
         if self._queue and self._awaited.late(self._loop.time()):
             self._loop.call_soon(self._send_metered)  # an answer may be lost, and the link work nevertheless
         if still >= self._timeouts.answer:
@@ -515,7 +444,7 @@ class Destination:
     def _replace_link(self, sender: SendingLink) -> None:
         """Use another link, because an answer is lost on this one; give it up once its other answers had time."""
         waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
-        self._queue = dict.fromkeys([*waiting, *self._queue])
+        self._queue.add_first(waiting)
         self._left.update(each for each in sender.unanswered() if isinstance(each, InFlightMessage))
         for message in (*waiting, *self._left):
             self._awaited.forget(message)
@@ -570,7 +499,7 @@ class Destination:
             self._send_metered()
         elif self.state is OPENING:
             self.state = OPEN
-            while (message := self._next()) is not None:
+            while (message := self._queue.next()) is not None:
                 self._transfer(message)
         self._start_watch()
 
@@ -585,8 +514,7 @@ class Destination:
             return
         self.state = CLOSED
         self._is_slow = False
-        queued, self._queue = self._queue, {}
-        for message in queued:
+        for message in self._queue.take_all():
             self._refused(message, error.condition)
         self._host.destination_idle(self)
 

@@ -21,7 +21,8 @@ from sbpair.envelope.restore import UNKNOWN_VERSION
 from ..pairing.pair_state import Role
 from .claims import is_refusal
 from .credit import MemoryBudget
-from .delivery import DeliveryTimeouts, Destination
+from .delivery import Destination
+from .destination_host import DeliveryTimeouts
 from .events import SyphonEvent
 from .landing import Landing
 from .landings import Landings

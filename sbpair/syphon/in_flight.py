@@ -134,6 +134,18 @@ class InFlightMessage:
     def answered(self, outcome: DeliveryState | None) -> None:
         self.destination.answered(self, outcome)
 
+    def hold(self) -> None:
+        """Tell the origin that the message waits for its destination."""
+        if not self.is_held:
+            self.is_held = True
+            self.origin.held(self)
+
+    def resume(self) -> None:
+        """Tell the origin that the message no longer waits."""
+        if self.is_held:
+            self.is_held = False
+            self.origin.resumed(self)
+
     def post_home(self, home: MessageTarget) -> None:
         """Post the message, which is neither queued nor in flight, to its destination on the primary."""
         self.is_landing = False

@@ -24,7 +24,8 @@ from sbpair.client.transaction import TransactionController
 from sbpair.envelope.names import path_key
 
 from ..pairing.pair_state import Role
-from .delivery import DeliveryTimeouts, Destination
+from .delivery import Destination
+from .destination_host import DeliveryTimeouts
 from .events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent
 from .in_flight import DeliveryAction, InFlightMessage, SendingLink, action_for_condition
 from .landing import Landing

@@ -42,9 +42,10 @@ from sbpair.tracing import current
 from ..pairing.pair_state import Role
 from .credit import MemoryBudget, RecentSize, Window
 from .delivery import Destination
-from .events import MessageSetAside, MessagesForwarded, SyphonEvent
+from .events import MessageSetAside, SyphonEvent
 from .in_flight import DEAD_LETTER_REASONS, InFlightMessage
 from .locks import LockedDelivery, LockRenewal, Overflow
+from .reports import ForwardReports
 from .spans import trace_forward
 from .status import SyphonCounters
 
@@ -106,7 +107,7 @@ class Pump:
         self._locks = LockRenewal(backlog, self._locked, self._release, settings.destination_of)
         self._link_used_at = 0.0  # when credit was last granted; monotonic
         self._to_complete: list[int] = []
-        self._forwarded_ids: dict[tuple[str, str], list[str]] = {}  # not reported yet, by path and side
+        self._reports = ForwardReports(backlog, settings.emit, is_wanted=settings.report_forwards)
         self._settling: dict[int, float] = {}  # when the disposition was sent
         self._settle_is_due = False
         self.is_stopping = False
@@ -316,10 +317,7 @@ class Pump:
 
     def reported(self, message: InFlightMessage) -> None:
         """Emit MessagesForwarded for a message, at the latest before the backlog removes it."""
-        if self._settings.report_forwards:
-            side = Role.SECONDARY if message.is_landing else Role.PRIMARY
-            ids = self._forwarded_ids.setdefault((message.path, side.value), [])
-            ids.append(message_id_of(message.payload))
+        if self._reports.add(message):
             self._settle_soon()
 
     async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
@@ -328,7 +326,7 @@ class Pump:
         The messages are reported first. After False, roll the transaction back and give up the locks, because a settled
         delivery cannot be settled again.
         """
-        self._report_forwards()
+        self._reports.emit()
         receiver = self._receiver
         if receiver is None or any(self._messages.get(each.delivery_id) is not each for each in messages):
             return False
@@ -458,18 +456,13 @@ class Pump:
 
     def _settle(self) -> None:
         self._settle_is_due = False
-        self._report_forwards()  # for an audit: before the backlog removes the messages
+        self._reports.emit()  # for an audit: before the backlog removes the messages
         receiver, done = self._receiver, self._to_complete
         if receiver is not None and done:
             self._to_complete = []
             for first, last in runs(done):
                 receiver.settle(first, last, Accepted())
         self._top_up()
-
-    def _report_forwards(self) -> None:
-        forwarded, self._forwarded_ids = self._forwarded_ids, {}
-        for (path, side), message_ids in forwarded.items():
-            self._settings.emit(MessagesForwarded(time.time(), self.backlog, path, tuple(message_ids), side))
 
     def _removed(self) -> None:
         if not self.unsettled:

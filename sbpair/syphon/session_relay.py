@@ -33,10 +33,11 @@ from sbpair.envelope.ordering import OrderStamp
 from sbpair.envelope.restore import Forward, Poison, printable, restore
 
 from .delivery import Destination
-from .events import MessageSetAside, MessagesForwarded, SessionHeld, SyphonEvent
+from .events import MessageSetAside, SessionHeld, SyphonEvent
 from .in_flight import DEAD_LETTER_REASONS, InFlightMessage
 from .order_check import OrderCheck
 from .pump import DEAD_LETTER, DESCRIPTION, MAX_DESCRIPTION_LENGTH, REASON
+from .reports import ForwardReports
 from .status import SyphonCounters
 
 logger = logging.getLogger("sbpair.syphon")
@@ -92,7 +93,7 @@ class SessionRelay:
         self._stamp: OrderStamp | None = None
         self._settling: dict[int, OrderStamp | None] = {}
         self._to_complete: list[int] = []
-        self._forwarded_ids: dict[str, list[str]] = {}
+        self._reports = ForwardReports(backlog, settings.emit, is_wanted=settings.report_forwards)
         self._settle_is_due = False
         self._arrived = 0
         self._largest = 0
@@ -171,8 +172,7 @@ class SessionRelay:
         if self._message is not message:
             settings.counters.lock_lost += 1  # the session was lost: it will be delivered and forwarded again
             return
-        if settings.report_forwards:
-            self._forwarded_ids.setdefault(message.path, []).append(message_id_of(message.payload))
+        self._reports.add(message)
         self._settling[message.delivery_id] = self._stamp
         self._to_complete.append(message.delivery_id)
         self._next()
@@ -363,9 +363,7 @@ class SessionRelay:
 
     def _settle(self) -> None:
         self._settle_is_due = False
-        forwarded, self._forwarded_ids = self._forwarded_ids, {}
-        for path, ids in forwarded.items():  # for an audit: before the backlog removes the messages
-            self._settings.emit(MessagesForwarded(time.time(), self.backlog, path, tuple(ids)))
+        self._reports.emit()  # for an audit: before the backlog removes the messages
         done, self._to_complete = self._to_complete, []
         if self.receiver is not None:
             for first, last in runs(done):

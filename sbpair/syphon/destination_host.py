@@ -1,0 +1,42 @@
+"""The owner of destinations, as they see it, and their time limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from .in_flight import SendingLink
+
+if TYPE_CHECKING:
+    from .delivery import Destination
+
+
+class DestinationHost(Protocol):
+    """The owner of a destination: it opens links, and decides where messages go while it is out of reach."""
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds of a round trip to the side of the destination, as far as is known."""
+
+    async def open_sender(self, destination: Destination) -> SendingLink:
+        """Open a link to ``destination``. Raises ClientError."""
+
+    def destination_idle(self, destination: Destination) -> None:
+        """Called when ``destination`` has nothing to send: its link may be closed, and itself forgotten."""
+
+    def destination_out_of_reach(self, destination: Destination, since: float) -> None:
+        """Called when ``destination`` has not answered since ``since`` (monotonic seconds); may set its detour."""
+
+    def destination_answered(self, destination: Destination) -> None:
+        """Called when ``destination`` has answered after it was out of reach; ends its detour."""
+
+    def unresponsive(self, reason: str) -> None:
+        """Replace the connection, because the peer does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTimeouts:
+    """Time limits of a destination, in seconds."""
+
+    longest_retry: float  # between two attempts
+    answer: float  # until a link without progress is given up
