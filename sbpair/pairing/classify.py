@@ -14,7 +14,6 @@ The SDK's *retryable* flag is ignored, since it is set even for a disabled entit
 
 from __future__ import annotations
 
-import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from azure.core.exceptions import (
 )
 from azure.servicebus import exceptions as sdk_errors
 
+from sbpair.asked_pause import asked_pause
 from sbpair.auth.transient import CredentialUnavailable, is_transient
 
 from . import sdk
@@ -137,7 +137,6 @@ BY_CONDITION: dict[str, tuple[Failure, str]] = {
     "com.microsoft:precondition-failed": (_CALL, "a precondition failed"),
 }
 
-_PAUSE = re.compile(r"\bwait (\d{1,6}) seconds", re.IGNORECASE)  # the service says it in its text only
 _MISSING = frozenset({"amqp:not-found", "amqp:resource-deleted"})
 _REFUSED_LINK = frozenset(
     {
@@ -187,7 +186,6 @@ def classify(
         if condition in _REFUSED_LINK:
             failure, why = _CONF, "the entity cannot be sent to"
     timed_out = failure is _U and isinstance(error, sdk_errors.OperationTimeoutError)
-    pause = _PAUSE.search(str(error)) if failure is _B else None
     return Classification(
         failure,
         why,
@@ -197,7 +195,7 @@ def classify(
         is_too_large=isinstance(error, sdk_errors.MessageSizeExceededError) or condition in _SIZE,
         is_ambiguous=phase is Phase.SENDING and failure is _U and (timed_out or not sdk.was_rejected(error)),
         is_own=isinstance(error, StillWaiting),
-        retry_after=float(pause[1]) if pause else None,
+        retry_after=asked_pause(str(error)) if failure is _B else None,
         is_link_in_doubt=phase is Phase.SENDING and failure in (_U, _CONF) and not timed_out,
     )
 

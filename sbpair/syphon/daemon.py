@@ -40,6 +40,7 @@ from .landing import Landing
 from .log_lines import LINES
 from .options import SyphonOptions
 from .order_check import OrderCheck
+from .paces import Paces
 from .peeking import BacklogDepth, BacklogDepths, OverdueBacklogs, StrandedBacklogs
 from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
 from .untransferred import UntransferredMessages
@@ -117,6 +118,7 @@ class Syphon:
         self._emit = self._events.emit
         self._session: ForwardingSession | None = None
         after = self.options.land_after.total_seconds()
+        self._paces = Paces(options.max_rate), Paces(options.max_rate)  # of the primary and of the secondary
         self._landing = Landing(after) if self.options.land == "either" else None
         self._connecting: asyncio.Task[Connections] | None = None  # to both sides, while messages land
         self._has_failed = False  # whether the primary has failed since that attempt began
@@ -327,11 +329,13 @@ class Syphon:
             primary = await self._open(stack, Role.PRIMARY, self._primary)
         except ClientError as error:
             self._has_failed = True
+            self._paces[0].side_lost(self._now())
             if landing is not None and isinstance(error, ConnectionLost):
                 landing.side_lost(self._now())
             elif landing is not None:
                 landing.side_reached()  # it refuses this syphon but serves others
             raise
+        self._paces[0].side_reached(self._now())
         if landing is not None:
             landing.side_reached()
         return primary
@@ -364,6 +368,7 @@ class Syphon:
             clock_differs=self._clock_differs,
             connect_primary=self._connect_primary,
             landing=self._landing,
+            paces=self._paces,
         )
         return self._session
 

@@ -8,7 +8,8 @@
 
 A rejected message waits by itself, unless the answers show that its entity accepts almost none (H-11).
 While a destination is WAITING, nothing is sent; then one message probes it. While it is METERED, few messages are in
-flight, twice as many with each sign of progress, until all that waited have been sent. The moment before that includes
+flight, twice as many with each sign of progress, until all that waited have been sent. Whatever the state, no message
+is sent faster than the :class:`~sbpair.syphon.pace.Pace` allows (H-10). The moment before that includes
 two round trips to its side, so that distance is not taken for silence. Only messages in flight count against the window
 of a backlog: those that wait here are held, and leave room for the messages of other destinations. Every posted message
 ends in exactly one call of its :class:`~sbpair.syphon.in_flight.MessageOrigin`, unless it is withdrawn first.
@@ -21,14 +22,16 @@ import math
 import random
 import time
 from collections.abc import Callable
-from enum import Enum
 
+from sbpair.amqp.errors import SERVER_BUSY
 from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
+from sbpair.asked_pause import asked_pause
 from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLost, said
 
 from .awaited import AwaitedAnswers
 from .destination_host import DeliveryTimeouts, DestinationHost
+from .destination_state import CLOSED, METERED, OPEN, OPENING, PROBING, WAITING, DestinationState
 from .events import DestinationHeld, DestinationResumed, SyphonEvent
 from .in_flight import (
     DeliveryAction,
@@ -39,6 +42,7 @@ from .in_flight import (
     is_answer,
     is_busy,
 )
+from .pace import Pace
 from .rejections import RecentAnswers, WaitingAlone
 from .waiting import WaitingMessages
 
@@ -48,19 +52,8 @@ STALLED_AFTER = 0.25
 ROUND_TRIPS = 2  # an opening takes a token and an attach; an answer takes one, and may be late by another
 SENT_PER_ANSWER = 2  # messages sent at least for each answer of a metered destination
 EMIT_HELD_AFTER = 5.0  # seconds of that after which DestinationHeld is emitted
+REFILLED = 2.0  # seconds of messages that wait for the pace, below which more are taken from the overflow
 DETACHED_WITHIN = 5.0  # seconds for the peer to detach a link without progress
-
-
-class DestinationState(Enum):
-    CLOSED = "closed"
-    OPENING = "opening"
-    OPEN = "open"
-    METERED = "metered"
-    WAITING = "waiting"
-    PROBING = "probing"
-
-
-CLOSED, OPENING, OPEN, METERED, WAITING, PROBING = DestinationState
 
 
 class Destination:
@@ -72,6 +65,7 @@ class Destination:
         host: DestinationHost,
         emit: Callable[[SyphonEvent], None],
         timeouts: DeliveryTimeouts,
+        pace: Pace | None = None,
     ) -> None:
         self.path = path
         self.state = CLOSED
@@ -85,12 +79,15 @@ class Destination:
         self._alone = WaitingAlone(timeouts.longest_retry, self._waited_alone)
         self._answers = RecentAnswers()
         self._awaited = AwaitedAnswers()
+        self._pace = Pace() if pace is None else pace
+        self._doubted_since = 0.0  # when it was last out of reach first; monotonic
         self._left: set[InFlightMessage] = set()  # unanswered on a link that was replaced
         self._sender: SendingLink | None = None
         self._opening: asyncio.Task[None] | None = None
         self._opened_at = 0.0  # when opening the link began; monotonic
         self._retry: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
+        self._paced: asyncio.TimerHandle | None = None
         self._last_progress = (-1, 0.0)  # the last progress of the sender, and when it was seen
         self._meter = 1
         self._earned = 0  # messages that may be sent beyond the meter, for answers received while METERED
@@ -110,6 +107,8 @@ class Destination:
     @property
     def takes_more(self) -> bool:
         """Whether no message waits and new ones are sent at once."""
+        if self.state is OPEN and self._queue:
+            return not self._pace.is_free and len(self._queue) < REFILLED * self._pace.rate(self._loop.time())
         return (self.detour is not None and not self._queue) or self.state in (OPEN, CLOSED)
 
     @property
@@ -134,13 +133,25 @@ class Destination:
             self._post_in_detour(message, self.detour)
             return
         if self.state is OPEN:
-            self._transfer(message)
+            self._post_open(message)
             return
         self._queue.add(message)
         if self.state is CLOSED:
             self._start_opening(PROBING if self.is_in_doubt else OPENING)
         elif self.state is not OPENING or self._is_slow:
             message.hold()
+
+    def _post_open(self, message: InFlightMessage) -> None:
+        """Send ``message``, or let it wait if that were too fast."""
+        sender = self._sender
+        is_gone = sender is None or not sender.is_open
+        if is_gone or (not self._queue and self._pace.room(self._loop.time(), self.in_flight)):
+            self._transfer(message)
+        else:
+            self._queue.add(message)
+            self._wait_for_pace()
+            if not self._pace.is_free:
+                message.hold()
 
     def _post_in_detour(self, message: InFlightMessage, detour: Callable[[InFlightMessage], None]) -> None:
         """Probe the destination with one message, and pass the others to the detour."""
@@ -178,7 +189,7 @@ class Destination:
     def stop(self) -> None:
         """Stop sending; the origins release what is queued."""
         self._is_stopped = True
-        for timer in (self._retry, self._watch):
+        for timer in (self._retry, self._watch, self._paced):
             if timer is not None:
                 timer.cancel()
         if self._opening is not None:
@@ -191,7 +202,7 @@ class Destination:
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.let_go()
-        if self.state is OPEN:
+        if self.state is OPEN and not self._queue:
             self.state = CLOSED
         elif self.state is METERED:
             self._wait("no progress, and its link was released for another destination")
@@ -202,7 +213,9 @@ class Destination:
             self._queue.add(message)
             self._start_opening(OPENING)
             return
-        self._awaited.sent(message, self._loop.time())
+        now = self._loop.time()
+        self._awaited.sent(message, now)
+        self._pace.sent(now)
         sender.transfer(message)
         if self._watch is None:
             self._start_watch()
@@ -217,6 +230,8 @@ class Destination:
             self._probe()
         elif self.state is METERED:
             self._send_metered()
+        elif self.state is OPEN and self._queue:
+            self._send_open()
         elif not self.in_flight and not self._queue:
             self._host.destination_idle(self)
 
@@ -226,12 +241,15 @@ class Destination:
         is_in_reach = verdict is not DeliveryAction.HOLD or is_busy(state)
         if is_in_reach and self.is_in_doubt:
             self._note_answer()
-        self._awaited.answered(message, self._loop.time())
+        now = self._loop.time()
+        self._awaited.answered(message, now)
         if state is not None:
-            self._answers.note(self._loop.time(), is_rejection=verdict is DeliveryAction.HOLD)
+            self._answers.note(now, is_rejection=verdict is DeliveryAction.HOLD)
         was_left = message in self._left
         self._left.discard(message)
         if verdict is DeliveryAction.HOLD:
+            if isinstance(state, Rejected):
+                self._note_busy(state.error)
             if (state is None and not was_left) or not self._waits_alone(message):
                 self._hold(message, _reason(state, self._sender), is_in_reach=is_in_reach)
             return
@@ -248,6 +266,7 @@ class Destination:
             self._loop.call_soon(self._send_metered)
         self._backoff.succeeded()
         if verdict is DeliveryAction.COMPLETE:
+            self._pace.accepted(now)
             message.origin.forwarded(message)
         else:
             self._refused(message, state.error if isinstance(state, Rejected) else None)
@@ -257,12 +276,24 @@ class Destination:
 
     def _note_answer(self) -> None:
         self.is_in_doubt = False
+        if self._loop.time() - self._doubted_since >= EMIT_HELD_AFTER:
+            self._pace.was_out_of_reach()
         self._host.destination_answered(self)
 
     def _note_out_of_reach(self, still: float) -> None:
         """Report ``still`` seconds without an answer; the host may divert the waiting messages."""
-        self.is_in_doubt = True
-        self._host.destination_out_of_reach(self, self._loop.time() - still)
+        since = self._loop.time() - still
+        if not self.is_in_doubt:
+            self.is_in_doubt, self._doubted_since = True, since
+        self._host.destination_out_of_reach(self, since)
+
+    def _note_busy(self, condition: Condition | None) -> None:
+        """Send more slowly if the entity is busy."""
+        if condition is not None and condition.symbol == SERVER_BUSY:
+            was_free = self._pace.is_free
+            self._pace.was_busy(self._loop.time(), asked_pause(str(condition.description)))
+            if was_free and self.state is OPEN:
+                self._queue.hold_all()
 
     # Waiting
 
@@ -293,7 +324,7 @@ class Destination:
         """Send a rejected message again, or let it wait with the others."""
         if self.state is OPEN and self.detour is None:
             message.resume()
-            self._transfer(message)
+            self._post_open(message)
             return
         self._queue.add(message)
         self._send_next()
@@ -312,7 +343,7 @@ class Destination:
         self._queue.add_all(self._alone.take_all())
         self._queue.hold_all()
         self.state = WAITING
-        span = self._backoff.failed()
+        span = max(self._backoff.failed(), self._pace.paused_for(self._loop.time()))
         self._emit_held(reason, span)
         self._retry = self._loop.call_later(span, self._probe)
         if not is_in_reach:
@@ -341,6 +372,35 @@ class Destination:
         if self.state is METERED:
             self._meter *= 2
             self._send_metered()
+        elif self.state is OPEN and self._queue:
+            self._send_open()
+
+    def _send_open(self) -> None:
+        """Send what waits for the pace."""
+        sender = self._sender
+        if self._is_stopped:
+            return
+        if sender is None or not sender.is_open:
+            self._start_opening(OPENING)
+            return
+        room = self._pace.room(self._loop.time(), sender.in_flight)
+        while room > 0 and (message := self._queue.next()) is not None:
+            self._transfer(message)
+            room -= 1
+        self._wait_for_pace()
+
+    def _wait_for_pace(self) -> None:
+        """Send again once the pace allows it, if anything waits."""
+        if self._queue and self._paced is None and not self._is_stopped:
+            due = self._pace.due(self._loop.time())
+            if due < math.inf:
+                self._paced = self._loop.call_at(due, self._pace_allows)
+
+    def _pace_allows(self) -> None:
+        self._paced = None
+        if not self.in_flight:
+            self._last_progress = self._last_progress[0], self._loop.time()
+        self._send_next()
 
     def _send_metered(self) -> None:
         sender = self._sender
@@ -352,12 +412,14 @@ class Destination:
         # A metered destination may only be far away, and its answers come together: each makes room for two messages.
         in_flight = sender.in_flight - self._awaited.late(self._loop.time())
         room = min(max(self._meter - in_flight, self._earned), sender.credit)
+        room = min(room, self._pace.room(self._loop.time(), in_flight))
         while room > 0 and (message := self._queue.next()) is not None:
             self._transfer(message)
             self._earned = max(0, self._earned - 1)
             room -= 1
         if not self._queue:
             self._caught_up()
+        self._wait_for_pace()
 
     def _caught_up(self) -> None:
         self.state = OPEN
@@ -400,7 +462,8 @@ class Destination:
         if not sender.in_flight and not self._queue:
             self._host.destination_idle(self)
             return
-        if sender.progress != self._last_progress[0]:
+        waits_for_pace = self._paced is not None and not sender.in_flight
+        if sender.progress != self._last_progress[0] or waits_for_pace:
             self._last_progress = sender.progress, now
         stalled_at = self._last_progress[1] + self._patience
         if now >= stalled_at:
@@ -499,8 +562,7 @@ class Destination:
             self._send_metered()
         elif self.state is OPENING:
             self.state = OPEN
-            while (message := self._queue.next()) is not None:
-                self._transfer(message)
+            self._send_open()
         self._start_watch()
 
     def _refuse(self, error: ClientError) -> None:
@@ -510,6 +572,7 @@ class Destination:
         if is_in_reach and self.is_in_doubt:
             self._note_answer()
         if not is_final:
+            self._note_busy(error.condition)
             self._wait(str(error), is_in_reach=is_in_reach)
             return
         self.state = CLOSED

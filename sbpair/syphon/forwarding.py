@@ -29,6 +29,7 @@ from .landings import Landings
 from .options import SyphonOptions
 from .order_check import OrderCheck
 from .ordered_backlogs import OrderedBacklog, Places, session_credit
+from .paces import Paces
 from .peeking import has_more
 from .pump import Pump, PumpSettings
 from .session_relay import RelaySettings
@@ -70,7 +71,9 @@ class ForwardingSession:
         clock_differs: Callable[[float], None],
         connect_primary: Callable[[], Awaitable[NamespaceConnection]],
         landing: Landing | None = None,
+        paces: tuple[Paces, Paces] | None = None,
     ) -> None:
+        """``paces``: those of the primary and of the secondary; by default new ones."""
         self._primary = primary
         self._primary_since = asyncio.get_running_loop().time()
         self._connect_primary = connect_primary
@@ -87,6 +90,7 @@ class ForwardingSession:
         self._closing: set[asyncio.Task[None]] = set()
         answer = options.operation_timeout.total_seconds()
         self._timeouts = DeliveryTimeouts(options.retry_backoff_max.total_seconds(), answer)
+        self._paces, twin_paces = paces or (Paces(options.max_rate), Paces(options.max_rate))
         self._landings: Landings | None = None
         if landing is not None:
             self._landings = Landings(
@@ -95,6 +99,7 @@ class ForwardingSession:
                 emit,
                 self._timeouts,
                 retry_missing=options.missing_backlog_interval.total_seconds(),
+                paces=twin_paces,
                 home=self._destination_of,
                 lost=self.unresponsive,
             )
@@ -280,7 +285,8 @@ class ForwardingSession:
         key = path_key(path)
         destination = self._destinations.get(key)
         if destination is None:
-            destination = Destination(path, self, self._emit, self._timeouts)
+            pace = self._paces.of(path, asyncio.get_running_loop().time())
+            destination = Destination(path, self, self._emit, self._timeouts, pace)
             self._destinations[key] = destination
             if self._landings is not None:
                 self._landings.created(destination)

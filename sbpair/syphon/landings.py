@@ -30,6 +30,8 @@ from .events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent
 from .in_flight import DeliveryAction, InFlightMessage, SendingLink, action_for_condition
 from .landing import Landing
 from .landing_link import LandingLink
+from .pace import Pace
+from .paces import Paces
 from .slots import LinkSlots
 
 MAX_LINKS = 128  # to twins at a time; each is two AMQP links
@@ -46,8 +48,9 @@ class Twin(Destination):
         host: Landings,
         emit: Callable[[SyphonEvent], None],
         timeouts: DeliveryTimeouts,
+        pace: Pace,
     ) -> None:
-        super().__init__(path, host, emit, timeouts)
+        super().__init__(path, host, emit, timeouts, pace)
         self.backlog = backlog
         self._home = home
         self._landings = host
@@ -78,6 +81,7 @@ class Landings:
         timeouts: DeliveryTimeouts,
         *,
         retry_missing: float,
+        paces: Paces | None = None,
         home: Callable[[str], Destination],
         lost: Callable[[str], None],
     ) -> None:
@@ -91,6 +95,7 @@ class Landings:
         self._emit = emit
         self._timeouts = timeouts
         self._retry_missing = retry_missing
+        self._paces = Paces() if paces is None else paces
         self._home = home
         self._loop = asyncio.get_running_loop()
         self._controller = TransactionController(secondary)
@@ -159,7 +164,8 @@ class Landings:
             self._emit(LandingBegan(time.time(), path, span))
         twin = self._twins.get((message.origin.backlog, key))
         if twin is None:
-            twin = Twin(self._home, message.origin.backlog, path, self, self._emit, self._timeouts)
+            pace = self._paces.of(path, self._loop.time())
+            twin = Twin(self._home, message.origin.backlog, path, self, self._emit, self._timeouts, pace)
             self._twins[message.origin.backlog, key] = twin
         message.is_landing = True
         message.destination = twin

@@ -25,6 +25,8 @@ class SyphonOptions:
     """The destinations to deliver to, case-insensitive; by default all but reserved paths."""
     window: int = 2000
     """Maximum messages of one backlog forwarded at the same time; 1 to 5000."""
+    max_rate: int | None = None
+    """Maximum messages per second sent to each destination; 1 to 1,000,000. By default as fast as it takes them."""
     memory_budget: int = 256 * 1024 * 1024
     """Maximum bytes of messages in memory, over all backlogs; at least 1 MiB."""
     missing_backlog_interval: timedelta = timedelta(seconds=30)
@@ -70,6 +72,8 @@ class SyphonOptions:
         _within("backlog_queue_count", self.backlog_queue_count, 1, 10_000)
         check_namespace_name(self.primary_namespace_name)
         _within("window", self.window, 1, 5000)
+        if self.max_rate is not None:
+            _within("max_rate", self.max_rate, 1, 1_000_000)
         _within("memory_budget", self.memory_budget, 1024 * 1024, 2**40)
         _span("missing_backlog_interval", self.missing_backlog_interval, 1, 3600)
         _span("operation_timeout", self.operation_timeout, 1, 600)

@@ -16,6 +16,7 @@ from sbpair.envelope.restore import Poison
 from sbpair.syphon.delivery import DeliveryTimeouts, Destination
 from sbpair.syphon.events import SyphonEvent
 from sbpair.syphon.in_flight import InFlightMessage
+from sbpair.syphon.pace import Pace
 from tests.trials.simulation.virtual_loop import VirtualLoop, one_time
 
 ANSWER = 60.0  # seconds without progress until a link is given up
@@ -158,10 +159,11 @@ class Scene:
     host: list[tuple[Any, ...]] = field(default_factory=list)
     events: list[SyphonEvent] = field(default_factory=list)
     round_trip: float = 0.0  # seconds
+    pace: Pace = field(default_factory=Pace)
 
     def __post_init__(self) -> None:
         timeouts = DeliveryTimeouts(LONGEST_RETRY, ANSWER)
-        self.orders = Destination("orders", self, self.events.append, timeouts)
+        self.orders = Destination("orders", self, self.events.append, timeouts, self.pace)
 
     @property
     def link(self) -> PlayedLink:

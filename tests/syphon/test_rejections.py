@@ -9,6 +9,7 @@ import pytest
 from sbpair.broker.faults import FaultRule, RejectWith
 from sbpair.syphon.delivery import OPEN, WAITING
 from sbpair.syphon.events import DestinationHeld
+from sbpair.syphon.pace import Pace
 from sbpair.syphon.rejections import MIN_ANSWERS, MOST_ALONE, SPAN, RecentAnswers
 from tests.syphon.driven import Driven, play
 from tests.syphon.pair import parked
@@ -144,14 +145,17 @@ async def test_a_message_that_waits_by_itself_can_be_withdrawn_diverted_and_left
 
 @driven
 async def test_only_so_many_messages_wait_by_themselves() -> None:
-    scene = Scene()
+    pace = Pace()
+    for _ in range(MOST_ALONE + 1000):
+        pace.accepted(0.0)
+    scene = Scene(pace=pace)
     scene.post(range(1, MOST_ALONE + 1000))
     await turns()
     scene.link.grant(MOST_ALONE)
     for _ in range(500):
         scene.link.answer()
     while scene.orders.state is OPEN:
-        scene.link.answer(BUSY)
+        scene.link.answer(INTERNAL)
         if scene.orders.state is OPEN and scene.orders.waiting % 2:
             scene.post([10_000 + scene.orders.waiting])
             scene.link.grant(1)
