@@ -62,7 +62,7 @@ class Destination:
     def __init__(
         self,
         path: str,
-        host: DestinationHost,
+        host: DestinationHost[Destination],
         emit: Callable[[SyphonEvent], None],
         timeouts: DeliveryTimeouts,
         pace: Pace | None = None,

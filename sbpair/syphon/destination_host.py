@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from .in_flight import SendingLink
 
-if TYPE_CHECKING:
-    from .delivery import Destination
+Owned = TypeVar("Owned", contravariant=True)
+"""The kind of destination."""
 
 
-class DestinationHost(Protocol):
+class DestinationHost(Protocol[Owned]):
     """The owner of a destination: it opens links, and decides where messages go while it is out of reach."""
 
     @property
     def round_trip(self) -> float:
         """Seconds of a round trip to the side of the destination, as far as is known."""
 
-    async def open_sender(self, destination: Destination) -> SendingLink:
+    async def open_sender(self, destination: Owned) -> SendingLink:
         """Open a link to ``destination``. Raises ClientError."""
 
-    def destination_idle(self, destination: Destination) -> None:
+    def destination_idle(self, destination: Owned) -> None:
         """Called when ``destination`` has nothing to send: its link may be closed, and itself forgotten."""
 
-    def destination_out_of_reach(self, destination: Destination, since: float) -> None:
+    def destination_out_of_reach(self, destination: Owned, since: float) -> None:
         """Called when ``destination`` has not answered since ``since`` (monotonic seconds); may set its detour."""
 
-    def destination_answered(self, destination: Destination) -> None:
+    def destination_answered(self, destination: Owned) -> None:
         """Called when ``destination`` has answered after it was out of reach; ends its detour."""
 
     def unresponsive(self, reason: str) -> None:
