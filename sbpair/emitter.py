@@ -10,6 +10,7 @@ a dispatcher of their own (``pairing/dispatcher.py``): many threads emit them, a
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -75,7 +76,7 @@ def call_all(callbacks: Iterable[Callable[[EventT], object]], event: EventT, log
     for callback in list(callbacks):
         try:
             callback(event)
-        except Exception:  # a failing callback must not stop the emitter
+        except (Exception, CancelledError):  # a failing callback must not stop the emitter
             logger.exception("a callback failed on %s", type(event).__name__)
 
 

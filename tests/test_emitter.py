@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import fields, is_dataclass
 from types import ModuleType
@@ -18,11 +19,17 @@ LINES = {EntityMissing: LogLine(logging.INFO, "{path} is missing")}
 MISSING = EntityMissing(1.0, "orders", "secondary")
 
 
-def test_a_callback_that_fails_is_logged_and_affects_no_other(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.spec("R-105")
+@pytest.mark.parametrize(
+    "kind", [ValueError, asyncio.CancelledError]
+)  # the result of a future that was cancelled
+def test_a_callback_that_fails_is_logged_and_affects_no_other(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
     seen: list[ProcessorEvent] = []
 
     def fail(event: ProcessorEvent) -> None:
-        raise ValueError("a bug of the application")
+        raise kind("a bug of the application")
 
     emitter = Emitter[ProcessorEvent](logger, LINES)
     emitter.subscribe(fail)

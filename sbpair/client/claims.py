@@ -137,6 +137,8 @@ class Tokens:
             raise TokenRefused("the credential gives no token", condition) from error
         except CredentialUnavailable as error:
             raise ConnectionLost(str(error)) from error
+        except Exception as error:  # whatever a function of the application raises; it may work the next time
+            raise ConnectionLost(f"the credential failed: {type(error).__name__}") from error
 
     async def _show(self, audience: str, token: Token) -> None:
         if self._node is None:

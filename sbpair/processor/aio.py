@@ -16,6 +16,7 @@ from typing import Self
 
 from sbpair.amqp.performatives import DeliveryState
 from sbpair.pairing.pair_state import Role
+from sbpair.shared_task import result_of, share
 
 from .base import BaseProcessor, check_answer
 from .message import ReceivedMessage
@@ -45,6 +46,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         self._handler = handler
         self._is_stopping = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
+        self._invoker: TaskInvoker | None = None
 
     async def run(self) -> None:
         """Receive until :meth:`stop` or :meth:`request_stop` is called, or this call is cancelled; then stop."""
@@ -52,13 +54,17 @@ class PairedServiceBusProcessor(BaseProcessor):
             await self._is_stopping.wait()
 
     async def stop(self) -> None:
-        """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest."""
+        """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest.
+
+        Called in a message handler, which it would wait for, it returns at once: the stop goes on by itself.
+        """
         self.request_stop()
         if self._core is None:
             return
         if self._stopping is None:
-            self._stopping = asyncio.ensure_future(self._stop(self._core))
-        await asyncio.shield(self._stopping)
+            self._stopping = share(self._stop(self._core))
+        if self._invoker is None or not self._invoker.is_called_from_handler():
+            await result_of(self._stopping)
 
     def request_stop(self) -> None:
         """Ask :meth:`run` to stop and return at once; for signal handlers."""
@@ -68,16 +74,17 @@ class PairedServiceBusProcessor(BaseProcessor):
         try:
             await core.stop()
         finally:
-            self._core = self._stopping = None
+            self._core = self._stopping = self._invoker = None
 
     async def __aenter__(self) -> Self:
         if self._core is not None:
             raise ValueError(f"the processor of {self.path} is running")
         self._is_stopping.clear()
+        self._invoker = TaskInvoker(self._handler, spans(self.path))
         self._core = Processor(
             self.path,
             self._addresses,
-            TaskInvoker(self._handler, spans(self.path)),
+            self._invoker,
             self.options,
             counters=self._counters,
             emit=self._events.emit,

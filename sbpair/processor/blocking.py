@@ -63,6 +63,8 @@ class PairedServiceBusProcessor(BaseProcessor):
         self._stop_requests: SimpleQueue[None] = SimpleQueue()  # put() may be called in a signal handler
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._invoker: ThreadInvoker | None = None
+        self._stopped = _set_event()
         self._lock = threading.Lock()
         self._at_fork = _AtFork(self._lock, self._stop_in_child)
         reopen_after_fork(self._at_fork)
@@ -75,21 +77,30 @@ class PairedServiceBusProcessor(BaseProcessor):
     def stop(self) -> None:
         """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest.
 
-        Must not be called from a signal handler, or from a message handler, for which it would wait: use
-        :meth:`request_stop` there.
+        Called in a message handler, which it would wait for, it returns at once: the stop goes on in a thread of its
+        own. Must not be called from a signal handler: use :meth:`request_stop` there.
         """
+        if self._invoker is not None and self._invoker.is_called_from_handler():
+            self.request_stop()
+            threading.Thread(target=self._stop, name=f"sbpair-stop-{self.path}", daemon=True).start()
+        else:
+            self._stop()
+
+    def _stop(self) -> None:
         with self._lock:
-            thread, loop, core = self._thread, self._loop, self._core
+            thread, loop, core, stopped = self._thread, self._loop, self._core, self._stopped
             self._thread = None
-            if thread is None or loop is None or core is None:
-                return
+        if thread is None or loop is None or core is None:
+            stopped.wait()  # another call may be stopping it
+            return
         try:
             asyncio.run_coroutine_threadsafe(core.stop(), loop).result()
         finally:
             with self._lock:
-                self._loop = self._core = None  # no call is passed to the loop any more
+                self._loop = self._core = self._invoker = None  # no call is passed to the loop any more
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
+            stopped.set()
 
     def request_stop(self) -> None:
         """Ask :meth:`run` to stop and return at once; for signal handlers and message handlers."""
@@ -99,9 +110,12 @@ class PairedServiceBusProcessor(BaseProcessor):
         """In a forked child: be stopped. The thread and its connections are the parent's, and run on there."""
         if self._loop is not None:
             leave_to_the_parent((self._loop, self._core))
-        self._thread = self._loop = self._core = None
+        self._thread = self._loop = self._core = self._invoker = None
+        self._stopped = _set_event()
 
     def __enter__(self) -> Self:
+        if self._thread is None:
+            self._stopped.wait()  # a handler may have asked for a stop that still goes on
         with self._lock:
             if self._thread is not None:
                 raise ValueError(f"the processor of {self.path} is running")
@@ -115,6 +129,7 @@ class PairedServiceBusProcessor(BaseProcessor):
             if error is not None:
                 self._thread = None
                 raise error
+            self._stopped = threading.Event()
         return self
 
     def __exit__(
@@ -128,7 +143,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         self._loop = loop
 
         async def begin() -> ThreadInvoker:
-            invoker = ThreadInvoker(self._handler, spans(self.path))
+            invoker = self._invoker = ThreadInvoker(self._handler, spans(self.path))
             self._core = Processor(
                 self.path,
                 self._addresses,
@@ -224,3 +239,9 @@ async def _cancel_other_tasks() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _set_event() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event

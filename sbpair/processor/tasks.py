@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 
 from .delivery import Delivery
 from .message import ReceivedMessage
@@ -21,6 +22,19 @@ from .tracing import Span
 SLICE = 0.005  # seconds for which a worker calls handlers before it yields to the loop
 AsyncHandler = Callable[[ReceivedMessage], Awaitable[object]]
 Finished = Callable[[Delivery, BaseException | None], None]
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A task that calls handlers."""
+
+    invoker: TaskInvoker
+    is_calling: bool = False
+    """Whether a handler runs in it now."""
+
+
+WORKER: ContextVar[Worker] = ContextVar("sbpair-handler")
+"""The worker whose handler runs this code, or started the task that runs it."""
 
 
 class TaskInvoker:
@@ -53,18 +67,25 @@ class TaskInvoker:
                 self._loop.call_soon(finished, delivery, asyncio.CancelledError(str(why)))
                 return
 
+    def is_called_from_handler(self) -> bool:
+        """Whether the calling code belongs to a handler that still runs, in its own task or in one that it started."""
+        worker = WORKER.get(None)
+        return worker is not None and worker.invoker is self and worker.is_calling
+
     def _begin(self) -> None:
         """Start workers, twice as many in each turn of the loop, until no handler is ready."""
         for _ in range(min(self._begun_at_once, len(self._ready))):
-            self._loop.create_task(self._work(), context=self._context.copy())
+            worker, context = Worker(self), self._context.copy()
+            context.run(WORKER.set, worker)
+            self._loop.create_task(self._work(worker), context=context)
         self._begun_at_once *= 2
         self._is_beginning = bool(self._ready)
         if self._is_beginning:
             self._loop.call_soon(self._begin)
 
-    async def _work(self) -> None:
+    async def _work(self, worker: Worker) -> None:
         """Call the handlers that are ready."""
-        ready, loop, task, context = self._ready, self._loop, asyncio.current_task(), self._context
+        ready, loop, task, context = self._ready, self._loop, asyncio.current_task(), copy_context()
         assert task is not None  # noqa: S101 - this is one
         began = loop.time()
         while ready:
@@ -77,6 +98,7 @@ class TaskInvoker:
             delivery, finished = ready.popleft()
             delivery.task, delivery.started = task, now
             error: BaseException | None = None
+            worker.is_calling = True
             try:
                 await self._handler(delivery.message)
             except (Exception, asyncio.CancelledError) as raised:
@@ -84,6 +106,8 @@ class TaskInvoker:
             except BaseException as raised:
                 finished(delivery, raised)
                 raise
+            finally:
+                worker.is_calling = False
             delivery.task, delivery.seconds = None, loop.time() - now
             finished(delivery, error)
             if task.cancelling() or copy_context() != context:

@@ -43,6 +43,7 @@ class ThreadInvoker:
         self._threads = 0
         self._adding: asyncio.TimerHandle | None = None
         self._finished: Finished | None = None
+        self._handlers: set[int] = set()  # the threads in which a handler runs
 
     def start(self, delivery: Delivery, finished: Finished) -> None:
         """Call the handler in a thread; ``finished`` is called in the loop with the error it raised, or None.
@@ -54,6 +55,10 @@ class ThreadInvoker:
         self._calls.put(delivery)
         if self._adding is None:
             self._add_threads()
+
+    def is_called_from_handler(self) -> bool:
+        """Whether the calling thread runs a handler."""
+        return threading.get_ident() in self._handlers
 
     def _add_threads(self) -> None:
         """Start the threads that are missing; at the limit of threads, try again in a moment."""
@@ -88,10 +93,12 @@ class ThreadInvoker:
         while (delivery := calls.get()) is not None:
             error: BaseException | None = None
             delivery.started = monotonic()
+            self._handlers.add(threading.get_ident())
             try:
                 handler(delivery.message)
             except BaseException as raised:
                 error = raised
+            self._handlers.discard(threading.get_ident())
             delivery.seconds = monotonic() - delivery.started
             ended.append((delivery, error))
             if not self._is_woken:
