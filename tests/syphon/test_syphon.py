@@ -418,7 +418,7 @@ async def test_a_message_without_a_session_for_a_queue_of_sessions_is_set_aside_
     assert (counters.completed, counters.dead_lettered) == (2, 1)
     [event] = pair.said(MessageSetAside)
     assert (event.path, event.reason) == ("sessions", "DestinationRefused")
-    assert "requires sessions" in event.description
+    assert "The SessionId was not set on a message" in event.description
 
 
 @pytest.mark.spec("F-43")
