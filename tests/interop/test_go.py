@@ -15,7 +15,7 @@ import pytest
 from tests.peers import go_program
 
 SOURCE = Path(__file__).with_name("go_client")
-QUEUES = "settle dead defer renew lost batch schedule tls websocket"
+QUEUES = "settle dead defer renew lost batch schedule tls websocket updated"
 
 pytestmark = [pytest.mark.interop, pytest.mark.client("go"), pytest.mark.timeout(240)]  # its first build
 
@@ -31,7 +31,8 @@ def seen(broker, contoso, tmp_path_factory) -> dict[str, Any]:
         contoso.create_topic(topic)
         contoso.create_subscription(topic, subscription)
     contoso.create_topic("go-subscribed")
-    command = [str(program), contoso.connection_string, str(broker.ca_file)]
+    listener = contoso.add_policy("go-listener", ("Listen",))
+    command = [str(program), contoso.connection_string, str(broker.ca_file), listener]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Any] = json.loads(done.stdout)
@@ -94,3 +95,10 @@ def test_it_administers_over_https(seen, check, saw):
 def test_it_is_told_what_is_wrong(seen):
     assert seen["wrong key"] == "FAILED unauthorized"
     assert seen["no entity"] == "FAILED notfound"
+
+
+@pytest.mark.spec("X-9", "X-11", "X-13")
+def test_it_finds_what_its_own_live_tests_expect(seen):
+    assert seen["admin unmanaged"] == [True] * 5
+    assert seen["empty state"] is True
+    assert seen["updated"] == ["before", "after"]

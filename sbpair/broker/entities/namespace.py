@@ -425,9 +425,12 @@ class Namespace:
 
     def take_updated(self) -> list[Entity]:
         """Return the queues and subscriptions whose description an update has changed since the last call."""
-        updated = list(self._context.updated)
-        self._context.updated.clear()
-        return updated
+        updated = self._context.updated
+        if not updated:
+            return []
+        taken = list(updated)
+        updated.clear()
+        return taken
 
     def next_timer(self) -> Instant | None:
         """Return when the next timer is due, or None."""

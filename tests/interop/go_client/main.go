@@ -1,5 +1,5 @@
 // The unmodified Go SDK against a namespace of the broker: prints what each check saw, as one JSON object.
-// Arguments: the connection string, the authority's certificate (PEM). Entities are there, named "go-...".
+// Arguments: the connection string, the authority's certificate (PEM), one of a policy that may only listen. Entities are there, named "go-...".
 package main
 
 import (
@@ -27,6 +27,7 @@ func main() {
 	client := must(azservicebus.NewClientFromConnectionString(plain, options(nil)))
 	overTLS := must(azservicebus.NewClientFromConnectionString(secure, options(trusted)))
 	overWebSocket := must(azservicebus.NewClientFromConnectionString(secure, webSocket(trusted)))
+	listening := administration(strings.Replace(os.Args[3], ";UseDevelopmentEmulator=true", "", 1), trusted)
 	administration := administration(secure, trusted)
 
 	seen := map[string]any{}
@@ -50,6 +51,9 @@ func main() {
 		"admin rules":         administration.rules,
 		"admin namespace":     administration.namespace,
 		"admin missing":       administration.missing,
+		"admin unmanaged":     listening.unmanaged,
+		"empty state":         func(ctx context.Context) (any, error) { return emptyState(ctx, client) },
+		"updated":             func(ctx context.Context) (any, error) { return administration.updated(ctx, plain) },
 	} {
 		seen[name] = look(run)
 	}
