@@ -39,6 +39,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependency></dependencies>
 </project>
 """
+JAVA_MESSAGE_SERVICE_VERSION = "2.0.0"
 WS_VERSION = "8.18.0"
 FIRST_BUILD = 100  # seconds to compile everything on a busy machine
 _GO_DIRECTIVE = re.compile(r"^go ([\d.]+)$", re.MULTILINE)
@@ -92,6 +93,11 @@ def java_classpath() -> str:
 def track_one_classpath() -> str:
     """Return the class path of the Java SDK of Track 1; skips likewise."""
     return _jars("java-track-one", "com.microsoft.azure", "azure-servicebus", JAVA_TRACK_ONE_VERSION)
+
+
+def message_service_classpath() -> str:
+    """Return the class path of the JMS library of Service Bus; skips likewise."""
+    return _jars("java-jms", "com.azure", "azure-servicebus-jms", JAVA_MESSAGE_SERVICE_VERSION)
 
 
 def pom_of(group: str, artifact: str, version: str) -> str:

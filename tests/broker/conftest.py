@@ -73,6 +73,7 @@ class Client:
         *,
         is_refused: bool = False,
         limits: Limits | None = None,
+        properties: dict[object, object] | None = None,
     ) -> None:
         self.lab = lab
         self.server = ClientConnection(lab.frontend, lab.now, is_refused=is_refused)
@@ -82,6 +83,7 @@ class Client:
             mechanisms=(mechanism,),
             initial_response=response,
             limits=limits,
+            properties=properties,
             now=lab.now.connection,
         )
         self.events: list[Event] = []

@@ -1,4 +1,4 @@
-"""SDKs of older generations, unmodified: they know port 5671 only, so the broker has a loopback address of its own."""
+"""Clients that know port 5671 only, older SDKs and JMS, unmodified: the broker has a loopback address of its own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests import peers
 pytestmark = pytest.mark.interop
 HERE = Path(__file__).parent
 HOST = f"127.{os.getpid() >> 8 & 255}.{os.getpid() & 255}.5"
+PREMIUM_HOST = f"{HOST}0"
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +33,12 @@ def contoso(on_5671: Broker) -> NamespaceControl:
 @pytest.fixture
 def address(contoso: NamespaceControl) -> str:
     """The connection string without a port."""
-    keys = contoso.connection_string.split(";", 1)[1].removesuffix(";UseDevelopmentEmulator=true")
-    return f"Endpoint=sb://{HOST}/;{keys}"
+    return without_port(contoso, HOST)
+
+
+def without_port(namespace: NamespaceControl, host: str) -> str:
+    keys = namespace.connection_string.split(";", 1)[1].removesuffix(";UseDevelopmentEmulator=true")
+    return f"Endpoint=sb://{host}/;{keys}"
 
 
 @pytest.mark.client("javascript")
@@ -96,3 +101,24 @@ def test_the_java_sdk_of_track_1_connects_and_takes_no_topic_for_a_queue(on_5671
         "peeked": "null",
         "queue client on a topic": "UnsupportedOperationException",
     }
+
+
+@pytest.mark.client("java")
+@pytest.mark.spec("X-25")
+def test_the_jms_library_makes_what_it_names_on_premium(tmp_path):
+    with Broker({"contoso": 5671}, host=PREMIUM_HOST, tier="Premium") as broker:
+        contoso = broker.namespace("contoso")
+        printed = peers.run_java(
+            HERE / "JavaMessageService.java",
+            without_port(contoso, PREMIUM_HOST),
+            within=100,
+            classpath=peers.message_service_classpath,
+            options=peers.java_trust(broker.ca_file, tmp_path),
+        )
+        assert dict(line.split("\t") for line in printed.splitlines()) == {
+            "named queue": "one",
+            "named topic": "published",
+            "temporary queue": "reply",
+            "deleted": "true",
+        }
+        assert contoso.counts("jms-named").total == 0

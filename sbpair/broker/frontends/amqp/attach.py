@@ -23,6 +23,13 @@ from ..address import Address, NodeKind, management_of, parse_address
 from .claims import Claims
 from .coordinator import CoordinatorNode
 from .entity_type import check_entity_type
+from .jms import (
+    existing_or_named,
+    is_for_subscription,
+    is_for_temporary_queue,
+    temporary_queue,
+    temporary_subscription,
+)
 from .management import manage
 from .node import ConnectionContext, Node
 from .queue_receiver import SETTLED, QueueReceiver
@@ -92,12 +99,14 @@ class NodeFactory:
         """Return the node of a link. Raises BrokerError when the link is refused."""
         if isinstance(attach.target, Coordinator) and isinstance(link, ReceiverLink):
             return self._coordinator(link)
+        if isinstance(link, ReceiverLink) and is_for_temporary_queue(self._connection, link, attach):
+            return temporary_queue(self._connection, link, now)
         address = parse_address(address_of(link, attach))
         if address.kind is NodeKind.CLAIMS:
             self._check_claim_links(link)
             return self._request_node(link, None, "$cbs")
         _require(self._connection.claims, link, address, now)
-        queue = self._connection.frontend.namespace.queue(address.path)
+        queue = existing_or_named(self._connection, link, attach, address.path, now)
         check_entity_type(attach.properties, queue)
         if address.kind is NodeKind.MANAGEMENT:
             return self._request_node(link, queue, management_of(queue.path))
@@ -139,6 +148,8 @@ class NodeFactory:
         return queue
 
     def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Entity, now: ClockReading) -> Node:
+        if is_for_subscription(self._connection, attach, queue):
+            return temporary_subscription(self._connection, link, attach, queue, now)
         check_received_from(queue)
         if len(self._connection.frontend.tenants_of(queue)) >= MAX_RECEIVERS:
             self._check_receivers(queue)
@@ -183,7 +194,7 @@ def answer_attach(node: Node, attach: Attach) -> None:
         limit = node.queue.description.max_message_size
     link.attach(
         source=attach.source or Source(),
-        target=attach.target,
+        target=node.target(attach) if isinstance(node, QueueSender) else attach.target,
         max_message_size=limit,
         properties=node.answer() if isinstance(node, QueueSender) else None,
     )

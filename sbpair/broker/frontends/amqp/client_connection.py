@@ -8,7 +8,7 @@ No socket and no clock: the server passes in bytes and clock readings, and takes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from math import ceil
 
@@ -180,6 +180,12 @@ class ClientConnection:
         """The client's container id; "" before its ``open``."""
         opened = self._engine.remote_open
         return "" if opened is None else opened.container_id
+
+    @property
+    def properties(self) -> Mapping[object, object]:
+        """The properties of the client's ``open``; none before it."""
+        opened = self._engine.remote_open
+        return {} if opened is None else opened.properties or {}
 
     # -- events
 

@@ -32,6 +32,7 @@ from .attach import NodeFactory, address_of, answer_attach, check_address, is_pe
 from .connection_limits import Idleness
 from .coordinator import CoordinatorNode
 from .faults import end_faulted, refusal
+from .jms import is_for_temporary_queue
 from .node import ConnectionContext, Node
 from .queue_receiver import QueueReceiver
 from .queue_sender import QueueSender
@@ -90,7 +91,8 @@ class Links:
         """Open the link that the client attaches, refuse it, or let it wait for a session."""
         link, attach = event.link, event.attach
         try:
-            check_address(link, attach)
+            if not is_for_temporary_queue(self._connection, link, attach):
+                check_address(link, attach)
             effect = self._apply_fault(link, attach, now)
             if effect is not None and not isinstance(effect, NoCredit):
                 return

@@ -6,7 +6,7 @@ through the link. There is one node for each link.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ....amqp.events import CreditGranted, DispositionReceived, MessageReceived
@@ -36,6 +36,10 @@ class ConnectionContext(Hashable, Protocol):
     @property
     def container(self) -> str:
         """The client's container id; "" before its ``open``."""
+
+    @property
+    def properties(self) -> Mapping[object, object]:
+        """The properties of the client's ``open``."""
 
     timers_moved: bool
 

@@ -7,7 +7,15 @@ from operator import attrgetter
 
 from ....amqp.events import MessageReceived
 from ....amqp.link import ReceiverLink
-from ....amqp.performatives import ACCEPTED, Condition, DeliveryState, Rejected, TransactionalState
+from ....amqp.performatives import (
+    ACCEPTED,
+    Attach,
+    Condition,
+    DeliveryState,
+    Rejected,
+    Target,
+    TransactionalState,
+)
 from ...clock import ClockReading
 from ...entities.entity import Entity
 from ...entities.stored_message import StoredMessage
@@ -50,6 +58,10 @@ class QueueSender(Node):
         if self._destination is not None:
             properties[TRANSFER_DESTINATION] = self._destination.path
         return properties
+
+    def target(self, attach: Attach) -> Target | None:
+        """Return the target of the answering attach."""
+        return attach.target if isinstance(attach.target, Target) else None
 
     def tolerate(self, limit: int) -> None:
         """Accept messages slightly above the link's limit; refuse larger ones with MessageTooLarge."""

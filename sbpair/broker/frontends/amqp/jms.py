@@ -1,0 +1,146 @@
+"""JMS 2.0 on Premium: entities that a client of the JMS library names are created as it attaches (X-25).
+
+    target or source with the capability queue or topic    a missing entity is created; needs Manage on its path
+    dynamic target with the capability temporary-queue     a queue with a name of its own, deleted with the link
+    a receiver on a topic, neither durable nor shared      a subscription, deleted with the link; its selector is a rule
+
+The library (azure-servicebus-jms) says in ``open`` that it is one, and after how many idle seconds what it creates is
+deleted. Durable and shared subscriptions by link and temporary topics are not implemented.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from dataclasses import replace
+
+from ....amqp.link import Link, ReceiverLink, SenderLink
+from ....amqp.performatives import Attach, Source, Target
+from ....amqp.types import Described
+from ...auth import Right
+from ...clock import ClockReading
+from ...entities import Namespace, QueueDescription, SubscriptionDescription, TopicDescription
+from ...entities.entity import Entity
+from ...entities.partitioned_entities import AnyTopic
+from ...entities.quotas import Tier
+from ...entities.rules import Rule, SqlFilter
+from ...errors import BrokerError, EntityNotFound
+from .node import ConnectionContext
+from .queue_receiver import SETTLED, QueueReceiver
+from .queue_sender import QueueSender
+
+IS_CLIENT = "com.microsoft:is-client-provider"
+IDLE = "com.microsoft:{}-auto-delete-on-idle-duration-in-seconds"
+TEMPORARY = "temporary-queue"
+_SELECTORS = ("apache.org:selector-filter:string", 0x0000468C00000004)
+
+
+def is_for_temporary_queue(connection: ConnectionContext, link: Link, attach: Attach) -> bool:
+    """Whether the attach asks for a temporary queue, and the client may."""
+    target = attach.target
+    if not isinstance(target, Target) or not target.dynamic or not isinstance(link, ReceiverLink):
+        return False
+    return TEMPORARY in (target.capabilities or ()) and _is_jms(connection)
+
+
+def existing_or_named(
+    connection: ConnectionContext, link: Link, attach: Attach, path: str, now: ClockReading
+) -> Entity:
+    """Return the entity at ``path``, created if a JMS client names it. Raises EntityNotFound, Unauthorized."""
+    namespace = connection.frontend.namespace
+    try:
+        return namespace.queue(path)
+    except EntityNotFound:
+        kind = _kind(link, attach)
+        if kind is None or not _is_jms(connection):
+            raise
+        connection.claims.require(path, (Right.MANAGE,), now.wall)
+        return _created(namespace, kind, path, _idle(connection, kind), now.entity)
+
+
+def temporary_queue(connection: ConnectionContext, link: ReceiverLink, now: ClockReading) -> QueueSender:
+    """Create a temporary queue and return the node of the link that it lasts as long as. Raises Unauthorized."""
+    path = f"{TEMPORARY}-{uuid.uuid4().hex}"
+    connection.claims.require(path, (Right.MANAGE,), now.wall)
+    queue = _created(connection.frontend.namespace, "queue", path, None, now.entity)
+    return TemporaryQueueSender(connection, link, queue)
+
+
+class TemporaryQueueSender(QueueSender):
+    """The link of a temporary queue, which is deleted with it."""
+
+    def target(self, attach: Attach) -> Target:
+        """Return the target of the answering attach: the address of the queue."""
+        assert isinstance(attach.target, Target)  # noqa: S101 - it asks for a temporary queue
+        return replace(attach.target, address=self.queue.path)
+
+    def detached(self, now: ClockReading) -> None:
+        """Delete the queue."""
+        super().detached(now)
+        with suppress(BrokerError):  # deleted already
+            self.connection.frontend.namespace.delete_queue(self.queue.path, now.entity)
+
+
+def is_for_subscription(connection: ConnectionContext, attach: Attach, entity: Entity) -> bool:
+    """Whether the attach of a receiver asks for a subscription of the topic ``entity`` as long as its link."""
+    source = attach.source
+    if not isinstance(entity, AnyTopic) or not isinstance(source, Source) or source.durable:
+        return False
+    return _is_jms(connection) and "shared" not in (source.capabilities or ())
+
+
+def temporary_subscription(
+    connection: ConnectionContext, link: SenderLink, attach: Attach, topic: Entity, now: ClockReading
+) -> QueueReceiver:
+    """Create such a subscription and return the node of its link. Raises Unauthorized, InvalidRule."""
+    connection.claims.require(topic.path, (Right.MANAGE,), now.wall)
+    asked = SubscriptionDescription(auto_delete_on_idle=_idle(connection, "subscriber"))
+    name, rule = f"jms-{uuid.uuid4().hex}", _rule(attach, now.entity)
+    made = connection.frontend.namespace.create_subscription(topic.path, name, asked, now.entity, rule)
+    return TemporarySubscriptionReceiver(connection, link, made, deletes=attach.snd_settle_mode == SETTLED)
+
+
+class TemporarySubscriptionReceiver(QueueReceiver):
+    """The link of a subscription that is deleted with it."""
+
+    def detached(self, now: ClockReading) -> None:
+        """Delete the subscription."""
+        super().detached(now)
+        topic, _, name = self.queue.path.rpartition("/Subscriptions/")
+        with suppress(BrokerError):  # deleted already
+            self.connection.frontend.namespace.delete_subscription(topic, name)
+
+
+def _rule(attach: Attach, now: int) -> Rule | None:
+    """Return the rule of the selector in the attach, None without one."""
+    filters = attach.source.filter if isinstance(attach.source, Source) else None
+    for asked in (filters or {}).values():
+        if isinstance(asked, Described) and asked.descriptor in _SELECTORS and isinstance(asked.value, str):
+            return Rule(filter=SqlFilter(asked.value), created_at=now)
+    return None
+
+
+def _is_jms(connection: ConnectionContext) -> bool:
+    is_premium = connection.frontend.namespace.tier is Tier.PREMIUM
+    return is_premium and connection.properties.get(IS_CLIENT) is True
+
+
+def _kind(link: Link, attach: Attach) -> str | None:
+    terminus = attach.source if isinstance(link, SenderLink) else attach.target
+    named = terminus.capabilities if isinstance(terminus, Source | Target) else None
+    return next((kind for kind in ("queue", "topic") if kind in (named or ())), None)
+
+
+def _idle(connection: ConnectionContext, kind: str) -> int | None:
+    """Return after how many milliseconds without use the entity is deleted, None for never."""
+    seconds = connection.properties.get(IDLE.format(kind))
+    return seconds * 1000 if isinstance(seconds, int) and seconds > 0 else None
+
+
+def _created(namespace: Namespace, kind: str, path: str, idle: int | None, now: int) -> Entity:
+    is_partitioned = namespace.layout.is_premium
+    if kind == "topic":
+        topic = TopicDescription(enable_partitioning=is_partitioned, auto_delete_on_idle=idle)
+        return namespace.create_topic(path, topic, now)
+    queue = QueueDescription(enable_partitioning=is_partitioned, auto_delete_on_idle=idle)
+    return namespace.create_queue(path, queue, now)
