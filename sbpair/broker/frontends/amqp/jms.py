@@ -19,8 +19,9 @@ from ....amqp.performatives import Attach, Source, Target
 from ....amqp.types import Described
 from ...auth import Right
 from ...clock import ClockReading
-from ...entities import Namespace, QueueDescription, SubscriptionDescription, TopicDescription
+from ...entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from ...entities.entity import Entity
+from ...entities.namespace import Namespace
 from ...entities.partitioned_entities import AnyTopic
 from ...entities.quotas import Tier
 from ...entities.rules import Rule, SqlFilter
