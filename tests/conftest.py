@@ -46,6 +46,13 @@ ONE_WORKER = (  # each group runs on one worker: what it starts (a JVM, a browse
 )
 
 
+@pytest.fixture(autouse=True)
+def queues_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client makes sure of its backlog queues at once, not at a moment of the first half minute (H-50)."""
+    if "sbpair.pairing.backlog" in sys.modules:
+        monkeypatch.setattr("sbpair.pairing.backlog.SPREAD_SECONDS", 0.0)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--permute-turns", metavar="SEED", help="permute the turns of event loops (tests/turns.py)"

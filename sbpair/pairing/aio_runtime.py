@@ -548,14 +548,14 @@ class AsyncRuntime(BaseRuntime):
 
     async def _create_backlogs(self) -> None:
         try:
-            created = await self._threads.run(
-                "sbpair-backlogs", lambda: self._backlogs.ensure_in_background(self._closed)
+            delay = self._first_moment()
+            event = await self._threads.run(
+                "sbpair-backlogs", lambda: self._backlogs.made_in_background(self._closed, delay)
             )
-        except Exception as error:
-            if not self.is_closed:
-                self.dispatcher.emit([backlogs_event(error, time.monotonic())])
-            return
-        self.dispatcher.emit([backlogs_event(created, time.monotonic())])
+        except OperationTimeoutError as error:  # no thread was free
+            event = backlogs_event(error, time.monotonic())
+        if event is not None:
+            self.dispatcher.emit([event])
 
     async def _size(self, backlogs: Sequence[int]) -> None:
         with suppress(OperationTimeoutError):  # no thread was free: the next time will do

@@ -37,9 +37,14 @@ class RecentAttempts:
         self._bucket(now)[0] += 1
         self.failing_since, self._accepted_at = None, now
 
-    def slow(self, now: float) -> None:
-        """Record an attempt that was accepted after a long time: failed for the share, no failure otherwise (H-4)."""
-        self.failed(now)
+    def slow(self, now: float, times: int) -> None:
+        """Record an attempt that was accepted after a long time: failed for the share, no failure otherwise (H-4).
+
+        It took the time of ``times`` attempts, and counts as so many, at most MIN_FAILURES: a single sender that waits
+        long for each answer makes few.
+        """
+        for _ in range(min(times, MIN_FAILURES)):
+            self.failed(now)
         self.failing_since, self._accepted_at = None, now
 
     def failed(self, now: float) -> None:

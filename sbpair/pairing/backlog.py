@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -28,6 +30,8 @@ from .partitions import create_as_the_namespace_asks
 from .room import BacklogSize
 
 if TYPE_CHECKING:
+    from random import Random
+
     from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient
 
 _logger = logging.getLogger("sbpair")
@@ -38,6 +42,8 @@ _LIMITLESS = timedelta(days=10_000_000)  # the SDK parses FOREVER as more than t
 CONFLICT = "SubCode=40901"  # a concurrent change; the SDK raises the same exception for every 409
 MEBIBYTE = 1024 * 1024
 CREATED_MEBIBYTES = 5120
+MAX_LISTED = 300  # queues, of a namespace that has more
+SPREAD_SECONDS = 30.0
 MAX_WAIT_SECONDS = 60.0  # seconds between two attempts in the background
 
 
@@ -71,15 +77,15 @@ class Backlogs:
 
         Raises the errors of the SDK's administration client.
         """
-        names = [self.name(index) for index in (range(self._total) if indexes is None else indexes)]
-        with self._administration() as administration:
-            return tuple([name for name in names if _ensure_one(administration, name)])
+        return self._round(range(self._total) if indexes is None else indexes)()
 
-    def ensure_in_background(self, closed: threading.Event) -> tuple[str, ...]:
-        """Call :meth:`ensure`, retrying while the secondary is unavailable, until ``closed`` is set.
+    def ensure_in_background(self, closed: threading.Event, delay: float = 0.0) -> tuple[str, ...] | None:
+        """Call :meth:`ensure` after ``delay`` seconds, going on while the secondary is unavailable or busy.
 
-        Raises the error of the last attempt.
+        Returns None when ``closed`` is set before it began; raises the error of the last attempt when it is set later.
         """
+        if delay and closed.wait(delay):
+            return None
         import tenacity
 
         retrying = tenacity.Retrying(
@@ -89,7 +95,37 @@ class Backlogs:
             sleep=tenacity.sleep_using_event(closed),
             reraise=True,
         )
-        return retrying(self.ensure)
+        return retrying(self._round(range(self._total)))
+
+    def made_in_background(self, closed: threading.Event, delay: float) -> PairingEvent | None:
+        """Call :meth:`ensure_in_background`. Returns the event that says how it ended; None for a closed client."""
+        made: tuple[str, ...] | Exception | None
+        try:
+            made = self.ensure_in_background(closed, delay)
+        except Exception as error:
+            made = None if closed.is_set() else error
+        return None if made is None else backlogs_event(made, time.monotonic())
+
+    def _round(self, indexes: Iterable[int]) -> Callable[[], tuple[str, ...]]:
+        """A function that makes sure of these queues. Called again after an error, it goes on where that stopped it."""
+        unsure, missing, created = [self.name(index) for index in indexes], deque[str](), list[str]()
+
+        def go_on() -> tuple[str, ...]:
+            with self._administration() as administration:
+                if len(unsure) > 1:
+                    found, is_all = _listed(administration, set(unsure))
+                    missing.extend(name for name in unsure if is_all and name not in found)
+                    unsure[:] = [name for name in unsure if not (is_all or name in found)]
+                while unsure:
+                    if not _exists(administration, unsure[0]):
+                        missing.append(unsure[0])
+                    del unsure[0]
+                while missing:
+                    created.extend([missing[0]] if _create(administration, missing[0]) else [])
+                    missing.popleft()
+            return tuple(created)
+
+        return go_on
 
     def sizes(self, indexes: Iterable[int]) -> dict[int, BacklogSize] | None:
         """The sizes of these backlog queues as the service counts them; None when the key has no Manage.
@@ -118,16 +154,45 @@ def _may_pass(error: BaseException) -> bool:
     return isinstance(error, Exception) and classify(error).failure in (Failure.UNAVAILABLE, Failure.BUSY)
 
 
-def _ensure_one(administration: ServiceBusAdministrationClient, name: str) -> bool:
+def first_moment(rng: Random, failover_interval: float) -> float:
+    """The seconds after which a new client makes sure of its queues: a crowd that starts together spreads (H-50).
+
+    Well before the first failover could need them; a send that needs one does not wait for this.
+    """
+    return rng.uniform(0.0, min(SPREAD_SECONDS, failover_interval / 2))
+
+
+def _listed(administration: ServiceBusAdministrationClient, wanted: set[str]) -> tuple[set[str], bool]:
+    """Those of the wanted queues that exist (P-12), and whether all others are missing: one call for a hundred queues.
+
+    Of a namespace with more than MAX_LISTED queues the others remain to be asked for.
+    """
+    found: set[str] = set()
+    count = 0
+    for count, queue in enumerate(administration.list_queues(), 1):
+        if queue.name in wanted:
+            found.add(queue.name)
+            _compare(queue)
+        if len(found) == len(wanted) or count == MAX_LISTED:
+            break
+    return found, count < MAX_LISTED or len(found) == len(wanted)
+
+
+def _exists(administration: ServiceBusAdministrationClient, name: str) -> bool:
     try:
-        found = administration.get_queue(name)  # P-12
+        _compare(administration.get_queue(name))  # P-12
     except ResourceNotFoundError:
-        return _create(administration, name)
+        return False
+    return True
+
+
+def _compare(found: QueueProperties) -> None:
     for difference in differences(found):
         _logger.warning(
-            "backlog queue %s differs from the recommended settings: %s; using it as it is", name, difference
+            "backlog queue %s differs from the recommended settings: %s; using it as it is",
+            found.name,
+            difference,
         )
-    return False
 
 
 def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:

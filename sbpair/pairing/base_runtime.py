@@ -32,7 +32,7 @@ from sbpair.tracing import current
 
 from . import sdk
 from .address import LinkSettings, Side
-from .backlog import Backlogs
+from .backlog import Backlogs, first_moment
 from .base_pool import KEPT, Pool, PooledT
 from .classify import Phase, classify, overruled
 from .dispatcher import EventDispatcher
@@ -90,10 +90,9 @@ class BaseRuntime:
         rng: random.Random | None,
     ) -> None:
         self.dispatcher = EventDispatcher()
-        self.is_closed = False
         self.pair_state = PairState(faults_on_refusal=options.fault_pair_on_refusal)
         self._slow_after = options.slow_after.total_seconds()
-        self._is_faulting = False  # the fault is acted on once
+        self.is_closed = self._is_faulting = False  # the fault is acted on once
         self.label, self.sides = label, (primary, secondary)
         self.on_receipt: Callable[[str, SendReceipt], None] | None = None
         self.send_times = SendTimes()
@@ -114,7 +113,7 @@ class BaseRuntime:
             backlog_count=options.backlog_queue_count,
             redirects_suspects=options.suspect_policy == "redirect",
             spills_on_quota=options.spill_on_quota,
-            busy_limit=_seconds(options.failover_on_busy_after),
+            busy_limit=options.busy_limit(),
             retry=primary.retry,
             rng=self._rng,
             keeps_order=self.keeps_order,
@@ -187,6 +186,10 @@ class BaseRuntime:
     def creates_backlogs(self) -> bool:
         """Whether the backlog queues are created in the background."""
         return not (self.options.assume_backlogs_exist or self.is_disabled)
+
+    def _first_moment(self) -> float:
+        """The seconds after which this client makes sure of its backlog queues (H-50)."""
+        return first_moment(self._rng, self.options.failover_interval.total_seconds())
 
     def _opened_spool(
         self,
@@ -511,6 +514,7 @@ class BaseRuntime:
             message_ids=request.message_ids,
             session=request.session,
             key=request.key,
+            size=request.size,
         )
         return flow if current.active is None else noted(flow, self.pair, current.active)
 
@@ -582,10 +586,6 @@ def _nowhere() -> SendFlow:
     """The flow of an operation that only the primary can perform, while its entity is failed over (P-4)."""
     return Stranded(())
     yield  # makes this a generator, like every flow
-
-
-def _seconds(span: timedelta | None) -> float | None:
-    return None if span is None else span.total_seconds()
 
 
 _SIDE_EVENT: dict[SideState, type[SideClosed | SideFaulted | SideRecovered]] = {

@@ -3,6 +3,8 @@
     three failures in a row, others succeed ---> SET ASIDE for 30 s ---> one trial --accepted--> forgotten
                                                       ^------------------failed----'
 
+A key that has not failed for a minute is forgotten.
+
 A key is a session id or a partition key. Performs no I/O and reads no clock: times are arguments.
 """
 
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 
 FAILURES = 3  # in a row
 ASIDE = 30.0  # seconds
+FORGOTTEN = 60.0  # seconds after its last failure
 MAX_KEYS = 1000
 
 
@@ -20,6 +23,7 @@ MAX_KEYS = 1000
 class _Key:
     failures: int = 0
     aside_until: float = 0.0
+    failed_at: float = 0.0
     cause: Exception | None = None
 
 
@@ -38,6 +42,8 @@ class FailingKeys:
         self._others_succeeded_at = now
         if key is not None:
             self._keys.pop(key, None)
+        while self._keys and now - next(iter(self._keys.values())).failed_at > FORGOTTEN:
+            self._keys.popitem(last=False)
 
     def failed(self, key: str | None, cause: Exception | None, now: float) -> bool:
         """Record a failed message; return whether its key is set aside from now on, and was not before."""
@@ -48,6 +54,7 @@ class FailingKeys:
         while len(self._keys) > MAX_KEYS:
             self._keys.popitem(last=False)
         entry.failures += 1
+        entry.failed_at = now
         entry.cause = cause
         if entry.failures < FAILURES or now - self._others_succeeded_at > ASIDE:
             return False

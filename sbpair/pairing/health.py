@@ -61,6 +61,7 @@ class Input(Enum):
 
 
 DEFAULT_RETURN_SECONDS = 30.0
+BYTES_PER_SECOND = 64 * 1024  # a slow but sound connection; a larger message may take longer by so much (H-4)
 FIRST_TRIAL_SHARE = 0.05  # of the sends, at the begin of a return (H-7)
 PINGS_BEFORE_TRIAL = 2
 CALM = 60.0  # seconds after a recovery within which a failure is a relapse
@@ -111,6 +112,11 @@ class HealthPolicy:
     returns_always: bool = False
 
 
+def without_transfer(took: float, size: int) -> float:
+    """The seconds of an attempt less those that ``size`` bytes may take on a slow connection (H-4)."""
+    return max(0.0, took - size / BYTES_PER_SECOND)
+
+
 class EntityHealth:
     """The health of one primary entity, shared by all its senders (P-6).
 
@@ -130,10 +136,13 @@ class EntityHealth:
     ) -> None:
         self.state = EntityState.HEALTHY
         self.is_calm = True
-        """Whether a success would change nothing: the entity is healthy, not busy, and no failure is remembered.
+        """Whether a success would change nothing: the entity is healthy, not busy, and no failure of it or of a
+        key is remembered.
 
         Read by every send.
         """
+        self.has_failing_keys = False
+        """Whether keys of its messages failed a moment ago: their sends need the flow (H-9). Set by the pair."""
         self.returning_since: float | None = None
         """When the trial return began; None without one."""
         self._policy = policy or HealthPolicy()
@@ -159,7 +168,7 @@ class EntityHealth:
             return []
         self._busy.succeeded(now)
         if took >= self._policy.slow_after:
-            self._attempts.slow(now)
+            self._attempts.slow(now, int(took // self._policy.slow_after))
             self._unanswered_since, self.is_calm = None, False
             return self._judge_share(now)
         self._attempts.succeeded(now)
@@ -324,7 +333,8 @@ class EntityHealth:
 
     def _update_calm(self, now: float) -> None:
         is_clean = self._attempts.is_clean(now) and self._busy.failing_since is None
-        self.is_calm = self.state is EntityState.HEALTHY and (self._by_interval or is_clean)
+        is_clean = self._by_interval or is_clean
+        self.is_calm = self.state is EntityState.HEALTHY and is_clean and not self.has_failing_keys
 
     def _feed(self, cause: Input, now: float) -> list[Transition]:
         before = self.state

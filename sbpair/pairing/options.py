@@ -208,6 +208,10 @@ class PairedNamespaceOptions:
             raise TypeError(f"observation must be ObservationOptions, not {self.observation!r}")
         check_namespace_name(self.primary_namespace_name)
 
+    def busy_limit(self) -> float | None:
+        """``failover_on_busy_after`` in seconds."""
+        return None if self.failover_on_busy_after is None else self.failover_on_busy_after.total_seconds()
+
     def health_policy(self) -> HealthPolicy:
         """How the health of an entity is judged."""
         given = self.return_over

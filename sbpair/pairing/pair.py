@@ -40,7 +40,7 @@ from .events import (
     SendRaised,
 )
 from .failing_keys import FailingKeys
-from .health import EntityHealth, EntityState, HealthPolicy, Transition
+from .health import EntityHealth, EntityState, HealthPolicy, Transition, without_transfer
 from .ordered_sends import OrderedSends
 from .outcome import Classification, Failure, Refused, Stored, Stranded
 from .retry import NO_RETRIES, Retries, RetryPolicy, busy_pause
@@ -280,15 +280,16 @@ class Pair:
         message_ids: Callable[[], tuple[str, ...]] = tuple,
         session: str | None = None,
         key: Callable[[], str | None] = lambda: None,
+        size: Callable[[], int] = lambda: 0,
     ) -> SendFlow:
         """The flow of one message, or of one batch of ``count`` messages.
 
         ``first`` is the result of an attempt at the primary that was already made on the fast path. ``message_ids``
         is called only when an event needs the ids. ``session`` is the session whose order is kept (O-1): the caller
         runs one flow of a session at a time. ``key`` returns the session id or partition key that pins the messages
-        to one partition, None for several or none (H-9).
+        to one partition, None for several or none (H-9); ``size`` returns their size in bytes (H-4).
         """
-        send = SendState(path, count, message_ids, choice, deadline, deadline - now, now, session, key)
+        send = SendState(path, count, message_ids, choice, deadline, deadline - now, now, session, key, size)
         outcome = yield from self._send(send, now, first, spool)
         if not isinstance(outcome, Stored):
             why = type(send.causes[-1]).__name__ if send.causes else "no time was left"
@@ -312,7 +313,10 @@ class Pair:
                 return Refused(aside, False, False, Failure.UNAVAILABLE)
             may_try = False
         if may_try:
-            outcome = yield from self._try_primary(send, health, now, first)
+            if first is None and health.state is EntityState.FAILED_OVER:
+                outcome = yield from self._try_return(send, health, now)
+            else:
+                outcome = yield from self._try_primary(send, health, now, first)
             if isinstance(outcome, (Stored, Refused)):
                 return outcome
             now = outcome
@@ -361,7 +365,6 @@ class Pair:
         """Try the primary. Returns the current time if the message must be parked."""
         is_fresh = has_waited = False
         retries, busy = Retries(self._retry), 0
-        is_trial = first is None and health.state is EntityState.FAILED_OVER
         began = now
         while True:
             until = send.deadline if has_waited else self._attempt_until(send, health, now)
@@ -376,11 +379,11 @@ class Pair:
                 self._accepted(send, health, now, now - began)
                 return Stored(None, send.is_ambiguous)
             send.failed(result, classification)
-            has_failed_over = health.state is EntityState.FAILED_OVER and not is_trial
+            has_failed_over = health.state is EntityState.FAILED_OVER
             if classification.is_own:
                 # R-5: no evidence about the primary; decide again by the entity's state
                 has_waited = True
-                if has_failed_over or is_trial or self._is_hasty(health):
+                if has_failed_over or self._is_hasty(health):
                     return now
                 if now < send.deadline:
                     continue
@@ -394,15 +397,14 @@ class Pair:
                 failure = Failure.UNAVAILABLE
             if failure is Failure.UNAVAILABLE:
                 self._attempt_failed(send, health, classification.why, now)
-                again = None if is_trial else self._retry_at(retries, send, health, now)
+                again = self._retry_at(retries, send, health, now)
                 if again is not None:  # R-7: it counts as a failure of the send only after the last retry
                     now = (yield Pause(again)).now
                     if health.state is EntityState.FAILED_OVER:
                         return now
                     continue
-                if not is_trial:
-                    self._emit(send.path, health.send_failed(now), now, classification.why)
-            elif failure is Failure.BUSY and not is_trial:
+                self._emit(send.path, health.send_failed(now), now, classification.why)
+            elif failure is Failure.BUSY:
                 again = now + busy_pause(self._rng, busy, classification.retry_after)
                 busy += 1
                 if again < self._primary_until(send, health, again):
@@ -411,23 +413,49 @@ class Pair:
                     if health.state is EntityState.FAILED_OVER:
                         return now
                     continue
-            if (
-                is_trial and failure is not Failure.CALLER
-            ):  # whatever the reason, the others are parked too (H-7)
-                self._end_return(send, health, classification.why, now)
-                return now
             if self._is_redirected(failure, health):
                 return now
             return Refused(last_cause(send), False, False, classification.failure)
 
+    def _try_return(
+        self, send: SendState, health: EntityHealth, now: float
+    ) -> Generator[Step, Result, Stored | Refused | float]:
+        """Try the primary as a trial of its return (H-7): one attempt, and another if only its link had died.
+
+        Returns the current time if the message must be parked.
+        """
+        is_fresh = False
+        while True:
+            result = yield Attempt(None, self._attempt_until(send, health, now), is_fresh)
+            began, now, classification = now, result.now, result.classification
+            if classification is None:
+                self._accepted(send, health, now, now - began)
+                return Stored(None, send.is_ambiguous)
+            send.failed(result, classification)
+            if is_fresh or classification.is_own or not may_be_stale(result, classification, send, now):
+                break
+            is_fresh = True
+        failure = classification.failure
+        if classification.is_own:
+            return now
+        if failure is Failure.CALLER:
+            return Refused(last_cause(send), False, False, failure)
+        if failure is Failure.UNAVAILABLE or (failure is Failure.BUSY and health.busy_counts(now)):
+            self._attempt_failed(send, health, classification.why, now)
+        else:  # whatever the reason, the others are parked too
+            self._end_return(send, health, classification.why, now)
+        return now
+
     def _accepted(self, send: SendState, health: EntityHealth, now: float, took: float) -> None:
         """Record that the primary accepted the message ``took`` seconds after the attempt began."""
-        self._emit(send.path, health.send_succeeded(now, took), now)
-        if health.is_slow(took):
-            self._events.append(PrimarySlow(now, send.path, took))
         keys = self._keys.get(path_key(send.path))
         if keys is not None:
             keys.succeeded(send.key(), now)
+            health.has_failing_keys = len(keys) > 0
+        counted = without_transfer(took, send.size()) if health.is_slow(took) else took
+        self._emit(send.path, health.send_succeeded(now, counted), now)
+        if health.is_slow(counted):
+            self._events.append(PrimarySlow(now, send.path, took))
 
     def _attempt_failed(self, send: SendState, health: EntityHealth, why: str, now: float) -> None:
         """Record a failed attempt at the primary, for the entity and for the key of the message."""
@@ -439,6 +467,7 @@ class Pair:
         if key is None:
             return
         keys = self._keys.setdefault(path_key(send.path), FailingKeys())
+        health.has_failing_keys = True
         if keys.failed(key, last_cause(send), now):
             self._events.append(KeySetAside(now, send.path, key, why))
 

@@ -163,6 +163,10 @@ class SendRequest:
         """The size of those messages, as encoded."""
         return self._parked_bytes
 
+    def size(self) -> int:
+        """The bytes of all messages, as encoded."""
+        return sum(encoded_size(message) for message in self.messages)
+
     def is_smaller(self, limit: int) -> bool:
         """Whether every message is known to have fewer than ``limit`` bytes; False where that takes a closer look."""
         return False

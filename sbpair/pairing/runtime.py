@@ -24,7 +24,6 @@ from sbpair.tracing import current
 from . import sdk, threads
 from .address import Side
 from .background import Services
-from .backlog import backlogs_event
 from .base_pool import role_of, spared
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase, classify
@@ -546,13 +545,9 @@ class Runtime(BaseRuntime):
             self.pair.ping_finished(path, classify(error, Phase.OPENING), time.monotonic())
 
     def _create_backlogs(self) -> None:
-        try:
-            created = self._backlogs.ensure_in_background(self._closed)
-        except Exception as error:
-            if not self._closed.is_set():
-                self.dispatcher.emit([backlogs_event(error, time.monotonic())])
-            return
-        self.dispatcher.emit([backlogs_event(created, time.monotonic())])
+        event = self._backlogs.made_in_background(self._closed, self._first_moment())
+        if event is not None:
+            self.dispatcher.emit([event])
 
     def _beside(self, name: str, task: Callable[[], object]) -> bool:
         try:

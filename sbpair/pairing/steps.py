@@ -115,6 +115,7 @@ class SendState:
     key: Callable[[], str | None] = lambda: (
         None
     )  # called only when an attempt failed, or keys are set aside (H-9)
+    size: Callable[[], int] = lambda: 0  # in bytes; called only after a slow attempt (H-4)
     causes: list[Exception] = field(default_factory=list)
     is_ambiguous: bool = False
     reported: int = 0  # leading messages whose location an event has reported

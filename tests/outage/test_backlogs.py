@@ -12,11 +12,12 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair import BacklogsCreated, BacklogUnavailableError, PairedServiceBusClient, StoredIn
 from sbpair.broker import Conflict
+from sbpair.broker.frontends.admin.requests import _Call
 from sbpair.pairing.backlog import Backlogs, differences
 from sbpair.pairing.classify import classify
 from sbpair.pairing.outcome import Failure
 from tests.outage.conftest import options_of
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 NAMES = ["contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1"]
 
@@ -122,3 +123,21 @@ def test_with_backlogs_assumed_nothing_is_made(pairing, failed_over) -> None:
     assert pairing.secondary.queue_names() == []
     pairing.secondary.create_queue(NAMES[0])
     assert sender.send_messages(ServiceBusMessage("x")).backlog == 0
+
+
+@pytest.mark.spec("H-50")
+def test_forty_clients_that_start_together_make_sixty_administration_calls_at_most(
+    pairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10):
+        pairing.secondary.create_queue(f"contoso/x-servicebus-transfer/{number}")
+    for number in range(40):
+        pairing.secondary.create_queue(f"of-the-application-{number}")
+    asked: list[str] = []
+    answer = _Call.answer
+    monkeypatch.setattr(_Call, "answer", lambda self: (asked.append(self.request.path), answer(self))[1])
+    for _ in range(40):
+        pairing.client(interval=60, backlogs=10)
+    wait_until(lambda: sum(isinstance(each, BacklogsCreated) for each in pairing.events) == 40)
+    assert {each.created for each in pairing.events if isinstance(each, BacklogsCreated)} == {()}
+    assert 40 <= len(asked) <= 60, len(asked)

@@ -95,6 +95,9 @@ class Strict:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def list_queues(self) -> list[object]:
+        return []
+
     def get_queue(self, name: str) -> object:
         raise ResourceNotFoundError(name)
 

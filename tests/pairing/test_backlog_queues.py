@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
-from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError, ServiceRequestError
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+)
 
-from sbpair.pairing.backlog import MAX_WAIT_SECONDS, Backlogs
+from sbpair.pairing.backlog import MAX_LISTED, MAX_WAIT_SECONDS, Backlogs, first_moment
 
 pytestmark = pytest.mark.spec("R-66")
+
+
+AS_CREATED = dict.fromkeys(
+    [
+        "max_size_in_megabytes",
+        "max_delivery_count",
+        "default_message_time_to_live",
+        "auto_delete_on_idle",
+        "lock_duration",
+        "dead_lettering_on_message_expiration",
+        "requires_session",
+        "requires_duplicate_detection",
+        "enable_partitioning",
+        "enable_batched_operations",
+        "status",
+        "forward_to",
+    ]
+)
 
 
 class Administration:
@@ -19,6 +45,8 @@ class Administration:
         self._errors = errors
         self.tried = 0
         self.created: list[str] = []
+        self.existing: list[str] = []
+        self.creations: list[Exception | None] = []
         self.entered = self.left = 0
 
     def __enter__(self) -> Administration:
@@ -28,14 +56,23 @@ class Administration:
     def __exit__(self, *_: object) -> None:
         self.left += 1
 
+    def list_queues(self) -> Iterator[object]:
+        self._try()
+        return iter([SimpleNamespace(name=name, **AS_CREATED) for name in self.existing])
+
     def get_queue(self, name: str) -> object:
-        self.tried += 1
-        if self._errors:
-            raise self._errors.pop(0)
+        self._try()
         raise ResourceNotFoundError("no such queue")
 
     def create_queue(self, name: str, **settings: object) -> None:
+        if self.creations and (error := self.creations.pop(0)) is not None:
+            raise error
         self.created.append(name)
+
+    def _try(self) -> None:
+        self.tried += 1
+        if self._errors:
+            raise self._errors.pop(0)
 
 
 class Closed(threading.Event):
@@ -93,3 +130,57 @@ def test_the_queues_that_were_asked_for_are_made(indexes: list[int] | None, numb
     backlogs = Backlogs("contoso", 3, lambda: administration)  # type: ignore[arg-type, return-value]
     assert backlogs.ensure(indexes) == tuple(backlogs.name(number) for number in numbers)
     assert administration.created == [f"contoso/x-servicebus-transfer/{number}" for number in numbers]
+
+
+def busy() -> HttpResponseError:
+    error = HttpResponseError("429")
+    error.status_code = 429
+    return error
+
+
+@pytest.mark.spec("H-50")
+def test_one_call_makes_sure_of_all_queues_that_exist() -> None:
+    administration, closed = Administration([]), Closed()
+    backlogs = Backlogs("contoso", 10, lambda: administration)  # type: ignore[arg-type, return-value]
+    administration.existing = [backlogs.name(number) for number in range(10)]
+    assert backlogs.ensure_in_background(closed) == ()
+    assert (administration.tried, administration.created) == (1, [])
+
+
+@pytest.mark.spec("H-50")
+def test_a_busy_service_is_asked_again_from_where_it_stopped() -> None:
+    administration, closed = Administration([busy()]), Closed()
+    administration.creations = [None, None, busy(), None, busy()]
+    backlogs = Backlogs("contoso", 6, lambda: administration)  # type: ignore[arg-type, return-value]
+    administration.existing = [backlogs.name(1), "orders", backlogs.name(4)]
+    made = backlogs.ensure_in_background(closed)
+    assert made == tuple(backlogs.name(number) for number in (0, 2, 3, 5))
+    assert administration.created == list(made)
+    assert (administration.tried, len(closed.pauses)) == (2, 3)
+
+
+@pytest.mark.spec("H-50")
+def test_of_a_namespace_with_very_many_queues_only_some_are_listed() -> None:
+    administration = Administration([])
+    backlogs = Backlogs("contoso", 3, lambda: administration)  # type: ignore[arg-type, return-value]
+    administration.existing = [f"a{number}" for number in range(10 * MAX_LISTED)] + [backlogs.name(0)]
+    assert backlogs.ensure() == tuple(backlogs.name(number) for number in range(3))
+    assert administration.tried == 4  # the list, and each of the three
+
+
+@pytest.mark.spec("H-50")
+def test_the_crowd_spreads_before_a_failover_could_need_the_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbpair.pairing.backlog.SPREAD_SECONDS", 30.0)
+    moments = [first_moment(random.Random(seed), 60.0) for seed in range(100)]
+    assert 0.0 <= min(moments) < 3.0
+    assert 27.0 < max(moments) <= 30.0
+    assert first_moment(random.Random(1), 4.0) <= 2.0
+    assert first_moment(random.Random(1), 0.0) == 0.0
+
+
+@pytest.mark.spec("H-50")
+def test_a_client_that_is_closed_before_its_moment_asks_nothing() -> None:
+    administration, closed = Administration([]), Closed(after=1)
+    backlogs = Backlogs("contoso", 3, lambda: administration)  # type: ignore[arg-type, return-value]
+    assert backlogs.made_in_background(closed, 12.0) is None
+    assert (closed.pauses, administration.entered) == ([12.0], 0)

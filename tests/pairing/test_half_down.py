@@ -17,7 +17,7 @@ from sbpair.pairing.events import (
     PrimarySlow,
     ReturnAborted,
 )
-from sbpair.pairing.failing_keys import ASIDE, MAX_KEYS, FailingKeys
+from sbpair.pairing.failing_keys import ASIDE, FORGOTTEN, MAX_KEYS, FailingKeys
 from sbpair.pairing.health import EntityHealth, EntityState, HealthPolicy
 from sbpair.pairing.outcome import Failure, Refused, Stored
 from sbpair.pairing.pair import Attempt, Result
@@ -283,6 +283,78 @@ def test_the_keys_that_are_remembered_are_bounded() -> None:
     for number in range(5 * MAX_KEYS):
         keys.failed(str(number), None, 0.0)
     assert len(keys) == MAX_KEYS
+
+
+@pytest.mark.spec("H-9")
+def test_while_a_key_is_set_aside_no_send_takes_the_fast_path_that_would_forget_it(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(interval=10.0, redirects=True)
+    health, _ = driver.pair.fast_path("orders", 60.0)
+    for _ in range(3):
+        keyed(driver, "bad", driver.fail)
+        keyed(driver, "good", driver.ok)
+    driver.advance(15.0)  # the interval has forgotten the failures, and the key is still set aside
+    keyed(driver, "good", driver.ok)
+    assert not health.is_calm
+    driver.advance(FORGOTTEN)
+    keyed(driver, "good", driver.ok)
+    assert health.is_calm
+
+
+@pytest.mark.spec("H-9")
+def test_an_entity_is_calm_again_when_its_failing_key_succeeds(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(interval=10.0, redirects=True)
+    health, _ = driver.pair.fast_path("orders", 60.0)
+    keyed(driver, "bad", driver.fail)
+    keyed(driver, "good", driver.ok)
+    driver.advance(15.0)
+    keyed(driver, "good", driver.ok)
+    assert not health.is_calm
+    keyed(driver, "bad", driver.ok)
+    assert health.is_calm
+
+
+@pytest.mark.spec("H-7")
+def test_an_unavailable_trial_ends_the_return_once(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(ping=10.0, policy=HealthPolicy(returns_always=True))
+    driver.fail_over()
+    health, _ = driver.pair.fast_path("orders", 60.0)
+    ended: list[float] = []
+    fail = health.attempt_failed
+    health.attempt_failed = lambda now: (ended.append(now), fail(now))[1]  # type: ignore[method-assign]
+    for _ in range(2):
+        driver.advance(11.0)
+        driver.pair.ping_finished("orders", None, driver.now)
+    driver.advance(29.9)
+    assert isinstance(driver.primary(driver.fail), Stored)
+    assert len(ended) == 1
+
+
+@pytest.mark.spec("H-4")
+def test_a_single_sender_that_waits_forty_seconds_for_each_answer_fails_over() -> None:
+    health, now = entity(), 0.0
+    while health.state is not EntityState.FAILED_OVER and now < 600.0:
+        now += 40.0
+        health.send_succeeded(now, took=40.0)
+        while (timer := health.next_timer()) is not None and timer <= now:
+            health.handle_timer(timer)
+    assert health.state is EntityState.FAILED_OVER
+    assert now <= 200.0
+
+
+@pytest.mark.spec("H-4")
+@pytest.mark.parametrize(("size", "is_slow"), [(100, True), (64 * 1024 * 4, True), (64 * 1024 * 6, False)])
+def test_a_large_message_may_take_a_second_more_for_every_64_kib(
+    driver: Driver, size: int, is_slow: bool
+) -> None:
+    flow = driver.pair.send_flow("orders", 1, Choice(), now=0.0, deadline=60.0, size=lambda: size)
+    next(flow)
+    with pytest.raises(StopIteration):
+        flow.send(Result(15.0))
+    told = [event for event in driver.pair.events() if isinstance(event, PrimarySlow)]
+    assert bool(told) is is_slow
+    assert all(event.seconds == 15.0 for event in told)
 
 
 @pytest.mark.spec("H-1")
