@@ -52,7 +52,7 @@ def request(method: str, path: str, body: bytes = b"", **headers: str) -> Reques
 def answer(frontend: NamespaceFrontend, asked: Request) -> Response:
     call = rest.call_of(asked)
     assert call is not None
-    fate = rest.answer(frontend, call, MOMENT)
+    fate = rest.answer(frontend, call, MOMENT, frontend)
     if isinstance(fate, RestReceiver):
         receiver = fate
         receiver.begin(MOMENT)

@@ -48,6 +48,46 @@ def test_entities_of_a_partitioned_premium_namespace_need_no_word_about_it(start
         assert administration.get_topic("prices").enable_partitioning
 
 
+@pytest.mark.spec("R-129")
+def test_topics_are_listed_at_start_and_where_javascript_needs_the_ca_file_is_said(start):
+    running = start(
+        "broker", "--namespace", "contoso:0", "--topic", "contoso/prices", "--topic", "contoso/stock"
+    )
+
+    lines = [running.line() for _ in range(3)]
+    assert lines[0].rstrip().endswith("  queues: none yet  topics: prices, stock")
+    assert "JavaScript: NODE_EXTRA_CA_CERTS" in lines[2]
+
+
+@pytest.mark.spec("R-82")
+@pytest.mark.parametrize("by", ["a flag", "a key of the configuration", "a plan"])
+def test_front_ends_cache_by_a_flag_a_key_or_a_plan(start, tmp_path, by):
+    file = tmp_path / "given.toml"
+    file.write_text(
+        '[[fault]]\nnamespace = "contoso"\neffect = "front-end-cache"\n'
+        if by == "a plan"
+        else "[broker]\nfront_end_cache = true\n"
+    )
+    flags = {
+        "a flag": ("--front-end-cache",),
+        "a key of the configuration": ("--config", str(file)),
+        "a plan": ("--faults", str(file)),
+    }
+    _, printed = ready(start, "--queue", "contoso/orders,partitioned", *flags[by])
+
+    where = printed["namespaces"][0]["connection_string"]
+    with (
+        ServiceBusClient.from_connection_string(where) as one,
+        ServiceBusClient.from_connection_string(where) as other,
+    ):
+        with one.get_queue_sender("orders") as sender:
+            for _ in range(3):
+                sender.send_messages(ServiceBusMessage("x"))
+        with one.get_queue_receiver("orders") as mine, other.get_queue_receiver("orders") as theirs:
+            assert len(mine.receive_messages(1, max_wait_time=10)) == 1
+            assert theirs.receive_messages(1, max_wait_time=0.3) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_with_exit_code_0(start, number):
     running, _ = ready(start)

@@ -150,7 +150,7 @@ def test_what_was_refused_is_told_with_its_reason(browser, page, contoso):
         send(contoso, "nowhere", ServiceBusMessage("never taken"))
     opened(browser, page, "/rejections")
     browser.wait_for_text("Refused by a fault")
-    browser.wait_for_text("'nowhere' could not be found")
+    browser.wait_for_text("/nowhere' could not be found")
     assert "SharedAccessKey" not in browser.text()
     key = contoso.connection_string.split("SharedAccessKey=")[1].split(";")[0]
     assert key not in browser.value("document.documentElement.outerHTML")

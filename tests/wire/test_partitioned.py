@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 
 import pytest
 from azure.core.exceptions import HttpResponseError
@@ -19,7 +21,9 @@ from azure.servicebus.exceptions import (
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.broker import Broker, NamespaceControl, ShiftedClock
+from sbpair.broker.auth import make_token
 from sbpair.broker.entities.partition import index_of
+from sbpair.broker.faults import FrontEndCache
 from tests.wire.elsewhere import fresh
 
 PARTITION_ID = b"x-opt-partition-id"
@@ -240,6 +244,49 @@ def test_a_subscription_of_a_partitioned_topic_is_partitioned_too(client, contos
                     found += receiver.receive_messages(15, max_wait_time=20)
                 assert {message.sequence_number >> 48 for message in found} == set(range(16)) - {3}
                 assert receiver.receive_messages(1, max_wait_time=0.3) == []
+
+
+def taken(contoso, connection) -> int:
+    """Receive and lock over HTTP; return the status."""
+    where = dict(part.partition("=")[::2] for part in contoso.connection_string.split(";"))
+    token = make_token(
+        "http://localhost/orders", where["SharedAccessKeyName"], where["SharedAccessKey"], 2_000_000_000
+    )
+    connection.request("POST", "/orders/messages/head?timeout=0", headers={"Authorization": token})
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
+
+
+def taken_anew(contoso) -> int:
+    """Receive and lock over HTTP without keep-alive; return the status."""
+    with closing(HTTPConnection("localhost", contoso.port, timeout=20)) as connection:
+        return taken(contoso, connection)
+
+
+@pytest.mark.spec("R-82")
+@pytest.mark.parametrize("how", ["switch", "fault"])
+def test_over_http_every_connection_has_a_cache_of_its_own(how):
+    with Broker({"contoso": 0}, clock=ShiftedClock()) as broker, ExitStack() as stack:
+        contoso = broker.namespace("contoso")
+        if how == "switch":
+            contoso.let_front_ends_cache()
+        else:
+            stack.enter_context(contoso.fault(None, FrontEndCache()))
+        contoso.create_queue("orders", enable_partitioning=True)
+        with ServiceBusClient.from_connection_string(contoso.connection_string, retry_total=0) as client:
+            send(client, "orders", *(ServiceBusMessage("x") for _ in range(3)))
+        kept = HTTPConnection("localhost", contoso.port, timeout=20)
+        assert taken(contoso, kept) == 201
+        assert taken_anew(contoso) == 204
+        assert taken(contoso, kept) == 201
+        kept.close()
+        assert taken_anew(contoso) == 204
+        broker.advance(timedelta(minutes=1))  # the locks end, also of what the connection kept
+        stack.close()
+        contoso.let_front_ends_cache(False)
+        found = [taken_anew(contoso) for _ in range(4)]
+        assert found == [201, 201, 201, 204]
 
 
 @pytest.mark.spec("Q-8", "Q-18")

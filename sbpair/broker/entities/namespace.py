@@ -362,6 +362,10 @@ class Namespace:
         """Set whether each connection's front end caches messages of partitioned entities (Q-18)."""
         self._context.front_ends_cache = cache
 
+    def impose_front_end_cache(self, is_on: bool) -> None:
+        """Begin or end a fault by which front ends cache, whatever was set."""
+        self._context.is_cache_imposed = is_on
+
     # -- operations, timers and notifications
 
     @property

@@ -211,7 +211,7 @@ class Partitioned(Generic[Part]):
 
     def source_for(self, front_end: Hashable) -> Partitioned[Part] | FrontEnd:
         """Return the entity itself or, when front ends cache messages, the cache of ``front_end`` (Q-18)."""
-        if not self._context.front_ends_cache:
+        if not (self._context.front_ends_cache or self._context.is_cache_imposed):
             return self
         cache = self._front_ends.get(front_end)
         if cache is None:

@@ -90,6 +90,7 @@ class QueueContext:
     forwards: dict[Queue, None] = field(default_factory=dict)
     partition: Partition | None = None
     front_ends_cache: bool = False
+    is_cache_imposed: bool = False  # by a fault
     legacy_forward_tdlq: bool = False
     change_log: ChangeLog | None = None
     audit: AuditRecorder | None = None

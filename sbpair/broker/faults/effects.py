@@ -274,6 +274,13 @@ class Disabled(StandingEffect):
     status: str = "Disabled"
 
 
+class FrontEndCache(StandingEffect):
+    """Front ends cache messages of partitioned entities: those of other partitions stay locked for one connection."""
+
+    __slots__ = ()
+    name: ClassVar[str] = "front-end-cache"
+
+
 EFFECTS: dict[str, type[Effect]] = {
     kind.name: kind
     for kind in (
@@ -297,5 +304,6 @@ EFFECTS: dict[str, type[Effect]] = {
         Conflict,
         Disabled,
         PartitionDown,
+        FrontEndCache,
     )
 }

@@ -90,11 +90,14 @@ export function actions({ namespace, path, part, kind, needsSession, waiting }, 
   }
   if (dead && waiting > 0) button("act-resubmit", "Resubmit all…", ask("resubmit"));
   if ((kind !== "topic" || part) && waiting > 0) button("act-purge", "Purge…", ask("purge"));
+  if (!part) button("act-delete", "Delete…", ask("delete"));
   const panel = [];
   if (doing.writes && !part && kind !== "subscription") panel.push(form(here, needsSession, redraw));
   if (doing.asks === "purge") panel.push(question(
     `Delete the waiting messages (about ${count(waiting)})? This cannot be undone. Locked, scheduled and deferred messages stay.`, "Delete",
     () => void run(redraw, "purge", here, ({ deleted }) => `${messages(deleted)} deleted.`), redraw));
+  if (doing.asks === "delete") panel.push(question(`Delete ${path} with all of its messages? This cannot be undone.`, "Delete",
+    () => void run(redraw, "delete", { namespace, path }, () => { location.hash = "#/"; return ""; }), redraw));
   if (doing.asks === "resubmit") panel.push(question(
     `Move ${messages(waiting)} back to ${path}? Each becomes a new message there, without the dead-letter reason.`, "Resubmit",
     () => void run(redraw, "resubmit", { ...here, number: null }, ({ resubmitted }) => `${messages(resubmitted)} resubmitted.`), redraw));

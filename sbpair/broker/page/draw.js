@@ -1,6 +1,6 @@
 // Elements, plots and numbers. Text is only inserted as text nodes; SVG and HTML elements are distinguished by name.
 const SVG = "http://www.w3.org/2000/svg";
-const FLAGS = new Set(["required"]);
+const FLAGS = new Set(["required", "readonly"]);
 const IN_SVG = new Set(["svg", "path", "rect", "line", "g", "title"]);
 
 export function h(tag, attributes = {}, ...children) {
@@ -18,7 +18,7 @@ export function h(tag, attributes = {}, ...children) {
 export function morph(old, made) {
   for (const { name } of [...old.attributes]) if (!made.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  for (const name of ["onclick", "oninput", "onsubmit"]) old[name] = made[name];
+  for (const name of ["onclick", "oninput", "onsubmit", "onfocus"]) old[name] = made[name];
   old.key = made.key;
   const keyed = new Map([...old.childNodes].filter((each) => each.key !== undefined).map((each) => [each.key, each]));
   let at = old.firstChild;

@@ -3,10 +3,11 @@
 import { ask } from "/ask.js";
 import { actions, forget, refocus, resubmitButton } from "/act.js";
 import { badge, bytes, count, h, legend, morph, plot, span, spark, table, time, when } from "/draw.js";
+import { faultsOf, operations, refocusOperation } from "/operate.js";
 import { storyCard } from "/story.js";
 
 const EVERY = 1000;
-const state = { paused: false, find: {}, skip: {}, part: "", from: 1, open: null, message: null };
+const state = { paused: false, find: {}, skip: {}, part: "", from: 1, open: null, message: null, sought: "" };
 const main = document.getElementById("main");
 const live = document.getElementById("live");
 const pause = document.getElementById("pause");
@@ -26,7 +27,7 @@ function figure(name, value, note = "", tone = "") {
   return h("div", {}, h("dt", {}, name), h("dd", { class: tone }, value, note && h("small", {}, note)));
 }
 
-function namespaceCard(each) {
+function namespaceCard(each, set) {
   const up = each.state === "up";
   const sent = perSecond(each.history, 0);
   const received = perSecond(each.history, 1);
@@ -45,11 +46,12 @@ function namespaceCard(each) {
         figure("Received", count(each.operations.receives)),
         figure("Rejected", count(each.rejected), "", each.rejected ? "bad" : ""),
         figure("Connections", count(each.connections)),
-        figure("Pings", count(each.operations.pings))),
+        each.operations.pings > 0 && figure("Pings", count(each.operations.pings), " of paired clients")),
       h("figure", { class: "plot" },
         legend(["Sent", `${count(Math.round(last(sent)))}/s`, ""], ["Received", `${count(Math.round(last(received)))}/s`, "second"],
           ["Rejected", `${count(Math.round(last(rejecting)))}/s`, "bad"]),
-        plot([[sent, ""], [received, "second"], [rejecting, "bad"]], `Messages a second in ${each.name}`, "/s"))));
+        plot([[sent, ""], [received, "second"], [rejecting, "bad"]], `Messages a second in ${each.name}`, "/s")),
+      operations(each, set, soon)));
 }
 
 function entityRow(namespace, row) {
@@ -102,11 +104,12 @@ function entitiesCard(namespace, page) {
 async function overview() {
   const summary = await ask("overview");
   const names = summary.namespaces.map((each) => each.name);
-  const pages = await Promise.all(names.map((namespace) =>
-    ask("entities", { namespace, skip: state.skip[namespace] || 0, find: state.find[namespace] || "" })));
+  const [pages, set] = await Promise.all([
+    Promise.all(names.map((namespace) => ask("entities", { namespace, skip: state.skip[namespace] || 0, find: state.find[namespace] || "" }))),
+    Promise.all(names.map(faultsOf))]);
   return [summary, [
-    h("div", { class: "grid" }, summary.namespaces.map(namespaceCard)),
-    storyCard(summary.story),
+    h("div", { class: "grid" }, summary.namespaces.map((each, i) => namespaceCard(each, set[i]))),
+    (summary.story || names.length > 1) && storyCard(summary.story),
     ...names.map((name, i) => entitiesCard(name, pages[i])),
   ]];
 }
@@ -128,7 +131,8 @@ function setting(name, value) {
 function messageRows(namespace, path, each) {
   const isOpen = state.open === each.number;
   const toggle = () => { state.open = isOpen ? null : each.number; state.message = null; soon(); };
-  const row = h("tr", { key: `m${each.number}`, class: isOpen ? "open" : "" },
+  const anywhere = (event) => { if (!event.target.closest("a, button") && !String(getSelection())) toggle(); };
+  const row = h("tr", { key: `m${each.number}`, class: isOpen ? "opens open" : "opens", onclick: anywhere },
     h("td", {}, h("button", { type: "button", class: "row-button mono", "aria-expanded": String(isOpen), onclick: toggle }, String(each.number))),
     h("td", { class: "mono path" }, each.message_id),
     h("td", {}, badge(each.state, { locked: "warn", active: "", scheduled: "", deferred: "" }[each.state] ?? ""),
@@ -184,7 +188,7 @@ async function entity(namespace, path) {
   const { part } = state;
   const query = { namespace, path };
   const [summary, it, page, held] = await Promise.all([ask("overview"), ask("entity", query),
-    part === SESSIONS ? { messages: [], most: 0 } : ask("messages", { namespace, path: path + part, from: state.from })
+    part === SESSIONS ? { messages: [], most: 0 } : ask("messages", { namespace, path: path + part, from: state.from, find: state.sought })
       .catch((error) => { if (error.status === 404) return { messages: [], most: 50 }; throw error; }),
     ask("sessions", { ...query, skip: part === SESSIONS ? state.from - 1 : 0 })]);
   const { open } = state;
@@ -196,7 +200,9 @@ async function entity(namespace, path) {
   const { counts } = it;
   const turn = (to) => { state.from = to; state.open = state.message = null; soon(); };
   const pick = (to) => { state.part = to; forget({ keepForm: true }); turn(1); };
-  const end = page.messages.length ? page.messages[page.messages.length - 1].number : 0;
+  const end = page.next ? page.next - 1 : page.messages.length ? page.messages[page.messages.length - 1].number : 0;
+  const seek = h("input", { type: "search", id: "seek", placeholder: "Find in messages…", "aria-label": "Find in ids, reasons and bodies",
+    oninput: (event) => { state.sought = event.target.value; state.from = 1; state.open = state.message = null; soon(); } });
   const tabs = it.description.requires_session ? [...PARTS, [SESSIONS, "Sessions"]] : PARTS;
   const numbers = { [SESSIONS]: held.total, "": counts.active + counts.scheduled + counts.deferred, [PARTS[1][0]]: counts.dead_letter, [PARTS[2][0]]: counts.transfer_dead_letter };
   const waiting = { "": counts.active, [SESSIONS]: 0 }[part] ?? numbers[part];
@@ -229,15 +235,15 @@ async function entity(namespace, path) {
         h("th", { scope: "row" }, rule.name), h("td", { class: "mono why" }, rule.filter), h("td", { class: "mono why" }, rule.action ?? ""))))),
     h("section", { class: "card", "aria-label": part === SESSIONS ? "Sessions" : "Messages" },
       h("div", { class: "head" }, h("div", { class: "tabs", role: "group", "aria-label": "Which messages" }, tabs.map(([to, word]) =>
-        h("button", { type: "button", "aria-pressed": String(to === part), onclick: () => pick(to) }, `${word} ${count(numbers[to])}`))), buttons),
+        h("button", { type: "button", "aria-pressed": String(to === part), onclick: () => pick(to) }, `${word} ${count(numbers[to])}`))), part !== SESSIONS && seek, buttons),
       panel,
       part === SESSIONS ? sessionsTable(held, turn) : page.messages.length
         ? table("Messages, peeked", [">Number", "Message id", "State", "#narrow Session", "Enqueued", "#narrow >Deliveries", "#narrow >Size"].map((x, i) => (i ? x : "Number")),
           page.messages.flatMap((each) => messageRows(namespace, path, each)))
-        : h("p", { class: "empty" }, it.kind === "topic" && !part ? "A topic stores scheduled messages only; its subscriptions store the copies." : "No messages."),
-      part !== SESSIONS && (state.from > 1 || page.messages.length === page.most || it.partitions.length > 0) && h("div", { class: "foot" },
+        : h("p", { class: "empty" }, it.kind === "topic" && !part ? "A topic stores scheduled messages only; its subscriptions store the copies." : state.sought ? "No message found." : "No messages."),
+      part !== SESSIONS && (state.from > 1 || page.next || page.messages.length === page.most || it.partitions.length > 0) && h("div", { class: "foot" },
         state.from > 1 && h("button", { type: "button", onclick: () => turn(1) }, "First page"),
-        page.messages.length > 0 && h("button", { type: "button", onclick: () => turn(end + 1) }, "Next page"),
+        (page.messages.length > 0 || page.next) && h("button", { type: "button", onclick: () => turn(end + 1) }, "Next page"),
         it.partitions.length > 0 && h("span", { class: "quiet small" }, "Listed one partition at a time, as peek does."))),
     h("section", { class: "card", "aria-label": "Settings" }, h("div", { class: "head" }, h("h2", {}, "Settings"),
       h("span", { class: "quiet small push" }, "created ", time(it.created_at), it.accessed_at ? [" · last used ", time(it.accessed_at)] : " · never used")),
@@ -319,6 +325,7 @@ async function tick() {
       morph(document.getElementById("nav"), navigation(current, summary));
       morph(main, h("main", { id: "main", tabindex: "-1" }, parts));
       refocus();
+      refocusOperation();
       say(state.paused ? "paused" : "", state.paused ? `Paused at ${when(Date.now())}` : `Live · ${when(Date.now())}`);
     }
   } catch (error) {
@@ -339,7 +346,7 @@ pause.addEventListener("click", () => {
 });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) soon(); });
 addEventListener("hashchange", () => {
-  Object.assign(state, { part: "", from: 1, open: null, message: null });
+  Object.assign(state, { part: "", from: 1, open: null, message: null, sought: "" });
   forget();
   scrollTo(0, 0);
   soon();

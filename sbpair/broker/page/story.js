@@ -77,16 +77,16 @@ function happened(each) {
 
 export function storyCard(story) {
   if (!story) {
-    return h("section", { class: "card", key: "story", "aria-label": "Pairing" }, h("div", { class: "head" }, h("h2", {}, "Pairing")),
-      h("p", { class: "empty" }, "To see failovers here, give sender and syphon a journal, and the broker its directory: ",
+    return h("section", { class: "card", key: "story", "aria-label": "Failovers" }, h("div", { class: "head" }, h("h2", {}, "Failovers")),
+      h("p", { class: "empty" }, "For pairs of namespaces: to see failovers here, give sender and syphon a journal, and the broker its directory: ",
         h("code", {}, "sbpair broker --story DIR")));
   }
   const starts = [...story.entities.flatMap((each) => each.spans), ...story.events].map((each) => Date.parse(each.at)).filter((at) => at > 0);
   const to = Date.now();
   const from = Math.min(to - 60000, ...starts);
   const away = story.entities.filter((each) => each.state !== "healthy").length;
-  return h("section", { class: "card", key: "story", "aria-label": "Pairing" },
-    h("div", { class: "head" }, h("h2", {}, "Pairing"),
+  return h("section", { class: "card", key: "story", "aria-label": "Failovers" },
+    h("div", { class: "head" }, h("h2", {}, "Failovers"),
       story.entities.length > 0 && badge(away ? `${away} not on the primary` : "All on the primary", away ? "bad" : "good"),
       story.landing.length > 0 && badge(`${count(story.landing.length)} landing on the secondary`, "warn"),
       h("span", { class: "quiet small push" }, `${count(story.records)} journal records`)),

@@ -11,7 +11,7 @@ from typing import Protocol
 from ..clock import ClockReading
 from ..entities.partition import Health
 from ..errors import BrokerError, PortUnavailable
-from ..faults import ActiveFault, Disabled, Down, Effect, FaultRule, Outage, PartitionDown
+from ..faults import ActiveFault, Disabled, Down, Effect, FaultRule, FrontEndCache, Outage, PartitionDown
 from ..frontends.namespace_frontend import NamespaceFrontend
 
 RETRY = 1.0  # seconds until binding a taken port is retried
@@ -111,6 +111,8 @@ class ActiveFaults:
                 self._set_health(path, index, Health.THROTTLED if throttled else Health.DOWN)
             case Disabled(status):
                 server.frontend.namespace.impose_status(path, status, server.read_clocks().entity)
+            case FrontEndCache():
+                server.frontend.namespace.impose_front_end_cache(True)
             case _:
                 raise TypeError(f"{rule.effect!r} is not a standing effect")
 
@@ -124,6 +126,8 @@ class ActiveFaults:
             match rule.effect:
                 case PartitionDown(index):
                     self._set_health(path, index, Health.UP)
+                case FrontEndCache():
+                    server.frontend.namespace.impose_front_end_cache(False)
                 case Disabled():
                     server.frontend.namespace.impose_status(path, None, server.read_clocks().entity)
 
@@ -134,4 +138,5 @@ class ActiveFaults:
 
 def _target_of(rule: FaultRule) -> FaultTarget:
     index = rule.effect.index if isinstance(rule.effect, PartitionDown) else 0
-    return type(rule.effect), (rule.entity or "").casefold(), index
+    path = "" if isinstance(rule.effect, FrontEndCache) else rule.entity or ""  # it holds for all of them
+    return type(rule.effect), path.casefold(), index

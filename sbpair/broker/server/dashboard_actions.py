@@ -13,7 +13,7 @@ preflight, which is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from aiohttp import web
@@ -24,12 +24,11 @@ from ..frontends.dashboard.actions import MAX_AT_ONCE, Draft
 from .broker import Broker
 from .control import NamespaceControl
 from .namespace_server import NamespaceServer
+from .page_requests import Given, Row, namespace_of, text_of
 
 INTENT = "X-Sbpair-Page"
 """The header that carries the proof of a session."""
 MAX_REQUEST = 2 * 1024 * 1024  # bytes of a request
-Row = dict[str, object]
-Given = Mapping[str, object]
 
 
 def is_intended(request: web.Request) -> bool:
@@ -63,7 +62,7 @@ class PageActions:
         }
 
     def _send(self, given: Given) -> Row:
-        control, path, message = self._control(given), _text(given, "path"), given.get("message")
+        control, path, message = self._control(given), text_of(given, "path"), given.get("message")
         if not isinstance(message, dict):
             raise InvalidArgument("message must be an object.")
         draft = Draft.of(message)
@@ -72,14 +71,14 @@ class PageActions:
 
     def _purge(self, given: Given) -> Row:
         """Purge in several turns of the broker's loop, so that clients are served in between."""
-        control, path, deleted = self._control(given), _text(given, "path"), 0
+        control, path, deleted = self._control(given), text_of(given, "path"), 0
         before = control.inspect(_now) + 1
         while some := control.act(lambda server: actions.purge(server.frontend, path, before, _now(server))):
             deleted += some
         return {"deleted": deleted}
 
     def _resubmit(self, given: Given) -> Row:
-        control, path, number = self._control(given), _text(given, "path"), given.get("number")
+        control, path, number = self._control(given), text_of(given, "path"), given.get("number")
         if number is None:
             return {"resubmitted": self._resubmit_all(control, path)}
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
@@ -101,7 +100,7 @@ class PageActions:
         )
 
     def _control(self, given: Given) -> NamespaceControl:
-        return self._broker.namespace(_text(given, "namespace"))
+        return namespace_of(self._broker, given)
 
 
 def _now(server: NamespaceServer) -> int:
@@ -114,10 +113,3 @@ def _waiting(server: NamespaceServer, *, path: str, start: int) -> tuple[list[in
 
 def _resubmit(server: NamespaceServer, *, path: str, numbers: Sequence[int]) -> int:
     return actions.resubmit(server.frontend, path, numbers, _now(server))
-
-
-def _text(given: Given, name: str) -> str:
-    value = given.get(name, "")
-    if not isinstance(value, str):
-        raise InvalidArgument(f"{name} must be a string.")
-    return value

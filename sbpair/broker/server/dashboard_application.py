@@ -5,12 +5,14 @@
     /api/overview        namespaces, their recent operations, the history of the pair
     /api/entities        a page of entities           ?namespace &skip &find
     /api/entity          one entity                   ?namespace &path
-    /api/messages        a page of its messages       ?namespace &path &from
+    /api/messages        a page of its messages       ?namespace &path &from &find
+    /api/faults          the faults that are set      ?namespace
     /api/message         one message with its body    ?namespace &path &number
     /api/sessions        a page of its sessions       ?namespace &path &skip
     /api/connections     ?namespace
     /api/rejections      ?namespace
     POST /api/send  /api/purge  /api/resubmit      see dashboard_actions
+    POST /api/take-down ... /api/delete            see page_operations
 
 The page needs the token or the cookie; everything under /api the token, or the cookie and its proof
 (see page_sessions). Views change nothing.
@@ -22,6 +24,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
 from itertools import islice
 
@@ -36,9 +39,11 @@ from ..frontends.dashboard.views import EntityRow, History
 from ..frontends.delivered_message import peeked
 from .broker import Broker
 from .control import NamespaceControl
-from .dashboard_actions import INTENT, MAX_REQUEST, Given, PageActions, body_of, is_intended
+from .dashboard_actions import INTENT, MAX_REQUEST, PageActions, body_of, is_intended
 from .http_endpoint import HttpEndpoint
 from .namespace_server import NamespaceServer
+from .page_operations import PageOperations
+from .page_requests import Given
 from .page_sessions import PageSessions
 from .wire import AmqpWire
 
@@ -52,6 +57,7 @@ FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     "/page.js": ("page.js", SCRIPT),
     "/ask.js": ("ask.js", SCRIPT),
+    "/operate.js": ("operate.js", SCRIPT),
     "/act.js": ("act.js", SCRIPT),
     "/draw.js": ("draw.js", SCRIPT),
     "/story.js": ("story.js", SCRIPT),
@@ -71,6 +77,7 @@ HEADERS = {
 MAX_NUMBER = 2**63 - 1
 MAX_DIGITS = 19
 MAX_CONNECTIONS = 100  # shown for each namespace
+MAX_SEARCHED = 10_000  # messages of one search; the next continues
 
 
 class PageApplication:
@@ -87,6 +94,7 @@ class PageApplication:
         self._story = PairTimeline()
         self._history = History()
         self._actions = PageActions(broker)
+        self._operations = PageOperations(broker)
         folder = files("sbpair.broker") / "page"
         self._files = {path: (folder / name).read_bytes() for path, (name, _) in FILES.items()}
 
@@ -104,9 +112,10 @@ class PageApplication:
             ("sessions", self._sessions),
             ("connections", self._connections),
             ("rejections", self._rejections),
+            ("faults", lambda request: self._operations.faults(self._control(request))),
         ):
             made.router.add_get(f"/api/{name}", _as_json(view))
-        for name, action in self._actions.by_name.items():
+        for name, action in (self._actions.by_name | self._operations.by_name).items():
             made.router.add_post(f"/api/{name}", self._acting(action))
         return made
 
@@ -195,11 +204,23 @@ class PageApplication:
 
     def _messages(self, request: web.Request) -> Row:
         path, start = request.query.get("path", ""), _number(request, "from", 1)
+        if find := request.query.get("find", ""):
+            return self._found(self._control(request), path, start, find)
 
         def view(server: NamespaceServer) -> list[Row]:
             return page_views.messages(server.frontend.namespace.queue(path), start)
 
         return {"messages": self._control(request).inspect(view), "most": page_views.MAX_MESSAGES}
+
+    def _found(self, control: NamespaceControl, path: str, start: int, find: str) -> Row:
+        """Search in several turns of the broker's loop; ``next`` continues, and is None at the end."""
+        found: list[Row] = []
+        last = start + MAX_SEARCHED
+        following: int | None = start
+        while following is not None and following < last and len(found) < page_views.MAX_MESSAGES:
+            rows, following = control.inspect(partial(_search, path=path, start=following, find=find))
+            found += rows
+        return {"messages": found, "most": page_views.MAX_MESSAGES, "next": following}
 
     def _message(self, request: web.Request) -> Row:
         path, number = request.query.get("path", ""), _number(request, "number")
@@ -240,6 +261,10 @@ def _summary(server: NamespaceServer) -> tuple[Row, OperationCounts, int, int]:
     row["state"] = "up" if outage is None else f"down ({outage.value})"
     rejected = server.frontend.rejections.total
     return row, server.frontend.namespace.operations, len(server.wires), rejected
+
+
+def _search(server: NamespaceServer, *, path: str, start: int, find: str) -> tuple[list[Row], int | None]:
+    return page_views.search(server.frontend.namespace.queue(path), start, find)
 
 
 def _connections(server: NamespaceServer) -> Row:

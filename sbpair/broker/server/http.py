@@ -51,6 +51,13 @@ HEALTH = "/health"
 LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - connects to a server that listens there
 _OPENS_AMQP = ord("A")
 
+
+class _Gone:
+    """The front end of a connection that has ended."""
+
+
+_NOBODY = _Gone()
+
 # RFC 9112, 3.2.2: the absolute form, which the Java SDK sends
 _ABSOLUTE = re.compile(r"^https?://[^/?]*", re.IGNORECASE)
 
@@ -216,7 +223,10 @@ class HttpServer:
             return _written(refusal, ends=True)
         if isinstance(body, web.Response):
             return body
-        answer = rest.answer(server.frontend, call.with_body(body), server.read_clocks())
+        front_end = self._guards.get(request.transport) if request.transport is not None else None
+        answer = rest.answer(
+            server.frontend, call.with_body(body), server.read_clocks(), front_end or _NOBODY
+        )
         fate = await _wait(server, answer) if isinstance(answer, RestReceiver) else answer
         server.end_turn()
         server.commit()  # G-26

@@ -123,6 +123,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     help="A partitioned Premium namespace: 1, 2 or 4 partitions, e.g. contoso:4.",
 )
 @click.option(
+    "--front-end-cache",
+    is_flag=True,
+    help="Let front ends cache messages of partitioned entities, over AMQP and HTTP, as the service does.",
+)
+@click.option(
     "--driven-time",
     is_flag=True,
     help="Let clients advance the broker's clock over HTTP, on a loopback port of its own.",
@@ -176,6 +181,7 @@ def command(
     data: Path | None,
     journal: Path | None,
     partitions: tuple[tuple[str, int], ...],
+    front_end_cache: bool,
     driven_time: bool,
     open_access: bool,
     allow_faults: bool,
@@ -248,6 +254,8 @@ def command(
         for namespace, topic, subscription, is_partitioned in topics:
             _create_topic(broker, namespace, topic, subscription, is_partitioned, data is not None)
         names = [name for name, _ in namespaces]
+        for name in names:
+            broker.namespace(name).let_front_ends_cache(front_end_cache)
         with (
             serving_control(
                 broker, faults_at_start, faults=allow_faults, time=driven_time
@@ -364,14 +372,20 @@ def _as_text(broker: Broker, names: list[str], endpoints: dict[str, str], data: 
     for name in names:
         namespace = broker.namespace(name)
         queues = ", ".join(namespace.queue_names()) or "none yet"
-        lines += [f"{name}  port {namespace.port}  queues: {queues}", f"  {namespace.connection_string}"]
+        topics = "".join(f"  topics: {', '.join(found)}" for found in [namespace.topic_names()] if found)
+        lines.append(f"{name}  port {namespace.port}  queues: {queues}{topics}")
+        lines.append(f"  {namespace.connection_string}")
     token = endpoints.get("faults_token") or endpoints.get("time_token")
-    for what in ("faults", "time"):
-        if url := endpoints.get(f"{what}_url"):
-            lines.append(f"{what.title()}: {url}, with Authorization: Bearer {token}")
+    lines += [
+        f"{what.title()}: {url}, with Authorization: Bearer {token}"
+        for what in ("faults", "time")
+        if (url := endpoints.get(f"{what}_url"))
+    ]
     if url := endpoints.get("management_url"):
         lines.append(f"Administration API: {url}")
-    lines.append(f"CA file, for the administration client: {broker.ca_file}")
+    lines.append(
+        f"CA file, for the administration client (JavaScript: NODE_EXTRA_CA_CERTS): {broker.ca_file}"
+    )
     if "page_url" in endpoints:
         lines.append(f"Web page: {endpoints['page_url']}")
     lines.append(

@@ -60,6 +60,7 @@ class History:
 Row = dict[str, object]
 MAX_ROWS = 100
 MAX_MESSAGES = 50
+MAX_SEARCHED_AT_ONCE = 500  # messages of one turn of the broker's loop
 MAX_RULES = 100
 MAX_LINKS = 20
 LATELY = 300_000  # milliseconds: refusals that need attention now
@@ -217,6 +218,23 @@ def _filter(rule: Rule) -> str:
 def messages(entity: Entity, start: int) -> list[Row]:
     """Return the messages from a sequence number on, one row each, without locking them."""
     return [message_row(each) for each in entity.browse(start, MAX_MESSAGES)]
+
+
+def search(entity: Entity, start: int, find: str) -> tuple[list[Row], int | None]:
+    """Return the messages that contain ``find``, of MAX_SEARCHED_AT_ONCE from a number on, and the next number or None.
+
+    Ids, session ids and the reasons of dead letters are compared without regard to case, what was sent byte by byte.
+    """
+    page = entity.browse(start, MAX_SEARCHED_AT_ONCE)
+    lower, raw = find.casefold(), find.encode("utf-8", "surrogatepass")
+    rows = [message_row(each) for each in page if raw in each.bare or _names(each, lower)]
+    return rows, page[-1].sequence_number + 1 if page else None
+
+
+def _names(message: StoredMessage, find: str) -> bool:
+    amended = message.amended or {}
+    texts = (message.message_id, message.session_id, message.sequence_number, amended.get(REASON))
+    return any(find in str(text).casefold() for text in texts if text is not None)
 
 
 def message_row(message: StoredMessage) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from urllib.parse import quote
 
 from ....amqp.performatives import Condition
@@ -26,19 +26,19 @@ class RestReceiver:
     the response for an error.
     """
 
-    has_cache = False
-
     def __init__(
         self,
         frontend: NamespaceFrontend,
         queue: Entity,
         request: Request,
         span: float,
+        front_end: Hashable,
         *,
         deletes: bool,
         refuse: Callable[[BrokerError, ClockReading], Response],
     ) -> None:
         self.queue = queue
+        self._source = queue.source_for(front_end)
         self.span = span
         self.fate: FaultedResponse | None = None
         self.on_fate: Callable[[], None] = lambda: None
@@ -47,6 +47,11 @@ class RestReceiver:
         self._deletes = deletes
         self._refuse = refuse
         self._last: ClockReading
+
+    @property
+    def has_cache(self) -> bool:
+        """Whether it may find a message where another receiver of the queue does not (Q-18)."""
+        return self._source is not self.queue
 
     @property
     def line(self) -> Entity:
@@ -72,7 +77,7 @@ class RestReceiver:
 
     def deliver(self, now: ClockReading) -> bool:
         """Take one message; return False when there is none. Raises EntityDisabled, SessionRequired."""
-        take = self.queue.receive_and_delete if self._deletes else self.queue.receive
+        take = self._source.receive_and_delete if self._deletes else self._source.receive
         message = take(now.entity)
         if message is None:
             return False

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 from urllib.parse import parse_qsl, unquote
@@ -132,15 +133,26 @@ def refusal(call: RestCall, frontend: NamespaceFrontend, now_s: int) -> Response
     return refused(call.request, frontend.verifier, call.right, now_s)
 
 
-def answer(frontend: NamespaceFrontend, call: RestCall, now: ClockReading) -> FaultedResponse | RestReceiver:
-    """Return the outcome of the call, or the receiver that waits for a message."""
+def answer(
+    frontend: NamespaceFrontend, call: RestCall, now: ClockReading, front_end: Hashable
+) -> FaultedResponse | RestReceiver:
+    """Return the outcome of the call, or the receiver that waits for a message.
+
+    ``front_end``: the connection, which may have a cache of its own (Q-18).
+    """
     try:
         queue = frontend.namespace.queue(parse_address(call.path).path)
         if call.verb in (RestOperation.LOCK, RestOperation.TAKE):
             check_received_from(queue)
             deletes, span = call.verb is RestOperation.TAKE, call.timeout()
             return RestReceiver(
-                frontend, queue, call.request, span, deletes=deletes, refuse=lambda e, m: refuse(call, e, m)
+                frontend,
+                queue,
+                call.request,
+                span,
+                front_end,
+                deletes=deletes,
+                refuse=lambda e, m: refuse(call, e, m),
             )
         operation = Operation.SEND if call.verb is RestOperation.SEND else Operation.SETTLE
         effect = frontend.apply_fault(operation, queue.path, now)
