@@ -9,7 +9,8 @@ A Python type does not determine the cause: a malformed response raises the same
 that cannot be encoded. An error in neither table therefore counts as an unavailable service, unless the phase is
 Phase.ENCODING. A classifier in the options overrides the tables.
 
-The SDK's *retryable* flag is ignored, since it is set even for a disabled entity. Performs no I/O.
+The SDK's *retryable* flag is ignored, since it is set even for a disabled entity. Performs no I/O, unless a name was
+not resolved: whether that was for want of a descriptor shows by opening one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from azure.servicebus import exceptions as sdk_errors
 
 from sbpair.asked_pause import asked_pause
 from sbpair.auth.transient import CredentialUnavailable, is_transient
+from sbpair.shortage import is_shortage
 
 from . import sdk
 from .errors import CaFileError, ParkedMessageTooLargeError
@@ -185,6 +187,7 @@ def classify(
         failure, why = _U, "the service answered something unreadable"
         if condition in _REFUSED_LINK:
             failure, why = _CONF, "the entity cannot be sent to"
+    is_short = failure is _U and is_shortage((error, *_chain(error, before)))
     timed_out = failure is _U and isinstance(error, sdk_errors.OperationTimeoutError)
     return Classification(
         failure,
@@ -194,7 +197,8 @@ def classify(
         is_of_side=_is_of_side(error, failure, condition),
         is_too_large=isinstance(error, sdk_errors.MessageSizeExceededError) or condition in _SIZE,
         is_ambiguous=phase is Phase.SENDING and failure is _U and (timed_out or not sdk.was_rejected(error)),
-        is_own=isinstance(error, StillWaiting),
+        is_own=is_short or isinstance(error, StillWaiting),
+        is_shortage=is_short,
         retry_after=asked_pause(str(error)) if failure is _B else None,
         is_link_in_doubt=phase is Phase.SENDING and failure in (_U, _CONF) and not timed_out,
     )

@@ -38,6 +38,7 @@ class Classification:
     is_local: bool = False  # nothing was sent, and another queue would not help: encoding, closed
     is_link_in_doubt: bool = False  # an idle link may have died or a token expired: retry on a new link
     is_own: bool = False  # no local link or thread was free in time: no evidence about the broker
+    is_shortage: bool = False  # this machine has no descriptor or memory free; own, too
     retry_after: float | None = None  # delay in seconds that the broker requests
 
 

@@ -84,6 +84,8 @@ MAX_RESERVE_SECONDS, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the time
 MAX_FIRST_PING_DELAY = 5.0  # seconds over which the first pings of many clients are spread (H-8)
 PING_SPREAD = 0.1  # of the ping interval, in both directions (H-8)
 
+SHORTAGE_PAUSE = 1.0  # seconds until the next attempt, when this machine lacks a descriptor
+
 
 class Pair:
     """The shared state of one pairing: the health of each entity, the rotation, pings and events.
@@ -386,6 +388,8 @@ class Pair:
                 if has_failed_over or self._is_hasty(health):
                     return now
                 if now < send.deadline:
+                    if classification.is_shortage:  # R-108: it failed at once
+                        now = (yield Pause(min(now + SHORTAGE_PAUSE, send.deadline))).now
                     continue
                 return Refused(last_cause(send), False, False, classification.failure)
             if may_be_stale(result, classification, send, now) and not is_fresh and not has_failed_over:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 import logging
+import os
 import socket
 import ssl
 import struct
@@ -513,3 +515,30 @@ def test_a_credential_that_is_away_is_an_outage_and_one_that_is_wrong_is_a_refus
         assert found.failure is (Failure.UNAVAILABLE if passes else Failure.CONFIGURATION)
         assert found.is_of_namespace is not passes
     assert isinstance(classified(error), CredentialUnavailable if passes else CredentialRefused)
+
+
+@pytest.mark.spec("R-108")
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_a_shortage_of_this_machine_is_no_evidence_about_the_service(number: int) -> None:
+    error = sdk_errors.ServiceBusConnectionError(message="failed")
+    error.__cause__ = OSError(number, "no more")
+    judged = classify(error)
+    assert (judged.is_own, judged.is_shortage) == (True, True)
+    error.__cause__ = OSError(errno.ECONNREFUSED, "refused")
+    judged = classify(error)
+    assert (judged.is_own, judged.is_shortage) == (False, False)
+
+
+@pytest.mark.spec("R-108")
+def test_a_name_that_is_not_resolved_for_want_of_a_descriptor_is_no_evidence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = sdk_errors.ServiceBusConnectionError(message="failed")
+    error.__cause__ = socket.gaierror(-2, "Name or service not known")
+    assert not classify(error).is_own
+
+    def no_more(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "open", no_more)
+    assert classify(error).is_own

@@ -371,6 +371,25 @@ def test_whoever_waited_for_a_link_looks_again_where_the_message_goes(at_once: D
     assert outcome.backlog is not None
 
 
+@pytest.mark.spec("R-108")
+def test_a_shortage_of_this_machine_counts_for_nothing_and_is_waited_for(at_once: Driver) -> None:
+    lacks_until = 30.0
+
+    def answer(step: Step) -> Result:
+        if isinstance(step, Pause):
+            at_once.now = step.until
+            return at_once.ok()
+        assert isinstance(step, Attempt)
+        return at_once.fail(is_own=True, is_shortage=True) if at_once.now < lacks_until else at_once.ok()
+
+    assert isinstance(at_once.send(answer), Stored)
+    assert (at_once.now, len(at_once.steps)) == (30.0, 61)
+    lacks_until = 1000.0
+    assert isinstance(at_once.send(answer), Refused)
+    assert at_once.now == 90.0
+    assert at_once.pair.state_of("orders") is EntityState.HEALTHY
+
+
 @pytest.mark.spec("R-8")
 def test_an_opening_that_failed_while_no_send_waited_is_evidence(at_once: Driver) -> None:
     at_once.pair.opening_failed("orders", Classification(Failure.UNAVAILABLE, "refused", is_own=True), 1.0)
