@@ -11,6 +11,12 @@ from sbpair.client.route import Route
 from sbpair.envelope.names import check_namespace_name, path_refusal
 
 LAND = ("primary", "either")
+MAX_QUEUES = (
+    2_000  # backlog queues of one syphon: each is a claim and a link of its connection to the secondary
+)
+MAX_LINKS = (
+    4_900  # of that connection: each has an AMQP session of its own, of which the service allows 5,000
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,24 @@ class SyphonOptions:
         _choice("ordering", self.ordering, ("none", "session"))
         _choice("on_poison", self.on_poison, ("dead-letter", "hold"))
         _within("max_concurrent_sessions", self.max_concurrent_sessions, 1, 5000)
+        self._check_links()
         if self.http_proxy is not None:
             _proxy(self.http_proxy, over_websocket=self.over_websocket)
+
+    def _check_links(self) -> None:
+        served = self.backlog_queue_count if self.only_backlogs is None else len(self.only_backlogs)
+        is_ordered = self.ordering == "session"
+        queues = 2 * served if is_ordered else served
+        if queues > MAX_QUEUES:
+            raise ValueError(
+                f"a syphon serves at most {MAX_QUEUES} backlog queues, not {queues}: share them among several with "
+                "only_backlogs"
+            )
+        links = queues + (self.max_concurrent_sessions if is_ordered else 0)
+        if links > MAX_LINKS:
+            raise ValueError(
+                f"max_concurrent_sessions and the backlog queues must be at most {MAX_LINKS} together, not {links}"
+            )
 
     @property
     def route(self) -> Route:

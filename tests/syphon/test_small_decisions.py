@@ -8,15 +8,19 @@ from typing import Any, cast
 
 import pytest
 
+from sbpair.amqp.connection import CHANNEL_MAX
+from sbpair.amqp.limits import Limits
 from sbpair.amqp.performatives import Condition
+from sbpair.broker.frontends.amqp.claims import MAX_CLAIMS
 from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused
 from sbpair.client.route import Route
+from sbpair.processor.options import ProcessorOptions
 from sbpair.syphon.claims import as_fault, is_refusal
 from sbpair.syphon.credit import INITIAL_SIZE, MemoryBudget, RecentSize, Window
 from sbpair.syphon.delivery import Destination
 from sbpair.syphon.locks import FIRST_BATCH, LockedDelivery, Overflow
-from sbpair.syphon.options import SyphonOptions
+from sbpair.syphon.options import MAX_LINKS, MAX_QUEUES, SyphonOptions
 
 pytestmark = pytest.mark.spec("R-66")
 
@@ -48,12 +52,40 @@ def test_a_span_of_the_options_is_taken_up_to_both_its_ends(name: str) -> None:
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_number_of_the_options_is_taken_up_to_both_its_ends(name: str) -> None:
     least, most = COUNTS[name]
+    one = {"only_backlogs": (0,)}  # of all queues a syphon may serve only some
     for fits in (least, most):
-        assert getattr(SyphonOptions(**cast("Any", {name: fits})), name) == fits
+        assert getattr(SyphonOptions(**cast("Any", one | {name: fits})), name) == fits
     for wrong in (least - 1, most + 1, True, 2.0, "7"):
         with pytest.raises(ValueError) as told:
             SyphonOptions(**cast("Any", {name: wrong}))
         assert str(told.value) == f"{name} must be a whole number from {least} to {most}, not {wrong!r}"
+
+
+@pytest.mark.spec("S-24")
+def test_a_syphon_needs_no_more_links_than_a_connection_has_channels_and_claims() -> None:
+    assert MAX_QUEUES <= MAX_CLAIMS - 10  # and the claims of $management and of landing
+    assert MAX_LINKS <= CHANNEL_MAX - 10
+    sessions = MAX_LINKS - MAX_QUEUES
+    SyphonOptions(backlog_queue_count=MAX_QUEUES)
+    SyphonOptions(backlog_queue_count=10_000, only_backlogs=tuple(range(MAX_QUEUES)))
+    SyphonOptions(backlog_queue_count=MAX_QUEUES // 2, ordering="session", max_concurrent_sessions=sessions)
+    with pytest.raises(ValueError, match="at most 2000 backlog queues, not 2001"):
+        SyphonOptions(backlog_queue_count=MAX_QUEUES + 1)
+    with pytest.raises(ValueError, match="at most 2000 backlog queues, not 2002"):
+        SyphonOptions(backlog_queue_count=MAX_QUEUES // 2 + 1, ordering="session")
+    with pytest.raises(ValueError, match="at most 4900 together, not 4901"):
+        SyphonOptions(
+            backlog_queue_count=MAX_QUEUES // 2, ordering="session", max_concurrent_sessions=sessions + 1
+        )
+
+
+@pytest.mark.spec("S-24")
+def test_what_a_processor_and_a_window_may_have_fits_a_connection() -> None:
+    assert (
+        3 * ProcessorOptions.MAX_SESSIONS <= CHANNEL_MAX
+    )  # a session's link, its $management, and its successor
+    assert COUNTS["window"][1] <= Limits().max_unsettled
+    assert Limits().max_unsettled >= ProcessorOptions.MAX_CALLS
 
 
 @pytest.mark.parametrize(
