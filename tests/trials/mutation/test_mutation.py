@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mutmut", reason="it comes with the extra dev")
+pytest.importorskip("mutmut", reason="it comes with the group mutation")
 
 from tests.trials.mutation.__main__ import Room, _quickest, main
 from tests.trials.mutation.equivalents import equivalents
