@@ -6,7 +6,12 @@ import asyncio
 
 import pytest
 
-from sbpair.broker.server.guarded_requests import HEAD_WITHIN, MAX_HEAD_BYTES, GuardedRequests
+from sbpair.broker.server.guarded_requests import (
+    HEAD_WITHIN,
+    MAX_HEAD_BYTES,
+    MAX_STRANGE_BYTES,
+    GuardedRequests,
+)
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -156,6 +161,35 @@ def test_what_is_sent_ahead_of_an_answer_is_bounded(guard: GuardedRequests, conn
     assert connection.ends == []
     guard.data_received(b"x")
     assert (connection.ends, connection.written) == (["closed"], b"")
+
+
+@pytest.mark.spec("R-115")
+def test_what_a_websocket_brings_is_bounded_until_its_client_has_a_claim(
+    guard: GuardedRequests, connection: Connection
+) -> None:
+    claims: list[str] = []
+    answer(guard)
+    guard.data_received(REQUEST)
+    guard.begun(has_body=False)
+    guard.opened(lambda: bool(claims))
+    guard.data_received(b"x" * MAX_STRANGE_BYTES)
+    assert connection.ends == []
+    claims.append("orders")
+    for _ in range(3):
+        guard.data_received(b"x" * MAX_STRANGE_BYTES)
+    assert connection.ends == []
+
+
+@pytest.mark.spec("R-115")
+def test_a_stranger_that_fills_a_websocket_is_cut(guard: GuardedRequests, connection: Connection) -> None:
+    guard.data_received(REQUEST)
+    guard.begun(has_body=False)
+    guard.opened(lambda: False)
+    before = len(connection.passed_on)
+    for _ in range(3):
+        guard.data_received(b"x" * (MAX_STRANGE_BYTES // 2))
+    assert connection.ends == ["aborted"]
+    assert len(connection.passed_on) - before == MAX_STRANGE_BYTES
 
 
 @pytest.mark.spec("R-115")

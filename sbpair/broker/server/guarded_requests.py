@@ -19,6 +19,7 @@ HEAD_WITHIN = 20.0  # seconds
 MAX_HEAD_BYTES = (
     64 * 1024
 )  # bytes of a request line and its header fields, and of what is sent ahead of an answer
+MAX_STRANGE_BYTES = 512 * 1024  # bytes over a WebSocket before a valid claim
 _END = b"\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
@@ -40,6 +41,7 @@ class GuardedRequests(asyncio.Protocol):
     def __init__(self, inner: asyncio.Protocol, lost: Callable[[], object]) -> None:
         self._inner = inner
         self._lost = lost
+        self._is_trusted: Callable[[], bool] | None = None  # None: nothing is counted
         self._transport: asyncio.Transport
         self._phase = _Phase.HEAD
         self._count = 0  # bytes of this head, or sent ahead
@@ -59,9 +61,9 @@ class GuardedRequests(asyncio.Protocol):
         self._count, self._tail = 0, b""
         self._phase = _Phase.OPEN if is_last else _Phase.HEAD
 
-    def opened(self) -> None:
-        """Report that the connection now carries another protocol."""
-        self._phase = _Phase.OPEN
+    def opened(self, is_trusted: Callable[[], bool]) -> None:
+        """Report that the connection now carries another protocol; ``is_trusted``: its client has a valid claim."""
+        self._phase, self._count, self._is_trusted = _Phase.OPEN, 0, is_trusted
 
     @property
     def is_timed(self) -> bool:
@@ -88,8 +90,21 @@ class GuardedRequests(asyncio.Protocol):
             self._count_head(data)
         elif self._phase is _Phase.ANSWERING:
             self._count += len(data)
+        elif self._is_trusted is not None:
+            self._count_strange(data)
+            return
         if self._count > MAX_HEAD_BYTES:
             self._refuse()
+        else:
+            self._inner.data_received(data)
+
+    def _count_strange(self, data: bytes) -> None:
+        """Pass on what a WebSocket brings, up to MAX_STRANGE_BYTES until its client has a valid claim."""
+        self._count += len(data)
+        if self._is_trusted is not None and self._is_trusted():
+            self._is_trusted, self._count = None, 0
+        if self._count > MAX_STRANGE_BYTES:
+            self._transport.abort()
         else:
             self._inner.data_received(data)
 

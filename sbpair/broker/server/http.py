@@ -253,9 +253,10 @@ class HttpServer:
         await websocket.prepare(request)
         connection = request.transport
         if connection is not None:
+            amqp = AmqpWire(self._front)
+            wire = WebSocketTransport(websocket, amqp, connection.abort)
             if (guard := self._guards.get(connection)) is not None:
-                guard.opened()
-            wire = WebSocketTransport(websocket, AmqpWire(self._front), connection.abort)
+                guard.opened(lambda: amqp.is_trusted)
             carrying = asyncio.ensure_future(wire.run())
             self._carrying.add(carrying)
             carrying.add_done_callback(self._carrying.discard)

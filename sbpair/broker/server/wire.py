@@ -61,6 +61,7 @@ class AmqpWire(asyncio.Protocol):
         self._timer = Alarm(self.handle_timer)
         self._is_mute = False
         self._is_dead = False
+        self._is_connected = False
         self._cut: CutAfter | None = None
         self._passed = 0  # bytes, in the direction of the cut
         self._late: deque[tuple[float, bytes]] = deque()
@@ -82,12 +83,18 @@ class AmqpWire(asyncio.Protocol):
             self if server.neighbours.are_several else None,
             is_refused=len(server.wires) >= MAX_CONNECTIONS,
         )
+        self._is_connected = True
         effect = self._server.frontend.apply_fault(Operation.CONNECT, "", now)
         self._cut = effect if isinstance(effect, CutAfter) else None
         self._server.wires[self.client] = self
         self.arm()
         if server.is_silent:  # the outage began before the first byte arrived
             self.mute()
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the client has a valid claim."""
+        return self._is_connected and bool(self.client.claims)
 
     def frontends(self) -> list[NamespaceFrontend]:
         """Return the frontends of all namespaces of the port."""
