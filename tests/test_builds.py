@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.cli.group import build
+from sbpair.amqp_build import build
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTENSIONS = tuple(EXTENSION_SUFFIXES)

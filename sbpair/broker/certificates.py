@@ -34,6 +34,7 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "::1", "*.servicebus.windows.net")
 LIFETIME = timedelta(days=365)
 BACKDATED = timedelta(days=1)  # for clients whose clock is behind
 RENEW_BEFORE = timedelta(days=7)
+PRIVATE, PUBLIC = 0o600, 0o644  # modes
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +144,10 @@ def _write_all(made: Certificates, names: tuple[str, ...], now: datetime) -> Non
         )
     )
     authority_pem = _signed(authority, authority_key)
-    _write_private(made.directory / "ca-key.pem", _key_pem(authority_key))
-    _write_private(made.server_key_file, _key_pem(server_key))
-    made.server_file.write_bytes(_signed(server, authority_key) + authority_pem)
-    made.ca_file.write_bytes(authority_pem)
+    _write(made.directory / "ca-key.pem", _key_pem(authority_key), PRIVATE)
+    _write(made.server_key_file, _key_pem(server_key), PRIVATE)
+    _write(made.server_file, _signed(server, authority_key) + authority_pem, PUBLIC)
+    _write(made.ca_file, authority_pem, PUBLIC)
 
 
 def _builder(
@@ -217,8 +218,9 @@ def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, mode: int) -> None:
     # Removed first: an existing file would keep its mode, and a link would be followed.
     path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        os.fchmod(file.fileno(), mode)  # a umask removes permissions that its readers need
         file.write(content)

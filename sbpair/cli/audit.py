@@ -230,7 +230,7 @@ def _planned(directory: str) -> ReadPlan:
     try:
         found = list_files(directory)
     except (OSError, ValueError) as error:
-        why = one_line(error).replace(directory, "it")
+        why = (isinstance(error, OSError) and error.strerror) or one_line(error)
         raise ConfigurationError(f"{without_secret(directory)} cannot be listed: {why}") from error
     if not found.journals:
         others = f"; there is {found.unread[0].name}: {found.unread[0].reason}" if found.unread else ""

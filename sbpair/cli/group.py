@@ -11,12 +11,11 @@ import logging
 import os
 import sys
 from importlib import import_module
-from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.util import find_spec
 
 import click
 
 from sbpair import __version__
+from sbpair.amqp_build import build
 from sbpair.cli import INTERRUPTED
 from sbpair.cli.errors import ExitCode, explained
 from sbpair.cli.output import notice
@@ -30,6 +29,7 @@ COMMANDS = {
     "demo": ("sbpair.cli.demo", "Watch an outage, the failover, and every message coming home."),
     "doctor": ("sbpair.cli.doctor", "Check a pairing for problems before an outage shows them."),
     "drill": ("sbpair.cli.drill", "Fail over one entity on purpose and watch canaries come home."),
+    "faults": ("sbpair.cli.faults", "List, set and clear the faults of a running broker."),
     "journal": ("sbpair.cli.journal", "List the writers of journals, for an audit elsewhere."),
     "peek": ("sbpair.cli.entity.peek", "Show messages without locking or changing them, oldest first."),
     "proxy": ("sbpair.cli.proxy", "Break the connections of any AMQP client, to the cloud or a broker."),
@@ -43,11 +43,10 @@ COMMANDS = {
     ),
     "send": ("sbpair.cli.entity.send", "Send messages to a queue or topic, from standard input."),
     "spark": ("sbpair.cli.spark", "Audit journals, drain backlogs and settle checkpoints with Spark."),
-    "spool": ("sbpair.cli.spool", "List, redrive or purge the messages in a spool on disk."),
+    "spool": ("sbpair.cli.spool", "List, export, redrive or purge the messages in a spool on disk."),
     "syphon": ("sbpair.cli.syphon", "Bring parked messages home: as a daemon, or one drain."),
 }
 
-ENGINE = "sbpair.amqp.connection"  # its file shows the build (R-110)
 EPILOG = (
     "Exit codes: 0 ok, 1 problem found or failed, 2 usage, 3 configuration, 4 authorization, 5 unavailable."
 )
@@ -101,15 +100,9 @@ def print_version(context: click.Context, _option: click.Parameter, is_given: bo
         context.exit()
 
 
-def build() -> str:
-    """Return which build of the AMQP engine is imported: "compiled" or "pure Python"."""
-    engine = find_spec(ENGINE)
-    origin = engine.origin if engine is not None else None
-    return "compiled" if origin is not None and origin.endswith(tuple(EXTENSION_SUFFIXES)) else "pure Python"
-
-
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
+    "-V",
     "--version",
     is_flag=True,
     is_eager=True,

@@ -1,4 +1,4 @@
-"""`sbpair spool`: list the messages of a spool, and redrive or purge them."""
+"""`sbpair spool`: list or export the messages of a spool, and redrive or purge them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DESTINATION = click.option("--path", "destination", help="Only the messages for 
 
 @click.group("spool")
 def command() -> None:
-    """List, redrive or purge the messages in a spool on disk.
+    """List, export, redrive or purge the messages in a spool on disk.
 
     A spool holds the messages that neither namespace accepted; its client sends them later.
     Only one process can use a spool at a time: stop the client first.
@@ -49,10 +49,36 @@ def list_(path: Path, as_json: bool) -> None:
         click.echo(_as_json(count, now) if as_json else _as_text(count, now))
     if as_json:
         return
+    alike: dict[tuple[str, str], list[str]] = {}
     for destination, message_id, why in refusals:
-        click.echo(f"refused: {plain(destination)} {message_id!r}: {plain(why)}")
+        alike.setdefault((destination, why), []).append(message_id)
+    for (destination, why), ids in alike.items():
+        more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+        click.echo(f"refused: {plain(destination)} {ids[0]!r}{more}: {plain(why)}")
     waiting, refused = sum(each.waiting for each in counts), sum(each.refused for each in counts)
     click.echo(f"{waiting} waiting, {refused} refused")
+
+
+@command.command()
+@PATH
+@DESTINATION
+@click.option("--refused", "refused_only", is_flag=True, help="Only messages that were refused.")
+def export(path: Path, destination: str | None, refused_only: bool) -> None:
+    """Print the messages as JSON, one a line, without changing the spool.
+
+    The lines are those that `sbpair send --json` reads: edit a refused message and send it, then
+    purge it here. Each has its destination, and why it was refused. Bodies are shown: keep the
+    output as private as the spool.
+
+    \b
+    Examples:
+      sbpair spool export /var/lib/orders/spool --path orders --refused
+    """
+    from sbpair.cli.spooled_json import as_json
+
+    with closing(_opened(path)) as spool:
+        for spooled, reason in spool.export(destination, refused_only=refused_only):
+            click.echo(json.dumps(as_json(spooled, reason)))
 
 
 @command.command()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sbpair import __version__
+from sbpair.amqp_build import build
 from sbpair.extras import require
 
 from .record import event_name, own_fields
@@ -34,6 +36,10 @@ class Metric:
     labels: tuple[str, ...]
     help: str
 
+
+BUILD_INFO = Metric(
+    "sbpair_build_info", ("version", "build"), "always 1: the version of sbpair, and its build"
+)
 
 METRICS = (
     Metric("sbpair_entity_state", ("path", "state"), "1 for the state an entity is in, 0 for the others"),
@@ -225,6 +231,8 @@ class Metrics:
                 self._gauges[metric.name] = Gauge(
                     metric.name, metric.help, metric.labels, registry=self.registry
                 )
+        info = Gauge(BUILD_INFO.name, BUILD_INFO.help, BUILD_INFO.labels, registry=self.registry)
+        info.labels(version=__version__, build=build()).set(1)
         self._states = EntityStates()
         self._lock = threading.Lock()
         self._held: set[str] = set()

@@ -26,6 +26,7 @@ JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, J
 Record: TypeAlias = "dict[str, JsonValue]"
 
 SCHEMA_VERSION = 1
+SHORT = 8  # characters; no key fits in fewer, and most values of records are so short
 MAX_TEXT = 4096  # characters; a broker's error description can be arbitrarily long
 
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
@@ -178,7 +179,7 @@ def plain(value: object) -> JsonValue:
 
 def scrubbed(text: str) -> str:
     """Return the text with keys redacted, truncated to :data:`MAX_TEXT` characters."""
-    if "=" not in text and len(text) <= MAX_TEXT:
+    if len(text) < SHORT:
         return text
     blanked = blank_keys(text)
     return blanked if len(blanked) <= MAX_TEXT else f"{blanked[: MAX_TEXT - 3]}..."

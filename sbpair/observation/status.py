@@ -1,5 +1,6 @@
 """The status pages, served over HTTP, by default on loopback.
 
+    /          the list of the pages
     /live      200 while the process and its loop respond; use it for a livenessProbe
     /ready     200 when it can work, or is waiting for a side that is down; 503 when a side refuses it
     /health    200 when a round trip to both sides has just succeeded, else 503 with the reason; for people and
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from sbpair import __version__
 from sbpair.loop_thread import serve_in_loop
 from sbpair.shared_task import result_of, share
 
@@ -40,6 +42,14 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 PROBE_TIMEOUT = 5.0  # seconds
 STOP_TIMEOUT = 10.0  # seconds, of the thread
+
+PAGES = {
+    "live": "the process and its loop respond",
+    "ready": "it can work, or waits for a side that is down",
+    "health": "a round trip to both sides has just succeeded",
+    "metrics": "Prometheus metrics",
+    "state": "the state as JSON",
+}
 
 logger = logging.getLogger("sbpair.status")
 
@@ -72,6 +82,14 @@ class _Pages:
     def __init__(self, status: Status) -> None:
         self._status = status
         self._probing: asyncio.Task[tuple[int, dict[str, object]]] | None = None
+
+    async def index(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        items = "".join(f"<li><a href='{name}'>/{name}</a>: {what}</li>" for name, what in PAGES.items())
+        head = f"<!doctype html><html lang=en><title>sbpair</title><h1>sbpair {__version__}</h1>"
+        text = f"{head}<ul>{items}</ul></html>\n"
+        return web.Response(text=text, content_type="text/html")
 
     async def live(self, request: web.Request) -> web.Response:
         try:
@@ -134,7 +152,8 @@ def application(status: Status) -> web.Application:
 
     pages = _Pages(status)
     made = web.Application()
-    for name in ("live", "health", "ready", "metrics", "state"):
+    made.router.add_get("/", pages.index)
+    for name in PAGES:
         made.router.add_get(f"/{name}", getattr(pages, name))
     made.on_shutdown.append(pages.close)  # before open requests are waited for
     made.on_cleanup.append(pages.close)

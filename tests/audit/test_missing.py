@@ -311,3 +311,19 @@ def test_a_compressed_copy_is_the_same_in_a_manifest(tmp_path: Path) -> None:
 def test_what_is_no_manifest_is_refused(text: str) -> None:
     with pytest.raises(JournalError, match="manifest"):
         parsed(text)
+
+
+@pytest.mark.spec("R-145")
+@pytest.mark.parametrize("damage", ["cut", "flipped", "checksum"])
+def test_a_damaged_compressed_journal_makes_the_audit_red(tmp_path: Path, damage: str) -> None:
+    (cast, *_) = three_senders(tmp_path / "journals")
+    file = cast.story.file_of(WriterRole.SENDER)
+    packed = bytearray(gzip.compress(file.read_bytes()))
+    file.unlink()
+    if damage == "cut":
+        packed = packed[: len(packed) // 2]
+    else:
+        packed[-6 if damage == "checksum" else len(packed) // 2] ^= 0xFF
+    file.with_suffix(".jsonl.gz").write_bytes(packed)
+
+    assert not audit(tmp_path / "journals", tmp_path / "out").is_conserved

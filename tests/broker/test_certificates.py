@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import stat
 import subprocess
@@ -155,3 +156,28 @@ def test_cryptography_is_loaded_only_when_a_certificate_is_made() -> None:
     program = "import sys, sbpair.broker.certificates; print('cryptography' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.spec("R-145")
+def test_a_link_where_a_certificate_belongs_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    directory = tmp_path / "tls"
+    directory.mkdir()
+    for name in ("ca.pem", "server.pem", "ca-key.pem", "server-key.pem"):
+        (tmp_path / name).write_text("of somebody else")
+        (directory / name).symlink_to(tmp_path / name)
+    certificates.provide([], NOW_S, directory)
+    for name in ("ca.pem", "server.pem", "ca-key.pem", "server-key.pem"):
+        assert (tmp_path / name).read_text() == "of somebody else"
+        assert not (directory / name).is_symlink()
+
+
+@pytest.mark.spec("R-145")
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_the_umask_decides_nothing_about_certificates(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        made = certificates.provide([], NOW_S, tmp_path / "tls")
+    finally:
+        os.umask(before)
+    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in made.directory.iterdir()}
+    assert modes == {"ca.pem": 0o644, "server.pem": 0o644, "ca-key.pem": 0o600, "server-key.pem": 0o600}

@@ -173,3 +173,12 @@ def test_a_directory_without_journals_has_no_manifest(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["journal", "manifest", str(tmp_path)])
 
     assert "contains no journals" in str(result.exception)
+
+
+@pytest.mark.spec("R-132")
+@pytest.mark.parametrize("directory", ["nowhere", "nowhere/"])
+def test_journals_that_do_not_exist_are_named(sbpair, tmp_path, directory):
+    done = sbpair("audit", "--journal", f"{tmp_path}/{directory}", "--out", str(tmp_path / "out"), "--json")
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == f"sbpair: {tmp_path}/{directory} cannot be listed: No such file or directory\n"

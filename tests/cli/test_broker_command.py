@@ -317,3 +317,10 @@ def test_two_ways_to_print_exclude_each_other(sbpair):
     done = sbpair("broker", "--json", "--print-env")
     assert done.returncode == 2
     assert "--json and --print-env exclude each other" in done.stderr
+
+
+@pytest.mark.spec("R-127")
+def test_names_that_would_be_looked_up_on_the_internet_are_not_printed_for_a_shell(sbpair):
+    done = sbpair("broker", "--one-port", "--print-env")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--one-port and --print-env exclude each other" in done.stderr

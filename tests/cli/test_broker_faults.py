@@ -151,3 +151,44 @@ def test_a_plan_that_cannot_be_set_is_a_usage_error_that_says_why(sbpair, tmp_pa
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.spec("R-133")
+def test_faults_are_set_told_and_removed_by_commands(start, sbpair):
+    running, printed = ready(start, "--allow-faults")
+    control = {"SBPAIR_FAULTS_URL": printed["faults_url"], "SBPAIR_FAULTS_TOKEN": printed["faults_token"]}
+    done = sbpair(
+        "faults", "set", "namespace=contoso", "entity=orders", "effect=throttle", "times=1", **control
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with pytest.raises(ServiceBusServerBusyError):
+        send(printed)
+    assert sbpair("faults", "set", "namespace=contoso", "scenario=flapping", **control).returncode == 0
+
+    listed = sbpair("faults", "list", **control).stdout.splitlines()
+    as_json = [json.loads(line) for line in sbpair("faults", "list", "--json", **control).stdout.splitlines()]
+    assert listed[0].startswith(f"{done.stdout.strip()}: throttle on contoso")
+    assert listed[0].endswith("took effect 1 times")
+    assert as_json[0]["hits"] == 1
+
+    assert sbpair("faults", "clear", done.stdout.strip(), **control).returncode == 0
+    assert len(sbpair("faults", "list", **control).stdout.splitlines()) == len(listed) - 1
+    assert sbpair("faults", "clear", "--all", **control).returncode == 0
+    assert sbpair("faults", "list", **control).stdout == ""
+    assert running.stop() == (0, "")
+
+
+@pytest.mark.spec("R-133")
+def test_a_fault_command_that_cannot_work_says_why(start, sbpair):
+    _, printed = ready(start, "--allow-faults")
+    control = {"SBPAIR_FAULTS_URL": printed["faults_url"], "SBPAIR_FAULTS_TOKEN": printed["faults_token"]}
+    odd = sbpair("faults", "set", "namespace=contoso", "effect=hiccup", **control)
+    assert odd.returncode == 1
+    assert "hiccup" in odd.stderr
+    wrong = sbpair("faults", "list", **control | {"SBPAIR_FAULTS_TOKEN": "wrong-token-of-mine"})
+    assert (wrong.returncode, "wrong-token-of-mine" in wrong.stderr) == (4, False)
+    assert sbpair("faults", "list", "--token", "in-the-open", **control).returncode == 3
+    assert sbpair("faults", "clear", **control).returncode == 2
+    away = sbpair("faults", "list", "--url", "http://127.0.0.1:9/faults", **control)
+    assert away.returncode == 5
+    assert len(away.stderr.splitlines()) == 1

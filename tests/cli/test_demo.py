@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections import Counter
 from datetime import timedelta
 
@@ -103,6 +104,21 @@ def test_the_outage_lasts_until_the_entity_has_failed_over(monkeypatch):
 
     told = " / ".join(entry.text for entry in board.read().timeline)
     assert 0 <= told.find("FAILED OVER") < told.find("is back")
+
+
+@pytest.mark.spec("R-132")
+def test_the_landing_is_told_when_it_happens_and_not_at_the_end_of_the_outage(sbpair):
+    settings = ("--messages", "150", "--outage", "8", "--seed", "5")
+    done = sbpair("demo", "--consumers", *settings, timeout=110)
+    assert done.returncode == 0, done.stderr
+    seconds = {
+        words: float(re.search(rf"([\d.]+) s  .*{words}", done.stdout)[1])
+        for words in ("goes down", "consumers receive from contoso-dr", "is back")
+    }
+    assert seconds["is back"] - seconds["goes down"] >= 8
+    assert seconds["is back"] - seconds["consumers receive from contoso-dr"] > 2
+    told = [float(line.split(" s  ")[0]) for line in done.stdout.splitlines() if " s  " in line]
+    assert told == sorted(told)
 
 
 @pytest.mark.spec("C-1", "C-10", "C-15", "C-19")

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 
+from sbpair.amqp.message import Message
+from sbpair.cli.entity.form import to_send
+from sbpair.pairing.spool.codec import to_bytes
 from sbpair.pairing.spool.store import Entry, Spool
 
 
@@ -103,3 +110,72 @@ def test_a_file_that_is_not_there_or_no_spool_is_a_configuration_error(sbpair, t
     (tmp_path / "text").write_text("not a spool\n" * 100)
     other = sbpair("spool", "list", str(tmp_path / "text"))
     assert (other.returncode, "is not a spool" in other.stderr) == (3, True)
+
+
+@pytest.mark.spec("R-127")
+def test_refused_messages_with_one_reason_are_listed_together(sbpair, tmp_path):
+    spool, now = Spool(tmp_path / "spool", primary="contoso"), time.time_ns() // 1_000_000
+    spool.append("orders", [Entry(f"m{number}", b"x") for number in range(10)], now)
+    for number, message in enumerate(spool.oldest("orders", 10)):
+        spool.refuse("orders", message, "ValueError: odd" if number == 9 else "TooLarge: 300000 bytes")
+    spool.close()
+
+    lines = sbpair("spool", "list", str(tmp_path / "spool")).stdout.splitlines()
+
+    assert lines[1:] == [
+        "refused: orders 'm0' and 8 more: TooLarge: 300000 bytes",
+        "refused: orders 'm9': ValueError: odd",
+        "0 waiting, 10 refused",
+    ]
+
+
+@pytest.mark.spec("R-127")
+def test_an_exported_message_can_be_edited_and_sent(sbpair, tmp_path):
+    due = datetime(2026, 11, 24, 12, tzinfo=UTC)
+    original = ServiceBusMessage(
+        "two shoes",
+        message_id="m1",
+        session_id="cart-7",
+        subject="order",
+        time_to_live=timedelta(minutes=5),
+        application_properties={"amount": 5, "due": due, b"raw": b"\x00\xff", "id": UUID(int=7)},
+    )
+    spool, now = Spool(tmp_path / "spool", primary="contoso"), time.time_ns() // 1_000_000
+    stored = [
+        Entry("m1", to_bytes(original.raw_amqp_message)),
+        Entry("m2", to_bytes(AmqpAnnotatedMessage(value_body={"a": [1, None]}))),
+        Entry("m3", b"damaged"),
+    ]
+    spool.append("orders", stored, now)
+    spool.append("invoices", stored[:1], now)
+    spool.refuse("orders", spool.oldest("orders", 1)[0], "too odd")
+    spool.close()
+
+    done = sbpair("spool", "export", str(tmp_path / "spool"), "--path", "orders")
+    refused = sbpair("spool", "export", str(tmp_path / "spool"), "--refused").stdout.splitlines()
+
+    assert done.returncode == 0, done.stderr
+    first, value, damaged = map(json.loads, done.stdout.splitlines())
+    assert [json.loads(line)["message_id"] for line in refused] == ["m1"]
+    assert first.pop("spooled_at").startswith("20")
+    assert first == {
+        "body": "two shoes",
+        "message_id": "m1",
+        "session_id": "cart-7",
+        "subject": "order",
+        "time_to_live": 300.0,
+        "application_properties": {
+            "amount": 5,
+            "due": {"$timestamp": "2026-11-24T12:00:00.000Z"},
+            "raw": {"$binary": "AP8="},
+            "id": {"$uuid": str(UUID(int=7))},
+        },
+        "destination": "orders",
+        "refused": "too odd",
+    }
+    assert (value["body"], value["body_type"], value["message_id"]) == ({"a": [1, None]}, "value", "m2")
+    assert set(damaged) == {"message_id", "destination", "spooled_at", "unreadable"}
+    sent = Message.decode(to_send(first | {"body": "two boots"}, datetime.now(UTC), "new"))
+    assert sent.properties is not None
+    assert (sent.properties.message_id, sent.properties.group_id) == ("m1", "cart-7")
+    assert "0 waiting" not in sbpair("spool", "list", str(tmp_path / "spool")).stdout

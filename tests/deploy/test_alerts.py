@@ -53,14 +53,15 @@ def test_the_panels_of_the_dashboard_do_not_overlap():
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
-@pytest.mark.spec("R-191")
+@pytest.mark.spec("R-191", "R-133")
 def test_every_alert_has_its_section_in_the_runbook_and_names_it():
     sections = re.split(r"^### ", RUNBOOK.read_text("utf-8"), flags=re.MULTILINE)[1:]
     texts = {section.split("\n", 1)[0]: section for section in sections}
     names = [rule["alert"] for rule in rules()]
     assert sorted(texts) == sorted(names)
     for rule in rules():
-        assert rule["annotations"]["runbook"] == f"docs/how-to/{RUNBOOK.name}#{rule['alert'].lower()}"
+        page = f"https://sbpair.example/docs/how-to/{RUNBOOK.stem}/"
+        assert rule["annotations"]["runbook_url"] == f"{page}#{rule['alert'].lower()}"
         assert rule["annotations"]["summary"]
         assert rule["labels"]["severity"] in SEVERITIES
         assert texts[rule["alert"]].count("\n- ") >= 2, rule["alert"]  # what to look at, what to do

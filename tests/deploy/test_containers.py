@@ -55,7 +55,8 @@ def test_the_command_of_the_brokers_container_is_understood():
     (volume,), (health,) = file.all("VOLUME"), file.all("HEALTHCHECK")
     assert str(given["data"]) == volume.arguments
     ports = [word.rpartition(":")[2] for word in words if re.fullmatch(r"[\w-]+:\d+", word)]
-    assert file.all("EXPOSE")[0].arguments.split() == ports
+    assert file.all("EXPOSE")[0].arguments.split() == [*ports, "8080"]
+    assert given["page"] == ("0.0.0.0", 8080)
     assert all(port in health.arguments for port in ports)
 
 
@@ -78,3 +79,18 @@ def test_compose_starts_both_without_rights_and_publishes_on_loopback_only(compo
     assert set(syphon["secrets"]) == set(compose["secrets"])
     assert int(syphon["stop_grace_period"].removesuffix("s")) > 15
     assert broker["volumes"] == ["broker:/data"]
+
+
+@pytest.mark.spec("R-133")
+@pytest.mark.parametrize("name", FILES)
+def test_what_a_container_copies_reaches_the_build_and_no_key_does(name):
+    lines = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line]
+    assert "*" in lines
+    admitted = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    copied = {
+        source.removeprefix("./")
+        for each in ContainerFile(name).all("COPY")
+        if not each.arguments.startswith("--from")
+        for source in each.arguments.split()[:-1]
+    }
+    assert copied == admitted

@@ -7,6 +7,8 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from sbpair import __version__
+from sbpair.amqp_build import build
 from sbpair.observation import EntityStates, Metrics
 from sbpair.observation.metrics import METRICS
 from sbpair.pairing import events as pairing
@@ -74,6 +76,7 @@ def told(metrics, *events):
 
 def test_every_event_is_counted_under_its_documented_name(metrics):
     assert told(metrics, *EVERY_EVENT) == {
+        ("sbpair_build_info", f"build={build()}", f"version={__version__}"): 1,
         ("sbpair_suspicions_total", "path=orders"): 1,
         ("sbpair_failovers_total", "path=orders"): 1,
         ("sbpair_entity_state", "path=orders", "state=healthy"): 0,
@@ -236,3 +239,8 @@ def test_an_entity_whose_messages_land_is_a_gauge_until_it_answers(metrics):
     assert began["sbpair_syphon_landing", "path=orders"] == 1
     assert began["sbpair_syphon_landings_total", "path=orders"] == 1
     assert told(metrics, syphon.LandingEnded(0.0, "orders"))["sbpair_syphon_landing", "path=orders"] == 0
+
+
+@pytest.mark.spec("R-133")
+def test_the_version_and_the_build_are_a_metric(metrics):
+    assert samples(metrics)["sbpair_build_info", f"build={build()}", f"version={__version__}"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from types import SimpleNamespace
@@ -165,7 +166,7 @@ async def test_metrics_are_in_prometheus_format():
 
 async def test_other_pages_and_methods_are_refused():
     async with StatusServer(status()) as server, httpx.AsyncClient(timeout=PATIENCE) as client:
-        assert (await get(server, "")).status_code == 404
+        assert (await get(server, "other")).status_code == 404
         assert (await client.post(f"http://127.0.0.1:{server.port}/state")).status_code == 405
 
 
@@ -225,3 +226,15 @@ async def test_live_is_that_the_loop_of_the_work_turns():
 
     assert [answer.status_code for answer in answers] == [200, 200, 503]
     assert answers[-1].json()["live"] is False
+
+
+@pytest.mark.spec("R-133")
+async def test_the_first_page_lists_the_others_and_each_is_there():
+    async with StatusServer(status()) as server:
+        index = await get(server, "")
+        names = re.findall(r"href='(\w+)'", index.text)
+        answers = [await get(server, name) for name in names]
+
+    assert index.status_code == 200
+    assert names == ["live", "ready", "health", "metrics", "state"]
+    assert [answer.status_code for answer in answers] == [200] * 5

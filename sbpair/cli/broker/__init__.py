@@ -210,6 +210,12 @@ def command(
     """
     if as_json and print_env:
         raise click.UsageError("--json and --print-env exclude each other", click.get_current_context())
+    if one_port and print_env:
+        problem = (
+            "--one-port and --print-env exclude each other: on one port a namespace is chosen by its cloud name, "
+            "which a shell's programs would look up on the internet; leave out --one-port"
+        )
+        raise click.UsageError(problem, click.get_current_context())
     plans = planned_namespaces(dict(parameters))
     if emulator:
         open_access = True

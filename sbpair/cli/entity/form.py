@@ -63,7 +63,8 @@ DEAD_LETTERED = {
 }
 BROKERS = {"sequence_number", "enqueued_time_utc", "locked_until_utc", "dead_letter_source", "delivery_count"}
 BROKERS |= {"state", *DEAD_LETTERED}
-"""Fields that only a received message has; ignored when sending."""
+BROKERS |= {"destination", "spooled_at", "refused"}
+"""Fields that only a received or spooled message has; ignored when sending."""
 SENT = ("body", "body_base64", *TEXTS, "partition_key", "time_to_live", "scheduled_enqueue_time_utc")
 SENT += ("application_properties",)
 

@@ -200,6 +200,7 @@ def _state_of(
             "reason": syphon.status.reason,
             "refused": syphon.refusals,
             "backlogs": syphon.backlogs,
+            "max_rate": syphon.options.max_rate,
             "landing": syphon.landing,
             "untransferred": syphon.untransferred,
             "counters": syphon.counters,

@@ -15,7 +15,7 @@ import sqlite3
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -230,6 +230,16 @@ class Spool:
             "SELECT path, message_id, refused FROM spooled WHERE refused IS NOT NULL ORDER BY number"
         )
 
+    def export(
+        self, path: str | None = None, *, refused_only: bool = False
+    ) -> Iterator[tuple[Spooled, str | None]]:
+        """Yield the messages of one entity, or of all, in their order, each with the reason why it was refused."""
+        query = _EXPORT + _OF_ENTITY + (_REFUSED if refused_only else "") + _NEXT
+        last = 0
+        while rows := self._read(query, (_key(path), last)):
+            ((last, of, message_id, at, message, checksum, reason),) = rows
+            yield Spooled(last, of, message_id, at, message, zlib.crc32(message) == checksum), reason
+
     def count(self, path: str | None = None, *, refused_only: bool = False) -> int:
         """Number of messages :meth:`purge` would delete."""
         condition = _OF_ENTITY + (_REFUSED if refused_only else "")
@@ -434,8 +444,10 @@ _INSERT = (
 
 
 _COUNT = "SELECT count(*) FROM spooled"
+_EXPORT = "SELECT number, path, message_id, spooled_at, message, checksum, refused FROM spooled"
 _OF_ENTITY = " WHERE (?1 IS NULL OR sender = ?1)"
 _REFUSED = " AND refused IS NOT NULL"
+_NEXT = " AND number > ?2 ORDER BY number LIMIT 1"
 
 
 def _key(path: str | None) -> str | None:

@@ -92,9 +92,9 @@ def journal_event_fields() -> str:
 
 
 def metrics() -> str:
-    from sbpair.observation.metrics import METRICS, READ, SEND_SECONDS
+    from sbpair.observation.metrics import BUILD_INFO, METRICS, READ, SEND_SECONDS
 
-    shown = (*METRICS, *READ, SEND_SECONDS)
+    shown = (*METRICS, *READ, SEND_SECONDS, BUILD_INFO)
     rows = [(f"`{m.name}`", ", ".join(f"`{label}`" for label in m.labels), m.help) for m in shown]
     return table(("metric", "labels", "meaning"), rows)
 
