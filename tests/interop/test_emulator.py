@@ -23,7 +23,8 @@ def environment():
     with Broker({"contoso": 0}) as broker:
         namespace = broker.namespace("contoso")
         namespace.create_queue("orders")
-        yield {**os.environ, "SBPAIR_PRIMARY": namespace.connection_string}
+        variables = {"SBPAIR_PRIMARY": namespace.connection_string, "SBPAIR_CA_FILE": str(broker.ca_file)}
+        yield {**os.environ, **variables}
         assert namespace.counts("orders").total == 0
 
 
@@ -51,6 +52,27 @@ def test_the_javascript_snippet_receives_what_it_sends(environment):
     modules = str(peers.service_bus_directory() / "node_modules")
     command = ["node", str(SNIPPETS / "emulator.js")]
     assert printed(command, {**environment, "NODE_PATH": modules}) == "received: hello from JavaScript"
+
+
+ADMINISTRATION = """
+const { ServiceBusAdministrationClient } = require("@azure/service-bus");
+const admin = new ServiceBusAdministrationClient(process.env.SBPAIR_PRIMARY);
+admin.getQueue("orders").then((queue) => console.log(queue.name), (error) => console.log(error.code));
+"""
+
+
+@pytest.mark.interop
+@pytest.mark.spec("R-129")
+def test_javascripts_administration_needs_the_certificate_authority_as_the_page_says(environment):
+    modules = str(peers.service_bus_directory() / "node_modules")
+    given = {**environment, "NODE_PATH": modules}
+    given.pop("NODE_EXTRA_CA_CERTS", None)
+    command = ["node", "-e", ADMINISTRATION]
+    without = printed(command, given)
+    page = (SNIPPETS.parents[1] / "docs" / "how-to" / "emulator.md").read_text("utf-8")
+    assert f"fail with `{without}`" in page
+    assert 'NODE_EXTRA_CA_CERTS="$SBPAIR_CA_FILE" node program.js' in page
+    assert printed(command, {**given, "NODE_EXTRA_CA_CERTS": given["SBPAIR_CA_FILE"]}) == "orders"
 
 
 @pytest.mark.interop
