@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -69,6 +70,8 @@ class Tokens:
         self._puts: dict[str, _Put] = {}
         self._shown: set[str] = set()
         self._putting: dict[str, asyncio.Task[None]] = {}
+        self._under_way: Counter[str] = Counter()  # puts without an answer yet
+        self._forgotten: set[str] = set()  # of those, the paths that are no longer used
         self._refresher: asyncio.Task[None] | None = None
         self._next_due = 0.0  # until when the refresher waits, in seconds since the epoch
         self._sooner = asyncio.Event()  # set when a token has to be renewed before that
@@ -86,6 +89,7 @@ class Tokens:
 
         Raises TokenRefused, LinkRefused or ConnectionLost.
         """
+        self._forgotten.discard(path)
         task = self._putting.get(path)
         if task is None:
             task = self._putting[path] = asyncio.ensure_future(self._put(path))
@@ -101,7 +105,9 @@ class Tokens:
     def forget(self, path: str) -> None:
         """Stop renewing the token of ``path``; the next :meth:`authorize` puts another."""
         self._puts.pop(path, None)
-        self._putting.pop(path, None)
+        put = self._putting.pop(path, None)
+        if path in self._under_way or (put is not None and not put.done()):
+            self._forgotten.add(path)
 
     def stop(self) -> None:
         """Stop renewing: the connection has ended."""
@@ -111,9 +117,21 @@ class Tokens:
         self.ended.cancel()
 
     async def _put(self, path: str) -> None:
+        """Put a token for ``path``; it is renewed unless the path is forgotten meanwhile (R-99)."""
+        self._under_way[path] += 1
+        try:
+            put = await self._put_now(path)
+            if path not in self._forgotten:
+                self._keep(path, put)
+        finally:
+            self._under_way[path] -= 1
+            if not self._under_way[path]:
+                del self._under_way[path]
+                self._forgotten.discard(path)
+
+    async def _put_now(self, path: str) -> _Put:
         await self._connection.wait_open()
-        namespace = self._connection.namespace
-        audience = namespace.audience(path)
+        audience = self._connection.namespace.audience(path)
         token = await self._ask(audience)
         before = self._puts.get(path)
         is_new = before is None or before.token.text != token.text
@@ -121,7 +139,11 @@ class Tokens:
             await self._show(audience, token)
         now = time.time()
         due = renewal_due(token.expires, now) if is_new else now + retry_pause(token.expires - now)
-        put = self._puts[path] = _Put(token, due)  # the old token again: the next is fetched meanwhile (H-31)
+        return _Put(token, due)  # the old token again: the next is fetched meanwhile (H-31)
+
+    def _keep(self, path: str, put: _Put) -> None:
+        """Renew a token when that is due."""
+        self._puts[path] = put
         if put.due < self._next_due:
             self._sooner.set()
         if self._is_stopped:  # while the answer was on its way to this task
@@ -170,6 +192,8 @@ class Tokens:
         try:
             await self._put(path)
         except ClientError as error:
+            if self._puts.get(path) is not put:
+                return  # forgotten meanwhile
             logger.warning("the token for %s was not renewed: %s", path, error)
             left = put.token.expires - time.time()
             if left > 0:

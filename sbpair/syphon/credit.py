@@ -35,6 +35,8 @@ class Window:
     def __init__(self, most_active: int, most_held: int) -> None:
         self.limit = min(FIRST_LIMIT, most_active)
         self.receives = 0
+        self.heard_at = 0.0
+        """When the last message arrived."""
         self._most_active = most_active
         self._most_held = most_held
         self._poll_ends: float | None = None
@@ -66,6 +68,7 @@ class Window:
 
     def message_arrived(self, now: float) -> None:
         """Record a delivery, which restarts the long poll."""
+        self.heard_at = now
         self._poll_ends = now + RECEIVE_SPAN
 
     def forwarded(self, took: float, lock_span: float) -> None:

@@ -117,6 +117,7 @@ class Syphon:
         self._events = Emitter(logger, LINES)
         self._emit = self._events.emit
         self._session: ForwardingSession | None = None
+        self._begun: ForwardingSession | None = None  # and nobody has taken it over yet
         after = self.options.land_after.total_seconds()
         self._paces = Paces(options.max_rate), Paces(options.max_rate)  # of the primary and of the secondary
         self._landing = Landing(after) if self.options.land == "either" else None
@@ -227,6 +228,7 @@ class Syphon:
                     await self._pump_until(session, shutdown)
         finally:
             await self._stop_connecting()
+            await self._end_session()
             self._become(SyphonState.IDLE)
 
     async def drain(self) -> SyphonCounters:
@@ -242,9 +244,16 @@ class Syphon:
                     return self.counters.snapshot()
         finally:
             await self._stop_connecting()
+            await self._end_session()
             self._become(SyphonState.IDLE)
 
     # Sessions
+
+    async def _end_session(self) -> None:
+        """End a session that began in the turn in which this was cancelled: nobody else knows of it (R-96)."""
+        session, self._begun = self._begun, None
+        if session is not None:
+            await session.stop()
 
     async def _next_session(self, *, gives_up: bool) -> ForwardingSession:
         """Connect to both sides or, once messages may land, to the secondary alone while the attempt continues."""
@@ -370,6 +379,7 @@ class Syphon:
             landing=self._landing,
             paces=self._paces,
         )
+        self._begun = self._session
         return self._session
 
     async def _refusal_of_parked(
@@ -416,6 +426,7 @@ class Syphon:
         return connection
 
     async def _pump_until(self, session: ForwardingSession, shutdown: asyncio.Event) -> None:
+        self._begun = None
         self._connected(SyphonState.RUNNING if session.has_primary else SyphonState.LANDING)
         began = time.monotonic()
         checking = asyncio.ensure_future(self._stranded.run(session.secondary))
@@ -438,6 +449,7 @@ class Syphon:
 
         Raises SyphonFaulted when a backlog refuses its link.
         """
+        self._begun = None
         self._connected(SyphonState.DRAINING if session.has_primary else SyphonState.LANDING)
         refused = self._links.refusal = asyncio.get_running_loop().create_future()
         drained = asyncio.ensure_future(self._drain_and_check_stranded(session))

@@ -33,7 +33,7 @@ from .paces import Paces
 from .peeking import has_more
 from .pump import Pump, PumpSettings
 from .session_relay import RelaySettings
-from .slots import LinkSlots
+from .slots import LinkSlots, Slot
 from .status import BacklogLinks, SideRefusals, SyphonCounters
 
 logger = logging.getLogger("sbpair.syphon")
@@ -299,17 +299,17 @@ class ForwardingSession:
                 f"it is parked with {aliases.VERSION} other than {aliases.ENVELOPE_VERSION!r}: "
                 "it waits for a syphon that supports this version, possibly of a newer release"
             )
-        await self._slots.take(destination)
+        slot = await self._slots.take(destination)
         try:
             primary = await self._primary_with_capacity()
             sender = await primary.open_sender(destination.path)
         except BaseException as error:
-            self._slots.free(destination)
+            self._slots.free(destination, slot)
             if isinstance(error, ClientError):
                 self._refused(Role.PRIMARY, error)
             raise
         self._senders[primary] += 1
-        sender.detached.add_done_callback(lambda _: self._link_closed(destination, primary))
+        sender.detached.add_done_callback(lambda _: self._link_closed(destination, primary, slot))
         self._sides.accepted(Role.PRIMARY)
         return sender
 
@@ -331,11 +331,11 @@ class ForwardingSession:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
-    def _link_closed(self, destination: Destination, connection: NamespaceConnection) -> None:
+    def _link_closed(self, destination: Destination, connection: NamespaceConnection, slot: Slot) -> None:
         self._senders[connection] -= 1
         self._close_if_unused(connection)
+        self._slots.free(destination, slot)
         if not destination.is_open:  # otherwise it has another link already
-            self._slots.free(destination)
             self.destination_idle(destination)
 
     def destination_idle(self, destination: Destination) -> None:

@@ -32,7 +32,7 @@ from .landing import Landing
 from .landing_link import LandingLink
 from .pace import Pace
 from .paces import Paces
-from .slots import LinkSlots
+from .slots import LinkSlots, Slot
 
 MAX_LINKS = 128  # to twins at a time; each is two AMQP links
 
@@ -193,13 +193,13 @@ class Landings:
     async def open_sender(self, destination: Destination) -> SendingLink:
         """Open the links to a twin, once a slot is free. Raises ClientError."""
         assert isinstance(destination, Twin)  # noqa: S101 - there are no others
-        await self._slots.take(destination)
+        slot = await self._slots.take(destination)
         try:
             link = await self._attach(destination)
         except BaseException:
-            self._slots.free(destination)
+            self._slots.free(destination, slot)
             raise
-        link.detached.add_done_callback(lambda _: self._link_closed(destination))
+        link.detached.add_done_callback(lambda _: self._link_closed(destination, slot))
         return link
 
     async def _attach(self, twin: Twin) -> LandingLink:
@@ -221,9 +221,9 @@ class Landings:
             raise
         return await self._secondary.open_sender(twin.path, via=twin.backlog)
 
-    def _link_closed(self, twin: Destination) -> None:
+    def _link_closed(self, twin: Destination, slot: Slot) -> None:
+        self._slots.free(twin, slot)
         if not twin.is_open:  # it may have another link by now
-            self._slots.free(twin)
             self.destination_idle(twin)
 
     def destination_idle(self, destination: Destination) -> None:

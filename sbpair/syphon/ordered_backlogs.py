@@ -41,16 +41,18 @@ RENEWED_AT = 1 / 2  # of the lock duration is left when a session lock is renewe
 TICK = 1.0  # seconds between checks of the locks
 MAX_IN_MEMORY = 100  # messages of a session in memory
 MAX_STUCK = 4  # sessions that wait for their destination, in multiples of the places
+MAX_HELD = 4000  # sessions in all: each needs an AMQP session, and a connection has 5,000 of them
 
 
 class Places:
-    """The places for relays: at most ``most`` run at a time, and at most ``MAX_STUCK`` times as many wait.
+    """The places for relays: at most ``most`` run at a time, and at most ``MAX_STUCK`` times as many wait (R-91).
 
     A place is held by a relay, or by any object on behalf of a relay that does not exist yet.
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self._most = min(most, MAX_HELD)
+        self._most_stuck = min(MAX_STUCK * most, MAX_HELD - self._most)
         self._running: set[SessionRelay | object] = set()
         self._stuck: set[SessionRelay | object] = set()
         self._free = asyncio.Event()
@@ -79,7 +81,7 @@ class Places:
         if is_busy and who in self._stuck:
             self._stuck.discard(who)
             self._running.add(who)
-        elif not is_busy and who in self._running and len(self._stuck) < MAX_STUCK * self._most:
+        elif not is_busy and who in self._running and len(self._stuck) < self._most_stuck:
             self._running.discard(who)
             self._stuck.add(who)
             self._free.set()

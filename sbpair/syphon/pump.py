@@ -46,6 +46,7 @@ from .events import MessageSetAside, SyphonEvent
 from .in_flight import DEAD_LETTER_REASONS, InFlightMessage
 from .locks import LockedDelivery, LockRenewal, Overflow
 from .reports import ForwardReports
+from .silence import SilenceWatch
 from .spans import trace_forward
 from .status import SyphonCounters
 
@@ -55,10 +56,10 @@ HELD_FACTOR = 4  # messages held in memory for stuck destinations, in multiples 
 MAX_LOCKED = 50_000  # waiting deliveries of a backlog; above that, none is received
 # Seconds: the service detaches a link that is idle for ten minutes, with its deliveries.
 LINK_USED_EVERY = 240.0
-TICK = 1.0  # seconds between checks while anything is unsettled
 MAX_DESCRIPTION_LENGTH = 4096  # characters of a dead-letter description
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
 REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
+TICK = 1.0  # seconds between checks while anything is unsettled
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class Pump:
         self._stalled: set[InFlightMessage] = set()  # in flight for too long to count as active
         self._overflow = Overflow()
         self._locks = LockRenewal(backlog, self._locked, self._release, settings.destination_of)
+        self._silence = SilenceWatch(backlog, self._arm_next, settings.unresponsive)
         self._link_used_at = 0.0  # when credit was last granted; monotonic
         self._to_complete: list[int] = []
         self._reports = ForwardReports(backlog, settings.emit, is_wanted=settings.report_forwards)
@@ -112,8 +114,7 @@ class Pump:
         self._settle_is_due = False
         self.is_stopping = False
         self._poll_is_ending = False
-        self._is_draining = False
-        self._drain_is_pending = False
+        self._is_draining = self._drain_is_pending = False
         self._received_in_drain = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -144,12 +145,13 @@ class Pump:
         )
         self._connection, self._receiver = connection, receiver
         self._locks.start(connection)
+        self._silence.start(connection)
         self._settings.attached(self.backlog)
         self.is_missing = False
         self._top_up()
         try:
             await asyncio.wait([receiver.detached])
-            return receiver.detached.result()
+            return self._silence.condition or receiver.detached.result()
         finally:
             self._forget()
 
@@ -490,10 +492,10 @@ class Pump:
         held, most = idle + len(self._overflow), self._budget.credit(self._size.bytes, self._settle_soon)
         grant = self._window.grant(receiver.credit, active, held, self._loop.time(), settling, most)
         if grant is not None:
-            self._count_receive(receiver)
+            self._counters.receives += receiver.credit == 0
             self._link_used_at = self._loop.time()
             receiver.flow(grant)
-            self._arm(self._next_check(self._loop.time()))
+            self._arm_next()
 
     def _drain_remaining(self, receiver: Receiver) -> None:
         """With nothing unsettled, drain the link; the backlog is empty when nothing arrives."""
@@ -510,13 +512,9 @@ class Pump:
             self._drain_is_pending = True
             if receiver.credit == 0:
                 self._window.receive_began(self._loop.time())
-            self._count_receive(receiver)
+                self._counters.receives += 1
             most = self._budget.credit(self._size.bytes, self._settle_soon)
             receiver.flow(max(1, min(most, self._window.room(0, 0))), drain=True)
-
-    def _count_receive(self, receiver: Receiver) -> None:
-        if receiver.credit == 0:
-            self._counters.receives += 1
 
     # Timers
 
@@ -538,6 +536,8 @@ class Pump:
         self._locks.renew_due()
         self._report_clock()
         receiver = self._receiver
+        if receiver is not None and not (self.unsettled or self.is_stopping):
+            self._silence.watch(receiver, now, self._window.heard_at)
         if self._window.handle_timer(now) and receiver is not None and not self._is_draining:
             self._poll_is_ending = True
             receiver.flow(receiver.credit, drain=True)
@@ -545,10 +545,17 @@ class Pump:
 
     def _next_check(self, now: float) -> float | None:
         """Return when to check with nothing unsettled: the long poll ends, or the link has to be used."""
-        poll = self._window.next_timer()
+        poll, receiver = self._window.next_timer(), self._receiver
+        if receiver is not None and receiver.credit:  # otherwise nothing can arrive
+            check = max(now + TICK, self._silence.next_check())
+            poll = check if poll is None else min(poll, check)
+        is_used = poll is None or self._is_draining
         if poll is None or self._is_draining:
             return poll
         return min(poll, max(now + TICK, self._link_used_at + LINK_USED_EVERY))
+
+    def _arm_next(self) -> None:
+        self._arm(self._next_check(self._loop.time()))
 
     def _use_link(self, now: float) -> None:
         """Grant the current credit again, so that the link does not count as idle.
@@ -586,6 +593,7 @@ class Pump:
         self._to_complete.clear()
         self._connection = self._receiver = None
         self._locks.stop()
+        self._silence.stop()
         self._drain_is_pending = self._poll_is_ending = False
         if self._timer is not None:
             self._timer.cancel()

@@ -45,6 +45,7 @@ logger = logging.getLogger("sbpair.syphon")
 OUT_OF_ORDER = "OutOfOrder"
 COMPLETED_AT_ONCE = 10  # messages of a session that are completed together, while more of them wait
 HELD_FOR = 60.0  # seconds until a session that a poison message holds is retried
+SILENT_AFTER = 30.0  # seconds without a message or the end of the credit after which a link counts as silent
 LAST_ANSWERS = 5.0  # seconds for which the end of a relay waits for confirmations
 
 
@@ -115,7 +116,8 @@ class SessionRelay:
             while not self._is_ending:
                 self._arrived = 0
                 receiver.flow(self._settings.credit(self._largest), drain=True)
-                await receiver.drained()
+                if not await self._delivers(receiver):
+                    break
                 if not self._arrived:
                     break
                 await self._until(lambda: self._is_ending or not (self._waiting or self._message))
@@ -240,6 +242,20 @@ class SessionRelay:
         while not holds():
             self._changed.clear()
             await self._changed.wait()
+
+    async def _delivers(self, receiver: SessionReceiver) -> bool:
+        """Wait until the credit is used or cleared; return False if the link is silent (R-106)."""
+        drained = asyncio.ensure_future(receiver.drained())
+        try:
+            while not drained.done():
+                before = self._arrived
+                await asyncio.wait([drained], timeout=SILENT_AFTER)
+                if not drained.done() and self._arrived == before and not (self._waiting or self._message):
+                    logger.warning("the link to a session of %s is silent; it is released", self.backlog)
+                    return False
+        finally:
+            drained.cancel()
+        return True
 
     async def _wait_held(self) -> None:
         """Keep the session, so that no syphon receives the poison message repeatedly."""

@@ -8,8 +8,17 @@ from collections import deque
 from .delivery import Destination
 
 
+class Slot:
+    """The slot of one link."""
+
+    __slots__ = ()
+
+
 class LinkSlots:
     """Limits the number of open links to destinations to ``most``.
+
+    A slot belongs to a link, not to its destination: the late end of an old link does not free the slot of its
+    successor (R-97).
 
     The destination that has been idle for longest yields its slot to the next one. While all are busy, the next one
     waits.
@@ -17,11 +26,11 @@ class LinkSlots:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._holders: dict[Destination, None] = {}
+        self._holders: dict[Destination, Slot] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def take(self, destination: Destination) -> None:
-        """Wait for a slot for ``destination``; returns at once if it has one."""
+    async def take(self, destination: Destination) -> Slot:
+        """Wait for a slot for the next link of ``destination``; it takes over the slot of the link before."""
         while destination not in self._holders and not self._free_one():
             slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(slot)
@@ -30,11 +39,13 @@ class LinkSlots:
             except asyncio.CancelledError:
                 self._wake_next()  # the slot may have been granted to the cancelled call
                 raise
-        self._holders[destination] = None
+        slot_taken = self._holders[destination] = Slot()
+        return slot_taken
 
-    def free(self, destination: Destination) -> None:
-        """Give up the slot of ``destination``, whose link is closed."""
-        if self._holders.pop(destination, self) is not self:
+    def free(self, destination: Destination, slot: Slot) -> None:
+        """Give up the slot of a link of ``destination`` that is closed, unless another link has taken it over."""
+        if self._holders.get(destination) is slot:
+            del self._holders[destination]
             self._wake_next()
 
     def offer(self, destination: Destination) -> None:

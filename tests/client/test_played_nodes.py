@@ -369,3 +369,14 @@ async def test_an_opening_whose_caller_was_cancelled_fails_without_a_word(played
     del asking, controller, opening
     gc.collect()  # asyncio reports unretrieved exceptions here
     assert unheard == []
+
+
+@pytest.mark.spec("R-99")
+async def test_a_path_that_is_forgotten_while_its_token_is_put_is_not_renewed(played: Played) -> None:
+    putting = asyncio.ensure_future(played.connection.authorize("a"))
+    await asyncio.sleep(0)
+    played.connection.forget("a")
+    await putting
+    assert played.connection._tokens._puts == {}
+    await played.connection.authorize("a")
+    assert set(played.connection._tokens._puts) == {"a"}

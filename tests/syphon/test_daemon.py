@@ -582,3 +582,19 @@ def test_what_opens_connections_is_imported_when_it_is_asked_for() -> None:
     assert sbpair.syphon.__getattr__("SyphonFaulted") is SyphonFaulted
     with pytest.raises(AttributeError, match=r"module 'sbpair\.syphon' has no attribute 'Other'"):
         sbpair.syphon.__getattr__("Other")
+
+
+@pytest.mark.spec("R-96")
+@driven
+async def test_a_run_that_is_cancelled_in_the_turn_in_which_it_connects_ends_its_session(
+    worlds: Worlds,
+) -> None:
+    for count in range(1, 40):
+        world = worlds()
+        task = asyncio.ensure_future(world.syphon.run(asyncio.Event()))
+        await turns(count)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await turns(20)
+        assert world.syphon.status.state is SyphonState.IDLE
+        assert all(each.stopped_at is not None for each in world.sessions), count

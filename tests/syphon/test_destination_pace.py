@@ -193,7 +193,7 @@ async def drained_beside(world: Driven, traffic: LiveTraffic, count: int, within
         some = range(number * 1000, min(count, (number + 1) * 1000))
         await world.park((parked(each) for each in some), BACKLOGS[number % len(BACKLOGS)])
     world.cut("contoso")
-    syphon = world.syphon()
+    syphon = world.syphon(retry_backoff_max=timedelta(seconds=1))
     async with world.running(syphon):
         await asyncio.sleep(20.0)
         world.restored("contoso")

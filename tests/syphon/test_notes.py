@@ -21,7 +21,7 @@ from sbpair.syphon.in_flight import (
     is_answer,
     is_busy,
 )
-from sbpair.syphon.slots import LinkSlots
+from sbpair.syphon.slots import LinkSlots, Slot
 from sbpair.syphon.status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
 from tests.waiting import PATIENCE
 
@@ -181,7 +181,7 @@ class Holder:
         self.released += 1
 
 
-async def taken(slots: LinkSlots, holder: Holder) -> asyncio.Task[None]:
+async def taken(slots: LinkSlots, holder: Holder) -> asyncio.Task[Slot]:
     task = asyncio.ensure_future(slots.take(holder))  # type: ignore[arg-type]
     for _ in range(3):
         await asyncio.sleep(0)
@@ -203,14 +203,14 @@ async def test_the_destination_that_was_idle_for_longest_gives_up_its_link() -> 
 async def test_while_all_are_busy_the_next_waits_for_a_slot_in_turn() -> None:
     slots = LinkSlots(1)
     first, second, third = Holder(), Holder(), Holder()
-    assert (await taken(slots, first)).done()
+    slot = await (await taken(slots, first))
     waiting = [await taken(slots, each) for each in (second, third)]
     slots.offer(second)  # it holds no slot
-    slots.free(second)
+    slots.free(second, Slot())
     for _ in range(3):
         await asyncio.sleep(0)
     assert [each.done() for each in waiting] == [False, False]
-    slots.free(first)
+    slots.free(first, slot)
     for _ in range(3):
         await asyncio.sleep(0)
     assert [each.done() for each in waiting] == [True, False]
@@ -225,11 +225,25 @@ async def test_while_all_are_busy_the_next_waits_for_a_slot_in_turn() -> None:
 async def test_a_destination_that_gives_up_waiting_passes_the_slot_on() -> None:
     slots = LinkSlots(1)
     first = Holder()
-    await taken(slots, first)
+    slot = await (await taken(slots, first))
     gone, next_one = await taken(slots, Holder()), await taken(slots, Holder())
-    slots.free(first)
+    slots.free(first, slot)
     gone.cancel()
     for _ in range(5):
         await asyncio.sleep(0)
     assert gone.cancelled()
     assert next_one.done()
+
+
+@pytest.mark.spec("R-97")
+async def test_the_late_end_of_an_old_link_does_not_free_the_slot_of_its_successor() -> None:
+    slots, first = LinkSlots(1), Holder()
+    old = await (await taken(slots, first))
+    new = await (await taken(slots, first))
+    waiting = await taken(slots, Holder())
+    slots.free(first, old)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    slots.free(first, new)
+    await waiting

@@ -16,6 +16,7 @@ from sbpair.syphon.order_check import OrderCheck
 from sbpair.syphon.ordered_backlogs import (
     DRAIN_POLL,
     LOCKED_PAUSE,
+    MAX_HELD,
     MAX_STUCK,
     POLL,
     TICK,
@@ -438,3 +439,16 @@ async def test_a_relay_that_neither_runs_nor_waits_is_not_counted() -> None:
 def test_the_credit_of_a_session_is_its_share_of_half_the_memory() -> None:
     credit = session_credit(2**20, 1)
     assert [credit(size) for size in (0, 1, 1024, 5243, 2**19, 2**20)] == [2, 100, 100, 99, 1, 1]
+
+
+@pytest.mark.spec("R-91")
+@driven
+async def test_no_more_sessions_are_held_than_a_connection_has_channels() -> None:
+    places = Places(1000)
+    held = 0
+    while (taking := await in_turn(places, who := object())).done():
+        held += 1
+        places.busy(who, False)
+    taking.cancel()
+    assert held == MAX_HELD
+    assert Places(5000)._most == MAX_HELD
