@@ -549,7 +549,6 @@ class Pump:
         if receiver is not None and receiver.credit:  # otherwise nothing can arrive
             check = max(now + TICK, self._silence.next_check())
             poll = check if poll is None else min(poll, check)
-        is_used = poll is None or self._is_draining
         if poll is None or self._is_draining:
             return poll
         return min(poll, max(now + TICK, self._link_used_at + LINK_USED_EVERY))
