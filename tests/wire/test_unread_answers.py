@@ -134,6 +134,24 @@ def test_what_a_client_does_not_read_is_bounded_and_arrives_when_it_reads(contos
         assert contoso.inspect(lambda server: server.unread.total) == 0
 
 
+def late(control: NamespaceControl) -> int:
+    """The bytes of answers that an outage delays."""
+    return control.inspect(
+        lambda server: sum(len(data) for wire in server.wires.values() for _, data in wire._late)
+    )
+
+
+def test_answers_that_an_outage_delays_are_bounded_too(contoso: NamespaceControl) -> None:
+    with Asker(contoso) as client:
+        contoso.take_down("slow", delay=0.3)
+        client.ask(20)
+        wait_until(lambda: late(contoso) > MAX_UNREAD)
+        assert max(late(contoso) for _ in range(200)) < MAX_UNREAD + 2 * ANSWER
+        contoso.bring_up()
+        while sum(isinstance(event, MessageReceived) for event in client.seen) < 20:
+            client.read()
+
+
 def test_a_client_that_leaves_without_reading_leaves_nothing_behind(contoso: NamespaceControl) -> None:
     with Asker(contoso) as client:
         client.ask()

@@ -206,7 +206,7 @@ class AmqpWire(asyncio.Protocol):
 
     def _count_unread(self) -> None:
         answers = self.client.answers
-        if not self.client.is_clogged:
+        if not self.client.is_clogged and not self._late:
             answers.passed_on()
             if answers.waiting and not answers.are_too_many:
                 asyncio.get_running_loop().call_soon(self._resume)
