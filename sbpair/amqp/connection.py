@@ -179,8 +179,13 @@ class Connection(Endpoint):
         """Return the bytes to send, with consecutive dispositions as one range."""
         if self._with_acks:
             sessions, self._with_acks = self._with_acks, []
-            for session in sessions:
-                session.flush_acks()
+            flushed = 0
+            try:
+                for session in sessions:
+                    flushed += 1
+                    session.flush_acks()
+            finally:  # a state that cannot be encoded costs the other sessions nothing
+                self._with_acks += sessions[flushed:]
         if self._greeting:
             self._last_sent = self._now
             data = b"".join(self._greeting)

@@ -18,7 +18,7 @@ from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.message import Message, Properties, ValueBody, split
 from sbpair.amqp.performatives import Accepted, Condition, Source, Target
 from sbpair.amqp.types import Int
-from sbpair.shared_task import result_of, share
+from sbpair.shared_task import share
 
 from .errors import ConnectionLost, LinkRefused
 from .link import ANSWER_TIMEOUT, LinkHost, Receiver, Sender
@@ -70,14 +70,23 @@ class RequestNode:
 
     async def wait_open(self) -> None:
         """Wait until both links are attached. Raises LinkRefused, ConnectionLost."""
-        await result_of(self._opening)
+        await self._opened()
+
+    async def _opened(self) -> Sender:
+        """Return the sender once both links are attached. Raises LinkRefused, ConnectionLost."""
+        opening = self._opening
+        if not opening.done():
+            await asyncio.wait([opening])
+        if opening.cancelled():  # by close() or abandon(), not the caller's task
+            raise ConnectionLost(f"the links to {self._node} were closed")
+        return opening.result()
 
     async def ask(self, properties: dict[object, object], body: object) -> Message:
         """Send one request and wait for its answer, ANSWER_TIMEOUT seconds at most.
 
         Raises LinkRefused, or ConnectionLost when no answer arrives.
         """
-        sender = await result_of(self._opening)
+        sender = await self._opened()
         number = f"{self._name}-{next(self._numbers)}"
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
@@ -104,7 +113,8 @@ class RequestNode:
         await asyncio.gather(*(link.close() for link in links))
 
     def abandon(self) -> None:
-        """Detach without waiting, after a node failed to answer."""
+        """Detach without waiting, after a node failed to answer; links that are being opened too."""
+        self._opening.cancel()
         for link in (self._receiver, self._sender):
             if link is not None:
                 link.let_go()

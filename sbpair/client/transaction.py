@@ -28,7 +28,7 @@ from sbpair.amqp.performatives import (
 from sbpair.shared_task import result_of, share
 
 from .connection import SECOND, UNSETTLED, NamespaceConnection
-from .errors import ClientError, ConnectionLost, RolledBack
+from .errors import ClientError, ConnectionLost, LinkRefused, RolledBack
 from .link import ANSWER_TIMEOUT, Sender
 
 NODE = "$coordinator"
@@ -117,16 +117,20 @@ class TransactionController:
         """Attach in a session of its own: in a shared one, the first entity attached would bind all transactions."""
         connection, name = self._connection, f"sbpair-transactions-{uuid4()}"
         session = connection.begin()
-        link = connection.opening(
-            f"a link to {NODE}",
-            lambda: session.attach_sender(
-                name,
-                target=Coordinator((LOCAL_TRANSACTIONS,)),
-                source=Source(name),
-                snd_settle_mode=UNSETTLED,
-                rcv_settle_mode=SECOND,
-            ),
-        )
+        try:
+            link = connection.opening(
+                f"a link to {NODE}",
+                lambda: session.attach_sender(
+                    name,
+                    target=Coordinator((LOCAL_TRANSACTIONS,)),
+                    source=Source(name),
+                    snd_settle_mode=UNSETTLED,
+                    rcv_settle_mode=SECOND,
+                ),
+            )
+        except LinkRefused:
+            session.end()
+            raise
         sender = Sender(connection, link, NODE)
         connection.register(sender)
         await sender.wait_attached()

@@ -103,7 +103,8 @@ class PairedServiceBusProcessor(BaseProcessor):
     async def complete_message(self, message: ReceivedMessage) -> None:
         """Complete a message, and wait for the broker's confirmation.
 
-        Raises MessageLockLostError, SettlementUnknownError or SettlementRefusedError.
+        Raises MessageLockLostError, SettlementUnknownError or SettlementRefusedError. The other ways to settle raise
+        ValueError too, for properties or texts that cannot be sent.
         """
         await self._settle(message, *outcome_of(None))
 

@@ -124,7 +124,11 @@ class PairedServiceBusProcessor(BaseProcessor):
             self._thread = threading.Thread(
                 target=self._serve, args=(ready,), name=f"sbpair-processor-{self.path}", daemon=True
             )
-            self._thread.start()
+            try:
+                self._thread.start()
+            except BaseException:
+                self._thread = None
+                raise
             error = ready.get()
             if error is not None:
                 self._thread = None
@@ -139,8 +143,11 @@ class PairedServiceBusProcessor(BaseProcessor):
 
     def _serve(self, ready: SimpleQueue[BaseException | None]) -> None:
         """Run the loop of the processor, in its thread."""
-        loop = asyncio.new_event_loop()
-        self._loop = loop
+        try:
+            loop = self._loop = asyncio.new_event_loop()
+        except BaseException as error:  # no descriptor is left, for one
+            ready.put(error)
+            return
 
         async def begin() -> ThreadInvoker:
             invoker = self._invoker = ThreadInvoker(self._handler, spans(self.path))
@@ -175,7 +182,8 @@ class PairedServiceBusProcessor(BaseProcessor):
     def complete_message(self, message: ReceivedMessage) -> None:
         """Complete a message, and wait for the broker's confirmation.
 
-        Raises MessageLockLostError, SettlementUnknownError or SettlementRefusedError.
+        Raises MessageLockLostError, SettlementUnknownError or SettlementRefusedError. The other ways to settle raise
+        ValueError too, for properties or texts that cannot be sent.
         """
         self._settle(message, *outcome_of(None))
 

@@ -121,7 +121,11 @@ class Dispatcher:
         counters.messages_handled += 1
         counters.handler_seconds += took
         self.window.handled(took, len(delivery.message.payload))
-        verb, state = outcome_of(error)
+        try:
+            verb, state = outcome_of(error)
+        except ValueError as unsendable:  # it would cost the settlements of all other messages too
+            error = unsendable
+            verb, state = outcome_of(error)
         if verb is Verb.ABANDON and not isinstance(error, Settle) and isinstance(error, Exception):
             counters.handlers_failed += 1
             self._failed(delivery, error)

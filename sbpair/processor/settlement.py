@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from sbpair.amqp.composite import encode_composite
 from sbpair.amqp.performatives import (
     ACCEPTED,
     RELEASED,
     Condition,
     DeliveryState,
+    Disposition,
     Modified,
     Rejected,
 )
@@ -25,6 +27,7 @@ from sbpair.amqp.types import Symbol
 from sbpair.auth.redaction import blank_keys
 
 MAX_TEXT_LENGTH = 4096  # characters of a dead-letter reason or description
+MAX_STATE_BYTES = 60_000  # of an outcome: one frame of the service has 65,536
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
 LOCK_LOST = ("com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost")
 REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
@@ -94,14 +97,30 @@ class DeadLetter(Settle):
 
 
 def outcome_of(error: BaseException | None) -> tuple[Verb, DeliveryState]:
-    """Return the outcome of a message whose handler returned (``error`` None) or raised ``error``."""
+    """Return the outcome of a message whose handler returned (``error`` None) or raised ``error``.
+
+    Raises ValueError when ``error`` names an outcome that cannot be sent.
+    """
     if error is None:
         return Verb.COMPLETE, ACCEPTED
     if isinstance(error, Settle):
-        return error.verb, error.state()
+        return error.verb, _sendable(error)
     if isinstance(error, Exception):
         return Verb.ABANDON, Modified(delivery_failed=True)
     return Verb.RELEASE, RELEASED
+
+
+def _sendable(chosen: Settle) -> DeliveryState:
+    """Return the delivery state of an outcome. Raises ValueError when it has no encoding, or too long a one."""
+    try:
+        state = chosen.state()
+        size = len(encode_composite(Disposition(True, 0, 0, False, state)))
+    except Exception as error:  # whatever a text or a property of the application does
+        text = f"the message cannot be settled so: {type(error).__name__}: {error}"
+        raise ValueError(text) from error
+    if size > MAX_STATE_BYTES:
+        raise ValueError(f"the message cannot be settled so: {size} bytes, at most {MAX_STATE_BYTES}")
+    return state
 
 
 class Answer(StrEnum):

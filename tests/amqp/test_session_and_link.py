@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.amqp.composite import encode_composite
-from sbpair.amqp.errors import LocalProtocolError
+from sbpair.amqp.errors import EncodeError, LocalProtocolError
 from sbpair.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -468,6 +468,28 @@ def test_our_own_misuse_is_named(pair):
     pair.client.close()
     with pytest.raises(LocalProtocolError, match="not open"):
         pair.client.begin()
+
+
+@pytest.mark.spec("R-105")
+def test_a_state_that_cannot_be_encoded_costs_other_sessions_nothing(pair):
+    sender, receiver = pair.sending_link()
+    other = pair.client.begin().attach_sender("other", target=Target("q"), snd_settle_mode=0)
+    pair.exchange()
+    theirs = pair.server_saw(LinkAttached)[-1].link
+    theirs.flow(10)
+    pair.exchange()
+    first, second = (link.transfer(b"x", tag=b"t") for link in (sender, other))
+    pair.exchange()
+    arrived = pair.server_saw(MessageReceived)
+    receiver.dispose(
+        arrived[0].delivery_id, arrived[0].delivery_id, Modified(message_annotations={"a": object()})
+    )
+    theirs.dispose(arrived[1].delivery_id, arrived[1].delivery_id, ACCEPTED)
+    with pytest.raises(EncodeError):
+        pair.server.data_to_send()
+    pair.exchange()
+    assert [(event.link, event.first) for event in pair.client_saw(DispositionReceived)] == [(other, second)]
+    assert first in sender.unsettled
 
 
 @pytest.mark.spec("R-98")

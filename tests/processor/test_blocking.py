@@ -18,7 +18,7 @@ from sbpair.processor import DeadLetter, EntityMissing, LockLost, ProcessorOptio
 from sbpair.processor.delivery import Delivery
 from sbpair.processor.threads import ThreadInvoker
 from tests.children import exit_code_of
-from tests.lacking import no_thread
+from tests.lacking import THREAD, no_descriptor, no_thread
 from tests.processor.pair import Pair, numbered, put
 from tests.waiting import PATIENCE, wait_until
 
@@ -245,3 +245,29 @@ def test_a_forked_child_stops_and_starts_its_copy_of_a_processor_and_the_parents
             fill(pair, 1)
             handled.get(timeout=PATIENCE)
             wait_until(lambda: processor.counters.completed == 2)
+
+
+@pytest.mark.spec("R-108")
+@pytest.mark.parametrize(
+    ("lacking", "stand_in", "why"),
+    [
+        ("asyncio.new_event_loop", no_descriptor, "Too many open files"),
+        (THREAD, no_thread, "can't start new thread"),
+    ],
+    ids=["loop", "thread"],
+)
+def test_a_processor_that_gets_no_loop_or_thread_raises_and_starts_once_there_is_one(
+    pair: Pair, lacking: str, stand_in: object, why: str
+) -> None:
+    fill(pair, 1)
+    handled: Queue[ReceivedMessage] = Queue()
+    with client_of(pair) as client, ThreadPoolExecutor(1) as pool:
+        processor = client.get_queue_processor("orders", handled.put)
+        pool.submit(int).result()  # from here on it has its thread
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(lacking, stand_in)
+            starting = pool.submit(processor.__enter__)
+            with pytest.raises((OSError, RuntimeError), match=why):
+                starting.result(timeout=PATIENCE)
+        with processor:
+            handled.get(timeout=PATIENCE)
