@@ -146,7 +146,9 @@ async def test_a_delivery_whose_lock_may_be_too_old_is_renewed_before_it_is_post
     renewals: Renewals,
 ) -> None:
     pumped = Pumped()
-    await pumped.deliver(parked(1, lock=60.0), parked(2, lock=20.0), parked(3, lock=25.0))
+    await pumped.deliver(parked(1, lock=60.0))
+    pumped.attached_a_minute_ago()
+    await pumped.deliver(parked(2, lock=20.0), parked(3, lock=25.0))
     assert renewals.asked == [(0.0, [b"lock-2", b"lock-3"])]
     assert pumped.link.all_sent == [1, 2, 3]
     assert {each.lock_ends for each in pumped.link.sent} == {60.0}
@@ -161,7 +163,9 @@ async def test_a_delivery_whose_lock_may_be_too_old_is_renewed_before_it_is_post
 async def test_messages_whose_locks_cannot_be_renewed_are_given_back(renewals: Renewals) -> None:
     pumped = Pumped()
     renewals.fails = True
-    await pumped.deliver(parked(1, lock=60.0), parked(2, lock=20.0))
+    await pumped.deliver(parked(1, lock=60.0))
+    pumped.attached_a_minute_ago()
+    await pumped.deliver(parked(2, lock=20.0))
     assert pumped.link.all_sent == [1]
     assert pumped.receiver.given_back == [(2, 2, Released())]
     assert pumped.pump._locks.clock.span == 60.0
@@ -192,7 +196,9 @@ async def test_an_answer_that_comes_as_the_link_ends_renews_nothing(renewals: Re
     pumped = Pumped()
     renewals.answered.clear()
     renewals.gone.add(b"lock-2")
-    await pumped.deliver(parked(1), parked(2, lock=20.0), parked(3, lock=20.0))
+    await pumped.deliver(parked(1))
+    pumped.attached_a_minute_ago()
+    await pumped.deliver(parked(2, lock=20.0), parked(3, lock=20.0))
     renewing = pumped.pump._locks._renewing
     assert renewing is not None
     pumped.receiver.detached.set_result(None)
