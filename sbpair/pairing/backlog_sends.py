@@ -143,7 +143,9 @@ class BacklogSends:
                     continue
             if had_time and classification.is_of_side:
                 self.secondary.failed(backlog, last_cause(send), now)
-            if had_time:  # an attempt without time is no evidence about the queue
+            # H-21: a queue that is busy for some and accepts what others send has too little room, and works
+            is_crowded = classification.failure is Failure.BUSY and self.rotation.accepts(backlog, now)
+            if had_time and not is_crowded:  # an attempt without time is no evidence about the queue
                 self._withdraw(send, backlog, now, classification.why)
             return now
 

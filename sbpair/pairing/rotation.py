@@ -52,6 +52,7 @@ class Rotation:
         self._count = count
         self._rng = rng
         self._out: dict[int, _Quarantine] = {}
+        self._accepted_at: dict[int, float] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -98,6 +99,7 @@ class Rotation:
 
     def succeeded(self, backlog: int, now: float) -> bool:
         """Record that a queue accepted a message; return whether that ended a series of failures."""
+        self._accepted_at[backlog] = now
         had_all_failed = len(self._out) == self._count
         if self._out.pop(backlog, None) is None:
             return False
@@ -105,6 +107,10 @@ class Rotation:
             for record in self._out.values():
                 record.until = min(record.until, now)
         return True
+
+    def accepts(self, backlog: int, now: float) -> bool:
+        """Whether a queue accepted a message within the last five seconds."""
+        return now - self._accepted_at.get(backlog, -math.inf) <= FIRST_QUARANTINE
 
     def _is_out(self, backlog: int, now: float) -> bool:
         record = self._out.get(backlog)

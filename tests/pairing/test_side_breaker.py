@@ -104,3 +104,24 @@ def test_a_quarantine_is_told_once(pair_of: Callable[..., Driver]) -> None:
     for _ in range(5):
         driver.send(lambda _: driver.fail())
     assert len([event for event in driver.pair.events() if isinstance(event, BacklogWithdrawn)]) == 1
+
+
+@pytest.mark.spec("H-21")
+def test_a_busy_queue_that_accepts_others_messages_is_not_withdrawn(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(backlogs=1)
+    driver.fail_over()
+    for index in range(40):
+        is_busy = index % 2
+        driver.send(lambda _, busy=is_busy: driver.fail(Failure.BUSY) if busy else driver.ok(), budget=1.0)
+        driver.now += 0.1
+    assert not [event for event in driver.pair.events() if isinstance(event, BacklogWithdrawn)]
+
+
+@pytest.mark.spec("H-21", "P-5")
+def test_a_queue_that_is_only_busy_is_withdrawn(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(backlogs=2)
+    driver.fail_over()
+    driver.send(lambda _: driver.ok(), budget=1.0)
+    driver.now += 6.0
+    driver.send(lambda _: driver.fail(Failure.BUSY), budget=1.0)
+    assert [event for event in driver.pair.events() if isinstance(event, BacklogWithdrawn)]

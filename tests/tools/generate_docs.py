@@ -30,6 +30,7 @@ from tests.tools.blocks import (
 )
 from tests.tools.source import DOCS, ROOT
 from tests.trials.clients import page as clients
+from tests.trials.grey import page as grey
 
 BLOCK = re.compile(r"(<!-- generated:([\w-]+) -->\n)(.*?)(<!-- /generated:\2 -->)", re.DOTALL)
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -46,6 +47,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         samples,
         spark,
         clients,
+        grey,
     )
     for name, block in subject.BLOCKS.items()
 }

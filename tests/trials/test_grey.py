@@ -1,10 +1,16 @@
-"""What callers get while the primary is only half down, with default options in virtual time."""
+"""What callers get while a side is only half down: in virtual time with default options, and shortly in real time."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.trials.grey.__main__ import measure
+from tests.trials.grey.page import stored
+from tests.trials.grey.real import play
+from tests.trials.grey.scenarios import DEFAULTS, SCENARIOS
+from tests.trials.grey.virtual import SCENARIOS as VIRTUAL
+from tests.trials.grey.virtual import measure
 
 
 @pytest.mark.trial
@@ -31,3 +37,51 @@ def test_a_primary_that_mostly_fails_is_left_within_two_intervals(name: str) -> 
 @pytest.mark.parametrize("name", ["5% rejected", "20% rejected"])
 def test_a_primary_that_mostly_succeeds_is_not_left(name: str, redirects: bool) -> None:
     assert not measure(name, clients=50, redirects=redirects, minutes=30).failed_over_at
+
+
+@pytest.mark.trial
+@pytest.mark.spec("H-4")
+@pytest.mark.parametrize("name", ["50% unanswered", "95% unanswered", "each answer after 40 s"])
+def test_a_primary_that_answers_late_or_not_is_left_within_three_intervals(name: str) -> None:
+    figures = measure(name, clients=50, redirects=True, minutes=10)
+    assert figures.ended["raised"] == 0
+    assert len(figures.failed_over_at) == 50
+    assert sorted(figures.failed_over_at.values())[25] <= 180
+
+
+@pytest.mark.trial
+@pytest.mark.spec("H-5")
+def test_a_primary_that_is_mostly_busy_is_left_with_failover_on_busy_after_only() -> None:
+    left = measure("80% busy, failover_on_busy_after 60 s", clients=50, redirects=True, minutes=10)
+    stayed = measure("80% busy", clients=50, redirects=True, minutes=10)
+    assert (len(left.failed_over_at), len(stayed.failed_over_at)) == (50, 0)
+    assert left.goodput >= 0.9
+
+
+@pytest.mark.trial
+@pytest.mark.spec("H-9")
+def test_one_partition_down_concerns_its_keys_only() -> None:
+    figures = measure("one partition of 16 down, with keys", clients=50, redirects=True, minutes=10)
+    assert figures.ended["raised"] == 0
+    assert figures.ended["parked"] <= 0.1 * figures.ended.total()
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(60)
+@pytest.mark.spec("H-1", "H-6")
+def test_in_real_time_a_primary_that_mostly_rejects_is_left_and_no_caller_gets_an_error() -> None:
+    short = replace(SCENARIOS["rejected-95"], seconds=8.0, contestants=("pair redirect",))
+    assert play(short)["holds"]
+
+
+@pytest.mark.trial
+@pytest.mark.timeout(60)
+@pytest.mark.spec("H-24")
+def test_in_real_time_two_silent_sides_get_each_send_its_answer_in_its_time() -> None:
+    short = replace(SCENARIOS["both-silent"], seconds=12.0)
+    assert play(short)["holds"]
+
+
+def test_the_page_has_every_scenario() -> None:
+    assert [each["scenario"] for each in stored()["real"]] == [*SCENARIOS, *DEFAULTS]
+    assert {each["scenario"] for each in stored()["virtual"]["rows"]} == set(VIRTUAL)

@@ -1,68 +1,85 @@
-"""A table of what callers get while the primary is only half down: ``python -m tests.trials.grey``."""
+"""What callers get while a side is only half down: ``python -m tests.trials.grey``.
+
+    python -m tests.trials.grey [--virtual] [--real] [--defaults] [--only NAME ...] [--clients 500] [--minutes 10]
+                                [--into docs/grey.json]
+    python -m tests.tools.generate_docs
+
+--virtual: the pure machines of many clients, with default options, in virtual time; seconds. --real: brokers, senders
+and syphon as processes, in real time, beside the bare SDK; about twelve minutes. --defaults: the slow ones of these,
+with default options; ten minutes. Without any of them: --virtual and --real. Exits with 1 when a promise does not hold.
+"""
 
 from __future__ import annotations
 
 import argparse
-from statistics import median, quantiles
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from .crowd import Crowd, Fails, Figures
-
-
-def rejecting(share: float) -> Fails:
-    """A primary that rejects this share of all attempts."""
-    return lambda _, rng: rng.random() < share
-
-
-def flapping(up: float, down: float) -> Fails:
-    """A primary that is up and down in turn, for these seconds."""
-    return lambda now, _: now % (up + down) >= up
+from tests.trials.grey import virtual
+from tests.trials.grey.page import machine
+from tests.trials.grey.real import play
+from tests.trials.grey.scenarios import DEFAULTS, SCENARIOS
 
 
-SCENARIOS: dict[str, Fails] = {
-    **{f"{share:.0%} rejected": rejecting(share) for share in (0.05, 0.2, 0.5, 0.8, 0.95, 1.0)},
-    "up 10 s, down 60 s": flapping(10, 60),
-    "up 30 s, down 30 s": flapping(30, 30),
-}
+def _show(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
-def measure(name: str, *, clients: int, redirects: bool, minutes: float, seed: int = 1) -> Figures:
-    """Run one scenario."""
-    crowd = Crowd(SCENARIOS[name], clients=clients, redirects=redirects, seed=seed, rate=0.5)
-    return crowd.run(minutes * 60)
-
-
-def _row(name: str, policy: str, figures: Figures, clients: int) -> list[str]:
-    first = figures.failed_over_at.values()
-    total = figures.ended.total()
-    return [
-        name,
-        policy,
-        f"{figures.goodput:.1%}",
-        f"{figures.ended['raised'] / total:.1%}",
-        f"{figures.ended['parked'] / total:.1%}",
-        f"{quantiles(figures.seconds, n=100)[98]:.2f} s",
-        f"{len(first)} of {clients}",
-        f"{median(first):.0f} s" if first else "-",
+def _virtual(clients: int, minutes: float) -> dict[str, Any]:
+    rows = [
+        virtual.row(name, policy, clients=clients, minutes=minutes)
+        for name in virtual.SCENARIOS
+        for policy in virtual.POLICIES
     ]
+    return {"clients": clients, "minutes": minutes, "rows": rows}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, default=500, help="clients, each with half a send a second")
-    parser.add_argument("--minutes", type=float, default=10.0, help="virtual minutes of each scenario")
-    given = parser.parse_args()
-    columns = ("primary", "policy", "stored in 5 s", "raised", "parked", "p99", "failed over", "median")
-    table = Table(*columns, title=f"{given.clients} clients, {given.minutes:g} minutes, default options")
-    for name in SCENARIOS:
-        for policy in ("raise", "redirect"):
-            redirects = policy == "redirect"
-            figures = measure(name, clients=given.clients, redirects=redirects, minutes=given.minutes)
-            table.add_row(*_row(name, policy, figures, given.clients))
-    Console().print(table)
+def _played(names: list[str]) -> list[dict[str, Any]]:
+    found = []
+    for name in names:
+        each = play({**SCENARIOS, **DEFAULTS}[name])
+        _show(json.dumps(each))
+        found.append(each)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--virtual", action="store_true")
+    parser.add_argument("--real", action="store_true")
+    parser.add_argument("--defaults", action="store_true")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=[*SCENARIOS, *DEFAULTS], default=[])
+    parser.add_argument("--clients", type=int, default=virtual.CLIENTS, help="default %(default)s")
+    parser.add_argument("--minutes", type=float, default=virtual.MINUTES, help="default %(default)s")
+    parser.add_argument(
+        "--into", type=Path, help="a stored result, of which the scenarios played are replaced"
+    )
+    asked = parser.parse_args()
+    names = list(asked.only)
+    is_all = not (asked.virtual or asked.real or asked.defaults or names)
+    names += [*SCENARIOS] if asked.real or is_all else []
+    names += [*DEFAULTS] if asked.defaults else []
+    found: dict[str, Any] = {"real": []}
+    if asked.into is not None and asked.into.exists():
+        found = json.loads(asked.into.read_text("utf-8"))
+    played = _played(names)
+    kept = {each["scenario"]: each for each in (*found["real"], *played)}
+    found["real"] = [kept[name] for name in (*SCENARIOS, *DEFAULTS) if name in kept]
+    if asked.virtual or is_all:
+        found["virtual"] = _virtual(asked.clients, asked.minutes)
+    found |= {"at": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine()}
+    text = json.dumps(found, indent=1) + "\n"
+    if asked.into is None:
+        sys.stdout.write(text)
+    else:
+        asked.into.write_text(text, "utf-8")
+    return 0 if all(each["holds"] for each in played) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """Many clients in virtual time: each is a Pair with the default options, and a model stands for the primary.
 
-The model says for a moment whether an attempt fails. Attempts take 20 ms; the backlog queues accept everything.
+The model says how the primary answers an attempt, and when; the backlog queues accept everything at once.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ import heapq
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from random import Random
 
 from sbpair.pairing.health import EntityState
 from sbpair.pairing.options import PairedNamespaceOptions
-from sbpair.pairing.outcome import Classification, Failure, Outcome, Stored
+from sbpair.pairing.outcome import Outcome, Stored
 from sbpair.pairing.pair import Attempt, Pair, Pause, Result, SendFlow, Step
 from sbpair.pairing.retry import RetryPolicy
 from sbpair.pairing.rotation import Choice
 
-ATTEMPT_SECONDS = 0.02
-TICK_SECONDS = 0.5
-REJECTED = Classification(Failure.UNAVAILABLE, "rejected by the model")
+from .answers import ACCEPTED, SILENT, Answer, Answers
 
-Fails = Callable[[float, Random], bool]
-"""Whether an attempt at this second fails."""
+TICK_SECONDS = 0.5
+TIMEOUT = 60.0  # seconds of a send
+PING_TIMEOUT = 30.0  # seconds
 
 
 @dataclass
@@ -44,10 +44,20 @@ class Figures:
 class Crowd:
     """The clients, and the heap of what happens next."""
 
-    def __init__(self, fails: Fails, *, clients: int, redirects: bool, seed: int, rate: float) -> None:
+    def __init__(
+        self,
+        answers: Answers,
+        *,
+        clients: int,
+        redirects: bool,
+        seed: int,
+        rate: float,
+        busy_limit: float | None = None,
+        keys: int = 0,
+    ) -> None:
         self.figures = Figures()
-        self._fails, self._rate, self._rng = fails, rate, Random(seed)
-        self._pairs = [_pair(redirects, seed * 1000 + number) for number in range(clients)]
+        self._answers, self._rate, self._rng, self._keys = answers, rate, Random(seed), keys
+        self._pairs = [_pair(redirects, seed * 1000 + number, busy_limit) for number in range(clients)]
         self._heap: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
 
@@ -68,8 +78,10 @@ class Crowd:
         def send(now: float) -> None:
             if now < end:
                 self._at(now + self._rng.expovariate(self._rate), send)
-            flow = pair.send_flow("orders", 1, Choice(), now=now, deadline=now + 60.0)
-            self._feed(flow, None, now)
+            key = str(self._rng.randrange(self._keys)) if self._keys else None
+            deadline = now + TIMEOUT
+            flow = pair.send_flow("orders", 1, Choice(), now=now, deadline=deadline, key=lambda: key)
+            self._feed(flow, None, now, key)
 
         return send
 
@@ -79,30 +91,40 @@ class Crowd:
                 self._at(now + TICK_SECONDS, tick)
             for path in pair.handle_timer(now):
                 pair.ping_left(path, now)
-                pair.ping_finished(path, REJECTED if self._fails(now, self._rng) else None, now)
+                self._ping(pair, path, now)
             pair.events()
             if pair.state_of("orders") is EntityState.FAILED_OVER:
                 self.figures.failed_over_at.setdefault(number, now)
 
         return tick
 
-    def _feed(self, flow: SendFlow, result: Result | None, began: float) -> None:
+    def _ping(self, pair: Pair, path: str, now: float) -> None:
+        answer = self._answers(now, None, self._rng)
+        after, refusal = answer.after, answer.refusal
+        if after > PING_TIMEOUT:
+            after, refusal = PING_TIMEOUT, SILENT
+        self._at(now + after, lambda at: pair.ping_finished(path, refusal, at))
+
+    def _feed(self, flow: SendFlow, result: Result | None, began: float, key: str | None) -> None:
         try:
             step = next(flow) if result is None else flow.send(result)
         except StopIteration as ended:
             self._ended(ended.value, (began if result is None else result.now) - began)
             return
-        self._carry_out(flow, step, began if result is None else result.now, began)
+        self._carry_out(flow, step, began if result is None else result.now, began, key)
 
-    def _carry_out(self, flow: SendFlow, step: Step, now: float, began: float) -> None:
+    def _carry_out(self, flow: SendFlow, step: Step, now: float, began: float, key: str | None) -> None:
         match step:
-            case Attempt(backlog=backlog):
-                failed = backlog is None and self._fails(now, self._rng)
-                error = (ConnectionError("rejected"), REJECTED) if failed else (None, None)
-                then = now + ATTEMPT_SECONDS
-                self._at(then, lambda at: self._feed(flow, Result(at, *error), began))
+            case Attempt(backlog=backlog, until=until):
+                answer = ACCEPTED if backlog is not None else self._answers(now, key, self._rng)
+                if now + answer.after > until:
+                    answer = Answer(SILENT, max(until - now, 0.0))
+                refusal = answer.refusal
+                error = None if refusal is None else ConnectionError(refusal.why)
+                result = partial(Result, error=error, classification=refusal)
+                self._at(now + answer.after, lambda at: self._feed(flow, result(at), began, key))
             case Pause(until):
-                self._at(until, lambda at: self._feed(flow, Result(at), began))
+                self._at(until, lambda at: self._feed(flow, Result(at), began, key))
             case _:
                 raise AssertionError(f"the model has no answer to {step}")
 
@@ -114,7 +136,7 @@ class Crowd:
             self.figures.ended["raised"] += 1
 
 
-def _pair(redirects: bool, seed: int) -> Pair:
+def _pair(redirects: bool, seed: int, busy_limit: float | None) -> Pair:
     options = PairedNamespaceOptions()
     return Pair(
         failover_interval=options.failover_interval.total_seconds(),
@@ -122,6 +144,7 @@ def _pair(redirects: bool, seed: int) -> Pair:
         backlog_count=options.backlog_queue_count,
         rng=Random(seed),
         redirects_suspects=redirects,
+        busy_limit=busy_limit,
         retry=RetryPolicy(),
         policy=options.health_policy(),
         attempt_timeout=options.attempt_timeout.total_seconds(),
