@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +19,7 @@ from sbpair import __version__
 from sbpair.amqp_build import build
 from sbpair.extras import require
 
+from .path_labels import OTHERS, PathLabels
 from .record import event_name, own_fields
 from .sinks import EntityStates, ObservedState
 
@@ -93,7 +95,11 @@ METRICS = (
         ("path",),
         "times messages of an entity began to land on the secondary",
     ),
-    Metric("sbpair_syphon_landing", ("path",), "1 while messages of an entity land on the secondary, else 0"),
+    Metric(
+        "sbpair_syphon_landing",
+        ("path",),
+        "1 while messages of an entity land on the secondary, else 0; beyond 200 paths their number",
+    ),
     Metric(
         "sbpair_processor_link_losses_total", ("path", "side"), "times an entity could not be received from"
     ),
@@ -196,7 +202,6 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "syphon_disconnected": ("sbpair_syphon_disconnects_total", (), ""),
     "message_set_aside": ("sbpair_syphon_set_aside_total", ("reason",), ""),
     "backlog_detached": ("sbpair_syphon_backlog_detaches_total", ("backlog",), ""),
-    "landing_began": ("sbpair_syphon_landings_total", ("path",), ""),
     "receiving_lost": ("sbpair_processor_link_losses_total", ("path", "side"), ""),
     "handler_failed": ("sbpair_processor_handler_failures_total", ("path", "side"), ""),
     "lock_lost": ("sbpair_processor_locks_lost_total", ("path", "side"), ""),
@@ -207,7 +212,7 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 _AWAY = frozenset({ObservedState.FAILED_OVER, ObservedState.RETURNING})
 _WITHDRAWN = {"backlog_withdrawn": 1, "backlog_returned": 0}
-_LANDING = {"landing_began": 1, "landing_ended": 0}
+_LANDINGS = frozenset({"landing_began", "landing_ended", "landing_refused"})
 _SIDE_STATES = {"side_closed": "closed", "side_faulted": "refused", "side_recovered": "open"}
 _GAUGES_OF_COUNTERS = frozenset({"pending"})  # the only syphon counter that can decrease
 
@@ -236,19 +241,22 @@ class Metrics:
         self._states = EntityStates()
         self._lock = threading.Lock()
         self._held: set[str] = set()
+        self._landing_labels = PathLabels()
+        self._landing: set[str] = set()  # those without a label of their own
 
     def write(self, event: object) -> None:
         """Count an event. Events without a metric are ignored."""
         name = event_name(type(event))
         fields = own_fields(event)
-        if name in _COUNTED:
+        if name in _LANDINGS:
+            with self._lock:
+                self._land(name, str(fields["path"]))
+        elif name in _COUNTED:
             metric, labels, amount = _COUNTED[name]
             self._count(metric, {label: str(fields[label]) for label in labels}, fields.get(amount, 1))
         if name in _WITHDRAWN:
             labels_of = self._gauges["sbpair_backlog_withdrawn"].labels(backlog=str(fields["backlog"]))
             labels_of.set(_WITHDRAWN[name])
-        if name in _LANDING:
-            self._gauges["sbpair_syphon_landing"].labels(path=str(fields["path"])).set(_LANDING[name])
         if name in _SIDE_STATES:
             self._side_changed(str(fields["side"]), _SIDE_STATES[name])
         if name in ("destination_held", "destination_resumed"):
@@ -290,6 +298,23 @@ class Metrics:
         by = len(amount) if isinstance(amount, tuple) else amount
         if isinstance(by, int):
             (counter.labels(**labels) if labels else counter).inc(by)
+
+    def _land(self, name: str, path: str) -> None:
+        gauge, counter = self._gauges["sbpair_syphon_landing"], self._counters["sbpair_syphon_landings_total"]
+        if name == "landing_refused" and self._landing_labels.forget(path):
+            for metric in (gauge, counter):  # the path names no entity, and its sender chose it
+                with suppress(KeyError):
+                    metric.remove(path)
+            return
+        began = name == "landing_began"
+        label = OTHERS if path in self._landing else self._landing_labels.of(path)
+        if began:
+            counter.labels(path=label).inc()
+        if label == OTHERS:
+            (self._landing.add if began else self._landing.discard)(path)
+            gauge.labels(path=label).set(len(self._landing))
+        else:
+            gauge.labels(path=label).set(int(began))
 
     def _hold(self, path: str, *, is_held: bool) -> None:
         with self._lock:

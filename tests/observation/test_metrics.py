@@ -11,6 +11,7 @@ from sbpair import __version__
 from sbpair.amqp_build import build
 from sbpair.observation import EntityStates, Metrics
 from sbpair.observation.metrics import METRICS
+from sbpair.observation.path_labels import MAX_PATHS, OTHERS
 from sbpair.pairing import events as pairing
 from sbpair.processor import events as processor
 from sbpair.syphon import events as syphon
@@ -244,3 +245,19 @@ def test_an_entity_whose_messages_land_is_a_gauge_until_it_answers(metrics):
 @pytest.mark.spec("R-133")
 def test_the_version_and_the_build_are_a_metric(metrics):
     assert samples(metrics)["sbpair_build_info", f"build={build()}", f"version={__version__}"] == 1
+
+
+@pytest.mark.spec("R-113")
+def test_invented_paths_of_landings_make_few_series(metrics):
+    for number in range(3000):
+        metrics.write(syphon.LandingBegan(0.0, f"invented-{number}", 300.0))
+    landing = {key[1]: value for key, value in samples(metrics).items() if key[0] == "sbpair_syphon_landing"}
+    assert len(landing) == MAX_PATHS + 1
+    assert landing[f"path={OTHERS}"] == 3000 - MAX_PATHS
+    assert len(metrics.exposition()) < 100_000
+    for number in range(3000):
+        metrics.write(syphon.LandingRefused(0.0, f"invented-{number}", "not found", 30.0))
+    landing = {key[1]: value for key, value in samples(metrics).items() if key[0] == "sbpair_syphon_landing"}
+    assert landing == {f"path={OTHERS}": 0.0}
+    metrics.write(syphon.LandingBegan(0.0, "orders", 300.0))
+    assert samples(metrics)["sbpair_syphon_landing", "path=orders"] == 1.0

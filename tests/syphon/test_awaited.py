@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from sbpair.broker.faults import FaultRule, Withhold
+from sbpair.broker.faults import FaultRule, Operation, Withhold
 from sbpair.syphon.awaited import LATE_AFTER, AwaitedAnswers
 from sbpair.syphon.delivery import DETACHED_WITHIN
+from sbpair.syphon.events import MessagesForwarded
 from tests.syphon.driven import Driven, play
 from tests.syphon.pair import parked
 from tests.syphon.scripted import ANSWER, LOCK, Scene, driven, turns
@@ -102,5 +103,34 @@ def test_one_lost_acknowledgement_delays_no_other_message_by_more_than_six_secon
             await world.until(lambda: syphon.counters.completed >= 99, within=6.0)
             await world.until(lambda: syphon.counters.completed == 100, within=90.0)
         assert world.active("contoso", "orders") == 101  # the one without an answer arrived twice
+
+    play(story)
+
+
+@pytest.mark.parametrize("rate", [2, 5])
+def test_after_one_lost_answer_at_most_five_messages_come_home_later_than_eight_seconds(rate: int) -> None:
+    async def story(world: Driven) -> None:
+        parked_at: dict[str, float] = {}
+        took: dict[str, float] = {}
+
+        def on_event(event: object) -> None:
+            if isinstance(event, MessagesForwarded):
+                for each in event.message_ids:
+                    took.setdefault(each, world.loop.time() - parked_at[each])
+
+        syphon = world.syphon(report_forwards=True)
+        syphon.on_event(on_event)
+        async with world.running(syphon):
+            await asyncio.sleep(1.0)
+            for number in range(rate * 60):
+                if number == rate * 10:
+                    server = world.servers["contoso"]
+                    rule = FaultRule(Withhold(), "orders", Operation.SEND, times=1)
+                    server.frontend.set_fault(rule, server.read_clocks().idle)
+                parked_at[f"m{number}"] = world.loop.time()
+                await world.park([parked(number)])
+                await asyncio.sleep(1 / rate)
+            await world.until(lambda: len(took) == rate * 60)
+        assert 1 <= sum(each > 8.0 for each in took.values()) <= 5
 
     play(story)

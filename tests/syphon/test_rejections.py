@@ -179,3 +179,21 @@ def test_a_drain_in_which_every_fifth_answer_is_a_rejection_holds_no_entity() ->
         assert world.active("contoso", "orders") == 2000
 
     play(story)
+
+
+def test_a_drain_in_which_every_fifth_message_is_rejected_once_takes_three_seconds_at_most() -> None:
+    async def story(world: Driven) -> None:
+        await world.park(parked(number) for number in range(2000))
+        syphon = world.syphon()
+        server = world.servers["contoso"]
+        rule = FaultRule(RejectWith(), "orders", probability=0.2, seed=7)
+        active = server.frontend.set_fault(rule, server.read_clocks().idle)
+        async with world.running(syphon):
+            began = world.loop.time()
+            await world.until(lambda: syphon.counters.received == 2000)
+            server.frontend.faults.remove(active)
+            assert syphon.counters.completed < 1900
+            await world.until(lambda: syphon.counters.completed == 2000)
+            assert world.loop.time() - began <= 3.0
+
+    play(story)
