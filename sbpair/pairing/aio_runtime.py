@@ -39,7 +39,7 @@ from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import Role, SideState
 from .request import LinkBatches, SendRequest, freeze
-from .results import ACCEPTED, closed, counted, not_written_in_time, time_left
+from .results import ACCEPTED, closed, counted, not_created_in_time, not_written_in_time, time_left
 from .rotation import Choice
 from .spool.replay import Spooling
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
@@ -439,11 +439,11 @@ class AsyncRuntime(BaseRuntime):
         must_exist = self._must_exist(backlog)
         if must_exist is not None:
             return must_exist
-        try:
-            async with asyncio.timeout(max(until - time.monotonic(), 0.0)):
-                return await asyncio.shield(self._creation(backlog))
-        except TimeoutError:
-            return OperationTimeoutError(message="The backlog queue was not created in time.")
+        creating = self._creation(backlog)
+        await asyncio.wait((creating,), timeout=max(until - time.monotonic(), 0.0))
+        if creating.cancelled():  # by close(), not by the caller (R-93)
+            raise self.closed_error()
+        return creating.result() if creating.done() else not_created_in_time()
 
     def _creation(self, backlog: int) -> asyncio.Task[Exception | None]:
         """Start the creation of a queue, shared by all sends that need it."""

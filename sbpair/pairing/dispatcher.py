@@ -25,24 +25,19 @@ _logger.addHandler(logging.NullHandler())  # silent unless the application confi
 MAX_EARLY_EVENTS = 100  # events kept for the first callback
 
 
-class _Undelivered(threading.local):
-    """What the calling thread has still to deliver; None while it delivers nothing."""
-
-    events: deque[PairingEvent] | None = None
-
-
 class EventDispatcher:
     """The event callbacks of one client."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._undelivered = _Undelivered()
+        self._undelivered: deque[PairingEvent] = deque()
+        self._delivering = threading.Lock()  # held by the thread that delivers
         self._callbacks: list[Callable[[PairingEvent], object]] = []
         # Until the first callback subscribes.
         self._early: deque[PairingEvent] | None = deque(maxlen=MAX_EARLY_EVENTS)
 
     def subscribe(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
-        """Call ``callback`` with every event, in the thread that emits it; return a function that unsubscribes it.
+        """Call ``callback`` with every event, in any thread, one at a time; return a function that unsubscribes it.
 
         The first callback is first called with the latest events, up to MAX_EARLY_EVENTS, since a new client emits
         events before its application can subscribe.
@@ -70,24 +65,31 @@ class EventDispatcher:
             return early
 
     def renew(self) -> None:
-        """Replace the lock after a fork, since another thread may have held it."""
-        self._lock = threading.Lock()
+        """After a fork, in the child: what is not delivered yet, and the locks, are the parent's."""
+        self._lock, self._delivering = threading.Lock(), threading.Lock()
+        self._undelivered = deque()
 
     def emit(self, happened: Iterable[PairingEvent]) -> None:
-        """Log each event and pass it to every callback.
+        """Log each event and pass it to every callback, after those that were put before."""
+        self.put(happened)
+        self.deliver()
 
-        In a callback, return at once: the events follow those that this thread is delivering.
+    def put(self, happened: Iterable[PairingEvent]) -> None:
+        """Add events to those that :meth:`deliver` passes on; under one lock, in the order of their causes (R-95)."""
+        self._undelivered.extend(happened)
+
+    def deliver(self) -> None:
+        """Log the events that were put, and pass them on in this order, the same for every callback.
+
+        Returns at once while another thread delivers, or in a callback: those events follow in that thread.
         """
-        undelivered = self._undelivered.events
-        if undelivered is not None:
-            undelivered.extend(happened)
-            return
-        self._undelivered.events = undelivered = deque(happened)
-        try:
-            while undelivered:
-                self._deliver(undelivered.popleft())
-        finally:
-            self._undelivered.events = None
+        delivering, undelivered = self._delivering, self._undelivered
+        while undelivered and delivering.acquire(blocking=False):
+            try:
+                while undelivered:
+                    self._deliver(undelivered.popleft())
+            finally:
+                delivering.release()
 
     def _deliver(self, event: PairingEvent) -> None:
         _log(event)

@@ -47,6 +47,9 @@ class _Session:
 class _Queue:
     """The state of one ordered backlog queue, as far as this client knows it."""
 
+    forgotten_at: int = (
+        0  # when sessions were forgotten, by the count: a peek that began before proves nothing
+    )
     is_known: bool = False  # it was found empty since this client started
     peeked_at: float = -math.inf
     fenced: dict[str, _Session] = field(default_factory=dict)
@@ -108,7 +111,7 @@ class Fence:
         session = queue.fenced.get(place.parked_id)
         if session is None:
             self._make_room(queue)
-            session = queue.fenced[place.parked_id] = _Session()
+            session = queue.fenced[place.parked_id] = _Session(queue.forgotten_at)
         if now < session.peeked_at + PEEK_EVERY:
             return None
         session.peeked_at = now
@@ -121,7 +124,9 @@ class Fence:
         opened = [name for name in asked if _is_proved(queue.fenced.get(name), peek.began)]
         for name in opened:
             del queue.fenced[name]
-        if peek.parked_id is None:
+        if peek.parked_id is None and queue.forgotten_at > peek.began:
+            pass  # a session that was forgotten meanwhile may have been parked after the peek began (R-102)
+        elif peek.parked_id is None:
             queue.is_known = True
             queue.cleared.clear()
         elif opened and not queue.is_known:
@@ -131,7 +136,7 @@ class Fence:
 
     def forget(self) -> None:
         """Start over in a forked child, which does not know what the parent parks."""
-        self._queues = [_Queue() for _ in self._queues]
+        self._queues = [_Queue(self._next()) for _ in self._queues]
         self.is_open = False
 
     def _next(self) -> int:
@@ -143,6 +148,7 @@ class Fence:
         if len(queue.fenced) + len(queue.cleared) < MAX_SESSIONS:
             return
         queue.is_known = self.is_open = False
+        queue.forgotten_at = self._next()
         queue.cleared.clear()
         queue.fenced = {name: session for name, session in queue.fenced.items() if session.attempts}
 

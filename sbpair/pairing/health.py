@@ -57,6 +57,7 @@ class Input(Enum):
     PING_ACCEPTED = "a ping was accepted"
     TRIAL_PASSED = "all trials of the return succeeded"
     FORCED = "fail_over was called"
+    HELD = "hold was called"
     MARKED_HEALTHY = "mark_path_healthy was called"
 
 
@@ -80,6 +81,8 @@ TRANSITIONS: dict[tuple[EntityState, Input], EntityState] = {
     (_F, Input.TRIAL_PASSED): _H,  # H-7
     (_H, Input.FORCED): _F,
     (_S, Input.FORCED): _F,
+    (_H, Input.HELD): _F,
+    (_S, Input.HELD): _F,
     (_S, Input.MARKED_HEALTHY): _H,
     (_F, Input.MARKED_HEALTHY): _H,
 }
@@ -238,17 +241,17 @@ class EntityHealth:
         progress = (now - self.returning_since) / self._policy.return_over
         return draw < FIRST_TRIAL_SHARE + (1 - FIRST_TRIAL_SHARE) * progress
 
-    def fail_over(self, now: float) -> list[Transition]:
+    def fail_over(self, now: float, cause: Input = Input.FORCED) -> list[Transition]:
         """Fail over on request of an operator; pings end it."""
         self._forget_relapses()
-        transitions = self._feed(Input.FORCED, now)
+        transitions = self._feed(cause, now)
         self._needs_trial = self._policy.returns_always and self._policy.return_over > 0
         return transitions
 
     def hold(self, now: float) -> list[Transition]:
         """Fail over, and stay failed over without pings until :meth:`release` or :meth:`mark_healthy`."""
         self._is_held = True
-        transitions = self.fail_over(now)
+        transitions = self.fail_over(now, Input.HELD)
         self.returning_since = None
         self._timer = None  # pings are billed (P-34), and would change nothing
         return transitions

@@ -28,6 +28,11 @@ def closed(error: Exception) -> Result:
     )
 
 
+def not_created_in_time() -> OperationTimeoutError:
+    """The error of a creation of a backlog queue that did not end in time."""
+    return OperationTimeoutError(message="The backlog queue was not created in time.")
+
+
 def not_written_in_time() -> Result:
     """The result when the disk does not answer: the message may still be in the spool (G-7)."""
     error = SpoolError("the spool did not answer in time; the message may be in it nevertheless")

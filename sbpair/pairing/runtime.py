@@ -35,7 +35,7 @@ from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import Role, SideState
 from .request import SendRequest, freeze
-from .results import ACCEPTED, closed, counted, not_written_in_time, time_left
+from .results import ACCEPTED, closed, counted, not_created_in_time, not_written_in_time, time_left
 from .rotation import Choice
 from .sender_pool import GRACE, PooledSender, SenderPool
 from .spool.replay import Spooling
@@ -212,13 +212,14 @@ class Runtime(BaseRuntime):
         """Dispatch the pending events; timers may have changed with them."""
         with self.lock:
             happened = self._happened()
+            self.dispatcher.put(happened)
         if self._spooling is not None:
             self._spooling.notify(happened)
         for path in failed_over(happened):
             if pool := self._pools.get(path_key(path)):
                 pool.recall()
         self._watch.wake()
-        self.dispatcher.emit(happened)
+        self.dispatcher.deliver()
 
     def _timers_changed(self) -> None:
         self._watch.wake()
@@ -412,7 +413,7 @@ class Runtime(BaseRuntime):
         except OperationTimeoutError as error:
             return error
         if not job.wait(until - time.monotonic()):
-            return OperationTimeoutError(message="The backlog queue was not created in time.")
+            return not_created_in_time()
         return job.error
 
     def _creation(self, backlog: int, until: float) -> Job:

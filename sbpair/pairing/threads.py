@@ -288,12 +288,16 @@ class Forkable(Protocol):
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _held: list[Forkable] = []
+_forking = (
+    threading.RLock()
+)  # held during a fork: one at a time, and no client is added meanwhile (R-101, R-105)
 _left_to_the_parent: list[object] = []
 
 
 def reopen_after_fork(thing: Forkable) -> None:
     """Reopen ``thing`` in every child that is forked while it lives."""
-    _alive.add(thing)
+    with _forking:
+        _alive.add(thing)
 
 
 def leave_to_the_parent(thing: object) -> None:
@@ -302,6 +306,7 @@ def leave_to_the_parent(thing: object) -> None:
 
 
 def _before() -> None:
+    _forking.acquire()
     for thing in list(_alive):
         thing.lock.acquire()
         _held.append(thing)
@@ -310,6 +315,7 @@ def _before() -> None:
 def _in_parent() -> None:
     while _held:
         _held.pop().lock.release()
+    _forking.release()
 
 
 def _in_child() -> None:
@@ -317,6 +323,7 @@ def _in_child() -> None:
         thing = _held.pop()
         thing.lock.release()
         thing.reopen_in_child()
+    _forking.release()
 
 
 if hasattr(os, "register_at_fork"):

@@ -65,10 +65,11 @@ class Turns(Generic[WaiterT]):
 class Turn:
     """One thread's turn of a session, or its place in the line."""
 
-    __slots__ = ("has_come",)
+    __slots__ = ("has_come", "thread")
 
     def __init__(self) -> None:
         self.has_come: threading.Event | None = None
+        self.thread = threading.get_ident()
 
 
 class ThreadTurns:
@@ -99,12 +100,20 @@ class ThreadTurns:
         return self.lines.setdefault(session, line) is line
 
     def wait(self, session: str, turn: Turn, seconds: float) -> bool:
-        """Wait for the turn; False if it did not come in time. Leave with it in both cases."""
+        """Wait for the turn; False if it did not come in time. Leave with it in both cases.
+
+        Raises RuntimeError when this thread has it: a callback sends in the midst of a send (R-104).
+        """
         turn.has_come = threading.Event()
         with self._lock:
             if self.take(session, turn):
                 return True
             line = self.lines[session]
+            if line[0].thread == turn.thread:
+                raise RuntimeError(
+                    f"a callback cannot send to session {session!r} while a send of this thread to it is under way: "
+                    "send in another thread"
+                )
             line.append(turn)
         turn.has_come.wait(max(seconds, 0.0))
         return line[0] is turn

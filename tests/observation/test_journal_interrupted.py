@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from types import CodeType, FrameType
 
 import pytest
 
 from sbpair.observation.journal import MIN_ROLL_BYTES, Journal, JournalFile
 from sbpair.observation.journal_reading import journal_files, read
 from sbpair.observation.record import PairLabels, WriterRole
+from tests.interrupts import Interrupt, at_bytecodes, interrupted_after
 from tests.observation.test_journal import ping
 
 # Not those with the lock: CPython hands it over between bytecodes at which no signal is handled.
@@ -29,35 +26,6 @@ INTERRUPTED = (
 )
 
 
-class Interrupt(BaseException):
-    """Stands for Ctrl-C."""
-
-
-@contextmanager
-def interrupted_after(bytecodes: int, inside: set[CodeType]) -> Iterator[None]:
-    """Raise an Interrupt at one bytecode of these functions."""
-    left = bytecodes
-
-    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
-        nonlocal left
-        if frame.f_code not in inside:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if left == 0:
-                sys.settrace(None)
-                raise Interrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
-
-
 @pytest.mark.spec("R-100")
 @pytest.mark.parametrize("seed", range(20))
 def test_ordinals_and_counts_are_right_after_an_interrupt_at_any_bytecode(
@@ -69,7 +37,7 @@ def test_ordinals_and_counts_are_right_after_an_interrupt_at_any_bytecode(
     interrupts = 0
     for number in range(300):
         try:
-            with interrupted_after(random.randrange(1, 400), inside):
+            with interrupted_after(random.randrange(1, 400), inside, at_bytecodes()):
                 journal.write(ping(number))
         except Interrupt:
             interrupts += 1

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential
@@ -17,6 +18,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 from sbpair import PairedServiceBusClient, aio
 from sbpair.envelope import copies
 from sbpair.pairing.address import SdkSettings, Side
+from sbpair.pairing.aio_runtime import AsyncRuntime
 from sbpair.pairing.aio_sender_pool import AsyncPooledSender, Tasks
 from sbpair.pairing.aio_threads import LoopCredential
 from sbpair.pairing.classify import Phase, classify
@@ -201,3 +203,22 @@ async def test_a_task_beside_that_fails_is_told_in_the_log_and_joined(caplog) ->
         await tasks.join(PATIENCE)
         await asyncio.sleep(0)
     assert "sbpair-test failed: RuntimeError: beside" in caplog.text
+
+
+@pytest.mark.spec("R-93")
+async def test_a_creation_that_close_cancels_raises_the_error_of_a_closed_client() -> None:
+    runtime: Any = object.__new__(AsyncRuntime)
+    never = asyncio.get_running_loop().create_future()
+
+    async def create() -> None:
+        await never
+
+    runtime._must_exist = lambda backlog: None
+    runtime.closed_error = lambda: ValueError("the paired client is closed")
+    creating = asyncio.create_task(create())
+    runtime._creation = lambda backlog: creating
+    sending = asyncio.create_task(runtime._created(0, time.monotonic() + 60))
+    await asyncio.sleep(0)
+    creating.cancel()
+    with pytest.raises(ValueError, match="is closed"):
+        await sending

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from sbpair.pairing.dispatcher import MAX_EARLY_EVENTS, EventDispatcher
 from sbpair.pairing.events import EntitySuspected, PairingEvent
+from tests.waiting import PATIENCE
 
 
 def event(number: int) -> PairingEvent:
@@ -83,4 +86,27 @@ def test_an_interrupted_callback_does_not_hold_up_the_events_that_follow() -> No
         dispatcher.emit([event(1), event(2)])
     dispatcher.emit([event(3)])
 
-    assert received == [event(3)]
+    assert received == [event(2), event(3)]
+
+
+@pytest.mark.spec("R-95")
+def test_with_a_slow_callback_every_observer_hears_the_events_in_the_order_of_their_causes() -> None:
+    dispatcher, received = EventDispatcher(), []
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    def slow(happened: PairingEvent) -> None:
+        if happened == event(1):
+            has_begun.set()
+            assert may_go_on.wait(PATIENCE)
+        received.append(happened)
+
+    dispatcher.subscribe(slow)
+    dispatcher.put([event(1)])  # under the lock of the client: caused first
+    delivering = threading.Thread(target=dispatcher.deliver)
+    delivering.start()
+    assert has_begun.wait(PATIENCE)
+    dispatcher.emit([event(2)])  # another thread is faster
+    assert received == []
+    may_go_on.set()
+    delivering.join(PATIENCE)
+    assert received == [event(1), event(2)]

@@ -119,6 +119,30 @@ def test_a_fence_with_too_many_sessions_forgets_and_fences_them_all(monkeypatch:
     assert fence.is_open
 
 
+@pytest.mark.spec("R-102", "O-4")
+@pytest.mark.parametrize("is_of_queue", [True, False])
+def test_a_peek_during_which_sessions_are_forgotten_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, is_of_queue: bool
+) -> None:
+    monkeypatch.setattr("sbpair.pairing.fence.MAX_SESSIONS", 2)
+    fence = Fence(1)
+    place, others = SessionPlace(0, "orders/a"), [SessionPlace(0, f"orders/{number}") for number in range(3)]
+    peek = fence.next_peek(place, 0.0)
+    if not is_of_queue:
+        peek = fence.next_peek(place, 0.5)
+    assert peek is not None
+    assert (peek.parked_id is None) is is_of_queue
+    fence.park_began(place)
+    fence.park_ended(place)  # parked after the peek was answered
+    for each in others:
+        fence.park_began(each)
+        fence.park_ended(each)
+    fence.next_peek(place, 0.7)  # remembers the session again, of which nothing is known
+    fence.peeked_empty(peek)
+    assert not fence.lets_pass(place)
+    assert not fence.is_open
+
+
 def test_a_forked_child_knows_nothing() -> None:
     fence = known()
     fence.park_began(A)

@@ -14,6 +14,7 @@ from azure.servicebus.management import EntityStatus, QueueProperties
 
 from sbpair.own_copy import own_copy
 from sbpair.pairing.backlog import FOREVER, differences
+from sbpair.pairing.health import EntityHealth, EntityState
 from sbpair.pairing.options import ObservationOptions
 from sbpair.pairing.request import LinkProbe, ping
 from sbpair.pairing.waiting import OVERDUE, SignsOfLife, StillWaiting, unchain
@@ -197,3 +198,11 @@ def test_a_backlog_queue_that_is_not_as_we_make_it_is_told_by_what_differs(name:
     of_partitions = described(name=ordered, requires_session=True, enable_partitioning=True)
     assert differences(of_partitions) == ["enable_partitioning is True"]
     assert FOREVER == "P10675199DT2H48M5.4775807S"
+
+
+@pytest.mark.spec("R-87")
+def test_a_hold_is_reported_as_a_hold_and_a_failover_by_hand_as_one() -> None:
+    for act, cause in (("hold", "hold was called"), ("fail_over", "fail_over was called")):
+        health = EntityHealth(60.0, 60.0, lambda: 0.0)
+        (transition,) = getattr(health, act)(1.0)
+        assert (transition.after, transition.cause.value) == (EntityState.FAILED_OVER, cause)

@@ -8,6 +8,13 @@ import threading
 import pytest
 
 from sbpair.pairing.turns import TaskTurns, ThreadTurns, Turn, Turns
+from tests.waiting import PATIENCE
+
+
+def of_another_thread() -> Turn:
+    turn = Turn()
+    turn.thread = 0
+    return turn
 
 
 @pytest.mark.spec("O-3")
@@ -66,7 +73,7 @@ def test_threads_wait_for_their_turn() -> None:
 
 
 def test_a_thread_whose_turn_does_not_come_in_time_leaves_the_line() -> None:
-    turns, first, late = ThreadTurns(), Turn(), Turn()
+    turns, first, late = ThreadTurns(), of_another_thread(), Turn()
     assert turns.take("s", first)
     assert not turns.wait("s", late, 0.0)
     turns.leave("s", late)
@@ -104,7 +111,7 @@ async def test_a_task_whose_turn_does_not_come_in_time_leaves_the_line() -> None
 
 @pytest.mark.spec("O-3", "F-19")
 def test_after_a_fork_every_turn_is_free() -> None:
-    turns, of_parent, turn = ThreadTurns(), Turn(), Turn()
+    turns, of_parent, turn = ThreadTurns(), Turn(), of_another_thread()
     assert turns.take("s", of_parent)
     assert turns._lock.acquire()  # by a thread that the child does not have
     turns.renew()
@@ -115,4 +122,16 @@ def test_after_a_fork_every_turn_is_free() -> None:
     assert not turns.wait("s", late, 0.0)
     turns.leave("s", late)
     turns.leave("s", turn)
+    assert turns.take("s", Turn())
+
+
+@pytest.mark.spec("R-104", "O-3")
+def test_a_send_inside_a_callback_of_a_send_to_the_same_session_is_refused_at_once() -> None:
+    turns, first, inner = ThreadTurns(), Turn(), Turn()
+    assert turns.take("s", first)
+    with pytest.raises(RuntimeError, match="callback cannot send to session 's'"):
+        turns.wait("s", inner, PATIENCE)
+    turns.leave("s", inner)
+    assert turns.wait("other", Turn(), 0.0)
+    turns.leave("s", first)
     assert turns.take("s", Turn())

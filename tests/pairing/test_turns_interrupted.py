@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import dis
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from random import Random
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,54 +12,13 @@ from azure.servicebus import ServiceBusMessage
 from sbpair.pairing.results import ACCEPTED
 from sbpair.pairing.sender import PairedServiceBusSender
 from sbpair.pairing.turns import ThreadTurns
+from tests.interrupts import Interrupt, at_signals, interrupted_after
 
-CALLS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "CALL_KW") if name in dis.opmap}
 INSIDE = {
     PairedServiceBusSender._wait_for_turn.__code__,
     ThreadTurns.take.__code__,
     ThreadTurns.leave.__code__,
 }
-
-
-class Interrupt(BaseException):
-    """Stands for Ctrl-C."""
-
-
-@contextmanager
-def interrupted_after(places: int) -> Iterator[None]:
-    """Raise an Interrupt at one of the places where CPython handles signals: the begin of a call, or its end.
-
-    The end of a call counts as a part of the instruction that calls, so it is the callee that raises.
-    """
-    left = places
-    latest: dict[FrameType, int] = {}
-
-    def is_place(frame: FrameType, event: str) -> bool:
-        if event in ("call", "return"):
-            return True
-        if event != "opcode":
-            return False
-        before, latest[frame] = latest.get(frame, -1), frame.f_code.co_code[frame.f_lasti]
-        return before in CALLS
-
-    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object] | None:
-        nonlocal left
-        if frame.f_code not in INSIDE | {accepted.__code__, reported.__code__}:
-            return None
-        frame.f_trace_opcodes = True
-        if is_place(frame, event):
-            left -= 1
-            if left == 0:
-                sys.settrace(None)
-                raise Interrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
 
 
 def accepted(*_: object) -> bool:
@@ -98,9 +53,10 @@ def sender_that_accepts() -> Any:
 @pytest.mark.parametrize("seed", range(10))
 def test_the_turn_of_a_session_is_free_after_an_interrupt_at_any_place(seed: int) -> None:
     random, sender, interrupts = Random(seed), sender_that_accepts(), 0
+    inside = INSIDE | {accepted.__code__, reported.__code__}
     for _ in range(200):
         try:
-            with interrupted_after(random.randrange(1, 30)):
+            with interrupted_after(random.randrange(1, 30), inside, at_signals()):
                 sender._send_in_order(ServiceBusMessage("1", session_id="s"), 1.0)
         except Interrupt:
             interrupts += 1
