@@ -21,7 +21,7 @@ import asyncio
 from asyncio.base_events import BaseEventLoop
 from asyncio.selector_events import _SelectorSocketTransport
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from selectors import DefaultSelector
@@ -121,6 +121,23 @@ def pieces(data: bytes) -> list[bytes]:
         found.append(data[at : at + size])
         at += size
     return found
+
+
+def at_turn(loop: Any, turn: int, act: Callable[[], object]) -> None:
+    """Call ``act`` at the beginning of the turn of the loop that is so many turns away."""
+    selector, left = loop._selector, turn
+    select = selector.select
+
+    def counted(timeout: float | None = None) -> object:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            return select(timeout)
+        selector.select = select
+        act()
+        return select(0)
+
+    selector.select = counted
 
 
 def _permute(loop: Any, random: Random) -> None:

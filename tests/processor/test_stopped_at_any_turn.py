@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 from tests.processor.driven import Story, play_with
 from tests.processor.pair import numbered
-from tests.turns import Seeded, permuted
+from tests.turns import Seeded, at_turn, permuted
 
 TURNS = range(120)  # from its start until it has connected, received and handled
-
-
-def at_turn(loop: asyncio.AbstractEventLoop, turn: int, act: Callable[[], object]) -> None:
-    """Call ``act`` at the beginning of the turn of the loop that is so many turns away."""
-    selector, left = loop._selector, turn  # type: ignore[attr-defined]
-    select = selector.select
-
-    def counted(timeout: float | None = None) -> object:
-        nonlocal left
-        left -= 1
-        if left >= 0:
-            return select(timeout)
-        selector.select = select
-        act()
-        return select(0)
-
-    selector.select = counted
 
 
 @pytest.mark.spec("C-17")
