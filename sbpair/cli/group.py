@@ -18,7 +18,7 @@ from sbpair import __version__
 from sbpair.amqp_build import build
 from sbpair.cli import INTERRUPTED
 from sbpair.cli.errors import ExitCode, explained
-from sbpair.cli.output import notice
+from sbpair.cli.output import end_log, notice
 from sbpair.extras import installed
 
 COMMANDS = {
@@ -117,7 +117,10 @@ def cli() -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line. Returns an ExitCode, or 130 after Ctrl-C."""
     _open_closed_streams()
-    return _run(arguments)
+    try:
+        return _run(arguments)
+    finally:
+        end_log()
 
 
 def _open_closed_streams() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
@@ -26,7 +27,7 @@ WIDTH_IN_A_FILE = 200  # columns
 UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 _secrets: set[str] = set()
-_is_log = False
+_end: Callable[[], None] | None = None  # ends the log of this run, if notices are log lines
 
 
 # Secrets.
@@ -53,9 +54,17 @@ def as_log(level: int, *, is_json: bool) -> None:
     """Write notices, and everything that is logged at ``level`` or above, as log lines from now on."""
     from sbpair.observation.logs import JsonFormatter, TextFormatter, log_with
 
-    global _is_log
-    log_with(_Redacting(JsonFormatter() if is_json else TextFormatter()), level=level)
-    _is_log = True
+    global _end
+    end_log()
+    _end = log_with(_Redacting(JsonFormatter() if is_json else TextFormatter()), level=level)
+
+
+def end_log() -> None:
+    """Write notices as plain text again: the run that asked for a log is over."""
+    global _end
+    if _end is not None:
+        _end()
+        _end = None
 
 
 class _Redacting(logging.Formatter):
@@ -71,7 +80,7 @@ class _Redacting(logging.Formatter):
 
 def notice(line: str, command: str = "", level: int = logging.INFO) -> None:
     """Write a redacted line to standard error; unless it is a log line, it starts with the name of the command."""
-    if _is_log:
+    if _end is not None:
         logging.getLogger(LOGGER).log(level, "%s", redact(line))
     else:
         click.echo(f"sbpair{command and ' '}{command}: {redact(line)}", err=True)

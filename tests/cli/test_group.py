@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import subprocess
@@ -13,7 +14,8 @@ import pytest
 import sbpair as package
 import sbpair.amqp.connection as engine_module
 from sbpair.cli.errors import ConfigurationError
-from sbpair.cli.group import COMMANDS, LazyGroup, cli
+from sbpair.cli.group import COMMANDS, LazyGroup, cli, run
+from sbpair.cli.output import as_log, end_log
 from tests.tools.blocks.command_line import subcommands
 
 HEAVY = ("azure", "rich", "aiohttp", "cryptography", "asyncio", "sbpair.broker", "sbpair.syphon")
@@ -145,3 +147,26 @@ def test_every_command_s_help_shows_an_example_that_it_can_read(arguments):
                 command.make_context(arguments[-1], given)
             except ConfigurationError as error:
                 assert "does not exist" in str(error)  # noqa: PT017  a file of the reader's
+
+
+@pytest.mark.spec("R-126")
+def test_a_run_that_writes_a_log_leaves_none_behind_for_the_next(capsys):
+    run(
+        [
+            "syphon",
+            "--primary",
+            "env:NOWHERE",
+            "--secondary",
+            "env:NOWHERE",
+            "--status-host",
+            "x",
+            "--journal",
+            "/proc/x",
+        ]
+    )
+    as_log(logging.INFO, is_json=True)
+    end_log()
+    assert logging.getLogger("sbpair").propagate
+    capsys.readouterr()
+    run(["spool", "list", "missing"])
+    assert capsys.readouterr().err.startswith("sbpair: ")
