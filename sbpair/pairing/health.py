@@ -362,7 +362,9 @@ class EntityHealth:
 
     def _enter_suspect(self, cause: Input, now: float) -> None:
         self.is_calm = False
-        self._suspected_at = self._unanswered_since = now
+        self._suspected_at = now
+        was_accepted = cause is Input.SHARE and self._attempts.failing_since is None  # slowly (H-4)
+        self._unanswered_since = None if was_accepted else now
         self._timer = now + self._failover_interval
 
     def _enter_failed_over(self, cause: Input, now: float) -> None:

@@ -422,3 +422,15 @@ def test_a_return_keys_set_aside_and_a_silent_secondary_are_told(pair_of: Callab
     for backlog in (0, 1):
         pair._backlogs.secondary.failed(backlog, RuntimeError("gone"), 5.0)
     assert pair.is_secondary_silent
+
+
+@pytest.mark.spec("H-4", "P-4")
+def test_an_entity_that_slow_answers_made_suspect_does_not_fail_over_for_want_of_sends() -> None:
+    health = entity(interval=5.0)
+    health.send_succeeded(100.0, took=30.0)
+    health.send_succeeded(100.1, took=30.0)
+    assert health.state is EntityState.SUSPECT
+    while (timer := health.next_timer()) is not None and timer < 130.0:
+        health.handle_timer(timer)
+        assert health.state is not EntityState.FAILED_OVER
+    assert health.state is EntityState.HEALTHY

@@ -514,7 +514,10 @@ class Client:
         """What the primary said of one attempt, after so many seconds: for the check of the interval."""
         is_slow = failure is None and took >= HealthPolicy().slow_after  # H-4
         has_failed = failure in (Failure.UNAVAILABLE, Failure.BUSY) or is_slow
-        self._attempts[path].append((self.world.now, has_failed))
+        if (
+            has_failed or failure is None
+        ):  # a full queue, or a missing right, says nothing of the primary's health
+            self._attempts[path].append((self.world.now, has_failed))
         if failure is None:
             self._failing.pop(path, None)
         elif failure in (Failure.UNAVAILABLE, Failure.BUSY):

@@ -123,7 +123,10 @@ class ProcessorProcess:
             now - began,
             is_again=any((each.path, each.message_id) == key for each in history.handled),
         )
-        history.handled.append(Handled(self._name, path, name, began, now))
+        since = min(
+            self._world.locked_at.get(key, began), began
+        )  # its link can be gone before its handler begins
+        history.handled.append(Handled(self._name, path, name, since, now))
         if message.session_id is not None:
             self._world.sessions.setdefault(message.session_id, []).append(name)
 
