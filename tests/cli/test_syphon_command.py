@@ -210,6 +210,7 @@ def test_a_drain_that_finds_no_backlog_queue_at_all_is_a_configuration_error(sbp
 
     assert done.returncode == 3
     assert "not even kontoso/x-servicebus-transfer/0" in done.stderr
+    assert "`sbpair backlog create` does" in done.stderr
     assert "--primary-namespace-name" in done.stderr
 
 
