@@ -250,6 +250,8 @@ class Destination:
         if verdict is DeliveryAction.HOLD:
             if isinstance(state, Rejected):
                 self._note_busy(state.error)
+            elif state is None and self.state is not WAITING:
+                self._pace.link_lost()
             if (state is None and not was_left) or not self._waits_alone(message):
                 self._hold(message, _reason(state, self._sender), is_in_reach=is_in_reach)
             return

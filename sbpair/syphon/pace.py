@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import math
 
+from .credit import AFTER_LOSS
+
 FIRST_WINDOW = 256  # messages in flight, as many as a backlog delivers at first
 LARGEST_WINDOW = 100_000  # messages: more are never in flight
 FIRST_RATE = 50.0  # messages per second, for an entity that was out of reach
@@ -111,6 +113,10 @@ class Pace:
             self._ceiling = self._proven(now) if self._rate is None else self.rate(now)
             self._rate = self._ceiling
         self._grows_from = max(now, self._paused_until)
+
+    def link_lost(self) -> None:
+        """Record that a link ended with messages in flight: fewer are unknown if that happens again (H-13)."""
+        self._window = max(AFTER_LOSS, self._window // 2)
 
     def was_out_of_reach(self) -> None:
         """Record that the entity did not answer: it may have little room when it comes back."""

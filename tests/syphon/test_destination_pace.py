@@ -18,6 +18,7 @@ from sbpair.broker.server.namespace_server import NamespaceServer
 from sbpair.client.dial import connect
 from sbpair.client.errors import LinkRefused
 from sbpair.envelope.ordering import ordered_backlog_name
+from sbpair.syphon.credit import AFTER_LOSS
 from sbpair.syphon.delivery import EMIT_HELD_AFTER, METERED, OPEN, WAITING
 from sbpair.syphon.pace import BURST, FIRST_RATE, FIRST_WINDOW, Pace
 from tests.syphon.driven import BACKLOGS, CLOCK, ROOMY, STRING, Driven, _no_tls, play
@@ -64,6 +65,19 @@ async def test_after_busy_nothing_is_sent_for_the_time_that_it_asks_for_and_then
     assert BURST < len(scene.link.all_sent) - sent <= 100
     assert scene.orders.state is OPEN
     assert scene.host == []  # no stall, and nobody is told that it is out of reach
+
+
+@pytest.mark.spec("H-13")
+@driven
+async def test_a_link_that_is_lost_with_messages_halves_what_is_in_flight_once_and_not_below_64() -> None:
+    scene = Scene()
+    scene.post(range(1, 401))
+    await turns()
+    for window in (FIRST_WINDOW // 2, AFTER_LOSS, AFTER_LOSS):
+        scene.link.detach()
+        assert scene.pace.room(now(), 0) == window
+        await asyncio.sleep(9.0)
+        assert scene.link.is_open
 
 
 @driven
