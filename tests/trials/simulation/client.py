@@ -25,7 +25,7 @@ from sbpair.broker.faults import Delay, EndingEffect, RefusingEffect, Withhold
 from sbpair.envelope import copies, park
 from sbpair.envelope.ordering import Numbering, OrderStamp
 from sbpair.pairing import events
-from sbpair.pairing.attempts import MIN_FAILURES
+from sbpair.pairing.attempts import MIN_FAILURES, MIN_SPAN
 from sbpair.pairing.classify import Phase, classify
 from sbpair.pairing.health import EntityState, HealthPolicy
 from sbpair.pairing.outcome import Failure, Outcome, Stored, Stranded
@@ -517,7 +517,8 @@ class Client:
         if (
             has_failed or failure is None
         ):  # a full queue, or a missing right, says nothing of the primary's health
-            self._attempts[path].append((self.world.now, has_failed))
+            times = int(took // HealthPolicy().slow_after) if is_slow else 1
+            self._attempts[path].extend([(self.world.now, has_failed)] * times)
         if failure is None:
             self._failing.pop(path, None)
         elif failure in (Failure.UNAVAILABLE, Failure.BUSY):
@@ -527,7 +528,7 @@ class Client:
         """Whether half of at least five attempts failed in the interval, in trouble as old as the interval (H-1)."""
         begin = event.at - self.world.shape.failover_interval
         attempts = self._attempts[event.path]
-        recent = [failed for at, failed in attempts if at >= begin]
+        recent = [failed for at, failed in attempts if at >= min(begin, event.at - MIN_SPAN)]
         is_old = any(failed and at <= begin + 1e-6 for at, failed in attempts)
         return is_old and sum(recent) >= MIN_FAILURES - 1 and sum(recent) >= 0.45 * len(recent)
 
