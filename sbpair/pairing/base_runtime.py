@@ -263,8 +263,7 @@ class BaseRuntime:
             if short is None:
                 continue
             if self.options.headroom == "refuse" and not request.is_promised:
-                text = f"{short.size} bytes, where the smaller limit of the pair is {short.limit}"
-                raise ParkedMessageTooLargeError(path, MessageSizeExceededError(message=text))
+                raise ParkedMessageTooLargeError(path, MessageSizeExceededError(message=str(short)))
             now = time.monotonic()
             self.dispatcher.emit([HeadroomShort(now, path, short.message_id, short.size, short.limit)])
 

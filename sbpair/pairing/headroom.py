@@ -11,25 +11,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpMessageBodyType
 
 from sbpair.envelope import copies, park
 
 SMALLEST_LIMIT = 256 * 1024
 """Bytes: the message size that every tier accepts."""
 
+HEADER_LIMIT = 64 * 1024
+"""Bytes: what the service accepts of all but the body."""
+
 HEADER_AND_ALIASES = 64 * 1024 + 1024  # the service's limit on all but the body, plus what parking adds
 LEARN_EVERY = 60.0  # seconds between two attempts to learn the limit of the backlog queues
 _NO_LIMIT = 2**40  # bytes, of a batch used for encoding only
+_DATA, _LONG_DATA = 5, 8  # bytes before the content of a data section
 _SHORT, _SHORT_OVERHEAD, _LONG_OVERHEAD = 256, 5, 8  # bytes a batch adds per message, by the SDK's count
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A message too large to be parked: its rewritten size and the limit, in bytes."""
+    """A message too large to be parked: its rewritten size, or that of its header alone, and the limit, in bytes."""
 
     message_id: str
     size: int
     limit: int
+    is_header: bool = False
+
+    def __str__(self) -> str:
+        if self.is_header:
+            return f"{self.size} bytes without its body, of which the service accepts {self.limit}"
+        return f"{self.size} bytes, where the smaller limit of the pair is {self.limit}"
 
 
 class Headroom:
@@ -64,10 +75,20 @@ class Headroom:
         Raises ValueError if it cannot be rewritten.
         """
         limits = [limit for limit in (primary, self._backlog) if limit is not None]
-        if not limits:
-            return None
-        size = encoded_size(park.park(message, path, deadline))
-        return Shortage(park.message_id_of(message), size, min(limits)) if size > min(limits) else None
+        parked = park.park(message, path, deadline)
+        size, name = encoded_size(parked), park.message_id_of(message)
+        header = size - _body_size(parked)
+        if header > HEADER_LIMIT:
+            return Shortage(name, header, HEADER_LIMIT, is_header=True)
+        return Shortage(name, size, min(limits)) if limits and size > min(limits) else None
+
+
+def _body_size(message: copies.Message) -> int:
+    """The bytes of the data sections of a message; of another kind of body, all that there can be."""
+    raw = copies.raw(message)
+    if raw.body_type is not AmqpMessageBodyType.DATA:
+        return _NO_LIMIT
+    return sum(len(part) + (_DATA if len(part) < _SHORT else _LONG_DATA) for part in raw.body)
 
 
 def encoded_size(message: copies.Message) -> int:

@@ -133,8 +133,12 @@ def message_limit(sender: ServiceBusSender | AsyncServiceBusSender) -> int | Non
     return limit if isinstance(limit, int) and limit > 0 else None
 
 
+ROOMY_PROPERTIES = 32 * 1024
+"""Bytes of application properties that always fit into a message's header, once it is rewritten for parking."""
+
+
 def is_smaller(message: AmqpAnnotatedMessage, limit: int) -> bool:
-    """Whether body and application properties are certainly smaller than ``limit`` bytes.
+    """Whether body and application properties are certainly smaller than ``limit`` bytes, and the latter few.
 
     Fast, since every send calls it; False where an exact answer would take longer.
     """
@@ -150,9 +154,14 @@ def is_smaller(message: AmqpAnnotatedMessage, limit: int) -> bool:
         size += len(part)
     carried = message.application_properties
     if carried:
+        properties = 0
         for value in carried.values():
             if value.__class__ is str:
-                size += 4 * len(value)  # the maximum in UTF-8
+                properties += 4 * len(value)  # the maximum in UTF-8
+            elif value.__class__ is bytes:
+                properties += len(value)
+        size += properties
+        return size < limit and properties < ROOMY_PROPERTIES
     return size < limit
 
 

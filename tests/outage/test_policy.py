@@ -253,6 +253,23 @@ async def test_a_message_that_could_not_be_parked_is_refused_where_the_options_s
     assert len(await either.bodies()) == 1
 
 
+@pytest.mark.spec("R-84")
+async def test_properties_that_could_not_be_parked_are_refused_where_the_options_say_so(either) -> None:
+    client = either.client(interval=0, ping=60, backlogs=1, headroom="refuse")
+    sender = client.get_queue_sender("orders")
+
+    def of(size: int) -> ServiceBusMessage:
+        return ServiceBusMessage(
+            "x", application_properties={"a": "x" * 30_000, "b": "x" * 30_000, "c": "x" * size}
+        )
+
+    with pytest.raises(ParkedMessageTooLargeError, match="of which the service accepts 65536"):
+        await either.send(sender, of(5455))  # the primary would take it
+    assert (await either.send(sender, of(4000))).stored_in is StoredIn.PRIMARY
+    client.fail_over("orders")
+    assert (await either.send(sender, of(4000))).stored_in is StoredIn.BACKLOG
+
+
 @pytest.mark.spec("P-22")
 async def test_without_headroom_nothing_is_looked_at(either) -> None:
     sender = either.client(interval=0, headroom="off").get_queue_sender("orders")

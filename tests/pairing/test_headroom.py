@@ -89,3 +89,18 @@ def test_the_deadline_that_a_parked_message_carries_counts_too() -> None:
     short = headroom.shortage(message, "orders", 1_900_000_000_000, limit)
     assert short is not None
     assert (short.size, short.limit) == (limit + 1, limit)
+
+
+@pytest.mark.spec("R-84", "P-22")
+def test_properties_that_no_longer_fit_into_a_header_once_rewritten_are_a_shortage_of_their_own() -> None:
+    def of(size: int) -> ServiceBusMessage:
+        many = {"a": "x" * 30_000, "b": "x" * 30_000, "c": "x" * size}
+        return ServiceBusMessage("y" * 70_000, message_id="m", application_properties=many)
+
+    headroom = Headroom()
+    assert not is_smaller(raw(of(1)), headroom.roomy)
+    assert headroom.shortage(of(4000), "orders", None, None) is None
+    short = headroom.shortage(of(5455), "orders", None, None)
+    assert short is not None
+    assert (short.message_id, short.limit, short.is_header) == ("m", 64 * 1024, True)
+    assert "without its body, of which the service accepts 65536" in str(short)
