@@ -48,7 +48,7 @@ def backlogs(broker):
 @pytest.fixture
 def status_page(start, keys):
     """Start a syphon; return the URL of its status page."""
-    running = start("syphon", *FLAGS, "--status-port", "0", **keys)
+    running = start("syphon", *FLAGS, "--max-rate", "1000", "--status-port", "0", **keys)
     wait_until(lambda: any("connected" in line for line in running.errors))
     found = next(line.split()[-1] for line in running.errors if "status on" in line)
     return found.removesuffix("/state")
@@ -269,7 +269,9 @@ def ordered(broker):
 @pytest.fixture
 def status_of_ordered(start, keys):
     """Start an ordered syphon; return the URL of its status page."""
-    running = start("syphon", *FLAGS, "--ordering", "session", "--status-port", "0", **keys)
+    running = start(
+        "syphon", *FLAGS, "--max-rate", "1000", "--ordering", "session", "--status-port", "0", **keys
+    )
     wait_until(lambda: any("connected" in line for line in running.errors))
     return next(line.split()[-1] for line in running.errors if "status on" in line)
 
@@ -346,3 +348,16 @@ def test_an_ordered_queue_that_cannot_keep_order_is_found(doctor, broker):
     assert code == 1
     assert "enable_partitioning is True" in told(findings, BACKLOG.format("ordered/0"))
     assert "requires_duplicate_detection is True" in told(findings, BACKLOG.format("ordered/1"))
+
+
+@pytest.mark.spec("H-55")
+@pytest.mark.usefixtures("backlogs")
+def test_a_syphon_without_a_rate_is_noted(doctor, start, keys):
+    running = start("syphon", *FLAGS, "--status-port", "0", **keys)
+    wait_until(lambda: any("SyphonConnected" in line for line in running.errors))
+    page = next(line.split()[-1] for line in running.errors if "status on" in line)
+
+    code, findings = doctor("--scratch-queue", "scratch", "--syphon-status", page)
+
+    assert code == 0
+    assert [each["what"] for each in findings] == ["no rate limits the syphon (max_rate)"]

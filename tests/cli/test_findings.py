@@ -183,7 +183,7 @@ def test_a_healthy_pairing_has_no_findings():
             {"syphon": replace(RUNNING, is_unpaced=True)},
             "note",
             "syphon",
-            "as fast as the primary takes messages",
+            "until the primary is busy",
         ),
     ],
 )

@@ -37,8 +37,8 @@ def _sender(facts: PairFacts) -> Iterator[Finding]:
 def _syphon_pace(facts: PairFacts) -> Iterator[Finding]:
     if facts.syphon is not None and facts.syphon.is_unpaced:
         what = "no rate limits the syphon (max_rate)"
-        why = "after an outage it drains as fast as the primary takes messages, beside your live sends"
-        step = "`sbpair syphon --max-rate` below what the primary can take beyond your load, if it throttles"
+        why = "after an outage its pace grows until the primary is busy, and only then leaves room for live sends"
+        step = "if the primary throttles: `sbpair syphon --max-rate`, below what it can take beyond your load"
         yield Finding(NOTE, "syphon", what, why, step)
 
 
