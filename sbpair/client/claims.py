@@ -81,7 +81,7 @@ class Tokens:
 
     @property
     def shown(self) -> int:
-        """The number of audiences with a token on the peer; tokens cannot be withdrawn."""
+        """The number of audiences for which a token was put, refused or not; tokens cannot be withdrawn."""
         return len(self._shown)
 
     async def authorize(self, path: str) -> None:
@@ -166,9 +166,9 @@ class Tokens:
         if self._node is None:
             self._node = RequestNode(self._connection, NODE)
         node = self._node
+        self._shown.add(audience)  # a peer may keep the claim of an entity that it does not have, too
         try:
             await put_token(node, audience, token)
-            self._shown.add(audience)
         except (ConnectionLost, LinkRefused):
             if self._node is node:  # its links may be gone while the connection lives: open others next time
                 self._node = None

@@ -91,13 +91,19 @@ def is_backlog_queue(path: str) -> bool:
 _ASCII_FOLD = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
-@lru_cache(maxsize=4096)
 def path_key(path: str) -> str:
     """The key that identifies an entity: Service Bus compares paths without regard to the case of ASCII letters.
 
     Other letters are not folded: a path with a long s would otherwise share the state of another entity (R-119).
     """
+    return _remembered_key(path) if len(path) <= MAX_PATH_LENGTH else _key(path)
+
+
+def _key(path: str) -> str:
     return path.strip("/").translate(_ASCII_FOLD)
+
+
+_remembered_key = lru_cache(maxsize=4096)(_key)  # of paths that an entity can have: senders choose them
 
 
 MAX_PATH_LENGTH = 260  # the service's limit on an entity path
@@ -118,9 +124,9 @@ def _is_backlog(path: str) -> bool:
     return TRANSFER_SEGMENT in path.lower().split("/")
 
 
+_TOO_LONG = f"it is longer than {MAX_PATH_LENGTH} characters"
 _RULES: tuple[tuple[Callable[[str], object], str], ...] = (
     (lambda path: not path, "it is empty"),
-    (lambda path: len(path) > MAX_PATH_LENGTH, f"it is longer than {MAX_PATH_LENGTH} characters"),
     (lambda path: "://" in path, "it is an absolute address"),
     (_FORBIDDEN.search, "it holds a character no entity path may hold"),
     (_has_odd_segment, "one of its segments is empty, '.' or '..'"),
@@ -129,11 +135,15 @@ _RULES: tuple[tuple[Callable[[str], object], str], ...] = (
 )
 
 
-@lru_cache(maxsize=4096)  # many messages, few paths
 def path_refusal(path: str) -> str | None:
     """Why the syphon must not send to ``path``, or None when it may (F-74).
 
     Anyone who may send to a backlog queue chooses this path, and the syphon may send to every entity of the
     primary: an unchecked path would let them deliver anywhere.
     """
+    return _remembered_refusal(path) if len(path) <= MAX_PATH_LENGTH else _TOO_LONG
+
+
+@lru_cache(maxsize=4096)  # many messages, few paths
+def _remembered_refusal(path: str) -> str | None:
     return next((why for breaks, why in _RULES if breaks(path)), None)

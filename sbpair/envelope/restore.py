@@ -119,6 +119,8 @@ class Poison:
 UNKNOWN_VERSION = "(an unknown x-sbpair-version)"
 """Stands for the path of a message parked in a newer format: no entity has it, so the message waits."""
 _SHAPES = Shapes()
+MAX_REMEMBERED = 1024
+"""Bytes: senders choose what is remembered of their messages, and how long it is (S-25)."""
 UNREADABLE, MISSING_PATH, INVALID_PATH = "UnreadableMessage", "MissingPath", "InvalidPath"
 PATH_NOT_ALLOWED, INVALID_ALIAS, EXPIRED = "PathNotAllowed", "InvalidAlias", "TTLExpiredException"
 
@@ -238,17 +240,30 @@ def printable(path: str) -> str:
     return repr(path if len(path) <= 300 else path[:300] + "...")
 
 
-@lru_cache(maxsize=1024)  # many messages, few paths
 def _read_path(raw: bytes) -> str:
+    return _remembered_path(raw) if len(raw) <= MAX_REMEMBERED else _path(raw)
+
+
+def _path(raw: bytes) -> str:
     return read_text(names.PATH, decode(raw)[0])
 
 
-@lru_cache(maxsize=1024)  # most messages share path and time to live
+_remembered_path = lru_cache(maxsize=1024)(_path)  # many messages, few paths
+
+
 def _read_aliases(entries: tuple[tuple[bytes, bytes], ...]) -> _Parked:
+    is_short = sum(len(value) for _, value in entries) <= MAX_REMEMBERED
+    return _remembered_aliases(entries) if is_short else _aliases(entries)
+
+
+def _aliases(entries: tuple[tuple[bytes, bytes], ...]) -> _Parked:
     found = dict(entries)
     path = _read_path(found[PATH])
     values = [read(name, decode(found[key])[0]) if key in found else None for key, name, read in _READERS]
     return _Parked(path, VERSION in found, *values)  # type: ignore[arg-type]
+
+
+_remembered_aliases = lru_cache(maxsize=1024)(_aliases)  # most messages share path and time to live
 
 
 def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, carried: Parted, now: int) -> Sections:
@@ -270,18 +285,25 @@ def _left(parked: _Parked, deadline: int, now: int) -> int:
     return left if parked.time_to_live is None else min(left, parked.time_to_live)  # clocks may differ
 
 
-@lru_cache(maxsize=256)  # most messages share flags and time to live
 def _header(section: bytes, time_to_live: int | None, *, keeps_ttl: bool) -> bytes:
     """The sender's fields of the header; delivery counts of the backlog are left out.
 
     sbpair moves the time to live into an alias; other senders that park may leave it in the header.
     """
+    build = _remembered_header if len(section) <= MAX_REMEMBERED else _built_header
+    return build(section, time_to_live, keeps_ttl)
+
+
+def _built_header(section: bytes, time_to_live: int | None, keeps_ttl: bool) -> bytes:
     is_kept = keeps_ttl and time_to_live is None
     fields = split_fields(section)[: TTL + 1 if is_kept else PRIORITY + 1] if section else []
     if time_to_live is not None:
         fields += [NULL] * (PRIORITY + 1 - len(fields))
         fields.append(encode(UInt(min(time_to_live, MAX_HEADER_TTL))))
     return join_fields(HEADER, fields, wide=False)
+
+
+_remembered_header = lru_cache(maxsize=256)(_built_header)  # most messages share flags and time to live
 
 
 def _replaced(parked: _Parked) -> frozenset[bytes]:

@@ -37,6 +37,8 @@ _SIZE = [_FIXED.get(code >> 4, -_COUNTED.get(code >> 4, 0) or -9) for code in ra
 _HEAD = [1 + max(0, -size) if size > -9 else 1 for size in _SIZE]
 
 MAX_LAYOUTS = 512
+MAX_BYTES = 8 * 1024 * 1024  # of all layouts, about: senders choose how many and how large they are
+FIELD_WEIGHT = 128  # bytes of memory for a constant field
 MAX_LESSONS = 32  # cached layouts of one kind of section; from then on each is walked
 
 Span = tuple[int, int]
@@ -50,6 +52,11 @@ class SectionLayout(NamedTuple):
     found: tuple[tuple[bytes, int, int], ...]
     kept: tuple[Span, ...]
     kept_values: int
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes of memory it takes."""
+        return FIELD_WEIGHT * len(self.bytes_there) + self.constant.size
 
     def fits(self, section: bytes) -> bool:
         """Whether ``section``, which has the same length, has this layout."""
@@ -76,11 +83,12 @@ def layout_of(
 class Layouts:
     """A cache of the last layout of each kind of section: its length and the wanted keys."""
 
-    __slots__ = ("_layouts", "_lessons")
+    __slots__ = ("_bytes", "_layouts", "_lessons")
 
     def __init__(self) -> None:
         self._layouts: dict[tuple[int, object], SectionLayout] = {}
         self._lessons: dict[tuple[int, object], int] = {}
+        self._bytes = 0
 
     def find(self, kind: tuple[int, object]) -> SectionLayout | None:
         """Return the last layout of this kind, if any."""
@@ -91,10 +99,12 @@ class Layouts:
         return self._lessons.get(kind, 0) < MAX_LESSONS
 
     def learn(self, kind: tuple[int, object], layout: SectionLayout) -> None:
-        """Cache the layout of a walked section."""
-        if len(self._layouts) >= MAX_LAYOUTS:
+        """Cache the layout of a walked section; forget all others first where they would be too many bytes (S-25)."""
+        if len(self._layouts) >= MAX_LAYOUTS or self._bytes + layout.weight > MAX_BYTES:
             self._layouts.clear()
             self._lessons.clear()
+            self._bytes = 0
+        self._bytes += layout.weight
         self._layouts[kind] = layout
         self._lessons[kind] = self._lessons.get(kind, 0) + 1
 

@@ -21,11 +21,12 @@ from typing import NamedTuple
 
 from sbpair.amqp.message import Sections
 
-from .scan import SectionLayout
+from .scan import FIELD_WEIGHT, MAX_BYTES, SectionLayout
 
 MAX_SHAPES = 512
 MAX_LESSONS = 32  # shapes learned of one length; further ones are restored at length
 MAX_PLANS = 256  # combinations of aliases of one shape
+PLAN_WEIGHT = 512  # bytes of memory for a plan beside its texts
 
 _HEAD = struct.Struct(">II").unpack_from
 _LOCK = struct.Struct(">q").unpack_from
@@ -92,11 +93,12 @@ class Shape:
 class Shapes:
     """The last shape for each offset of the body."""
 
-    __slots__ = ("_lessons", "_shapes")
+    __slots__ = ("_bytes", "_lessons", "_shapes")
 
     def __init__(self) -> None:
         self._shapes: dict[int, Shape] = {}
         self._lessons: dict[int, int] = {}
+        self._bytes = 0
 
     def find(self, payload: bytes) -> Shape | None:
         """Return the shape of ``payload``, if cached."""
@@ -107,7 +109,16 @@ class Shapes:
         """Cache how ``payload`` was restored, unless messages of this length keep differing."""
         shape = self.find(payload) or self._lesson(payload, take_apart)
         if shape is not None and len(shape.plans) < MAX_PLANS:
+            self._keep(PLAN_WEIGHT + 2 * len(plan.beginning) + _body_at(payload))
             shape.plans[shape.aliases(payload)] = plan
+
+    def _keep(self, size: int) -> None:
+        """Count ``size`` more bytes; forget everything first where that would be too much (S-25)."""
+        if self._bytes + size > MAX_BYTES:
+            self._shapes.clear()
+            self._lessons.clear()
+            self._bytes = 0
+        self._bytes += size
 
     def _lesson(self, payload: bytes, take_apart: Callable[[], Parts]) -> Shape | None:
         body_at = _body_at(payload)
@@ -117,9 +128,11 @@ class Shapes:
         if len(self._lessons) >= MAX_SHAPES:
             self._shapes.clear()
             self._lessons.clear()
+            self._bytes = 0
         self._lessons[body_at] = lessons + 1
         shape = _shape_of(payload, body_at, take_apart())
         if shape is not None:
+            self._keep(FIELD_WEIGHT * len(shape.bytes_there) + 2 * body_at)
             self._shapes[body_at] = shape
         return shape
 

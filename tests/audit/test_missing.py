@@ -313,7 +313,7 @@ def test_what_is_no_manifest_is_refused(text: str) -> None:
         parsed(text)
 
 
-@pytest.mark.spec("R-145")
+@pytest.mark.spec("R-197")
 @pytest.mark.parametrize("damage", ["cut", "flipped", "checksum"])
 def test_a_damaged_compressed_journal_makes_the_audit_red(tmp_path: Path, damage: str) -> None:
     (cast, *_) = three_senders(tmp_path / "journals")

@@ -1,4 +1,4 @@
-"""Keys and tokens that a peer echoes are blanked in every form (S-12, S-15, R-145)."""
+"""Keys and tokens that a peer echoes are blanked in every form (S-12, S-15, R-197)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from sbpair.auth.redaction import BLANK, blank_keys
 from sbpair.observation.record import scrubbed
 
-pytestmark = pytest.mark.spec("S-12", "S-15", "R-145")
+pytestmark = pytest.mark.spec("S-12", "S-15", "R-197")
 
 KEY = base64.b64encode(bytes(range(130, 162))).decode()
 JWT = ".".join(

@@ -158,7 +158,7 @@ def test_cryptography_is_loaded_only_when_a_certificate_is_made() -> None:
     assert done.stdout.strip() == "False"
 
 
-@pytest.mark.spec("R-145")
+@pytest.mark.spec("R-197")
 def test_a_link_where_a_certificate_belongs_is_replaced_and_not_followed(tmp_path: Path) -> None:
     directory = tmp_path / "tls"
     directory.mkdir()
@@ -171,7 +171,7 @@ def test_a_link_where_a_certificate_belongs_is_replaced_and_not_followed(tmp_pat
         assert not (directory / name).is_symlink()
 
 
-@pytest.mark.spec("R-145")
+@pytest.mark.spec("R-197")
 @pytest.mark.parametrize("umask", [0o000, 0o077])
 def test_the_umask_decides_nothing_about_certificates(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)

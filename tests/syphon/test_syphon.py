@@ -22,8 +22,9 @@ from sbpair.syphon.events import (
     DestinationResumed,
     MessageSetAside,
     MessagesForwarded,
+    SideRefused,
 )
-from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, put, take
+from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, put, running, take
 from tests.trials.three_syphons import trial
 from tests.waiting import PATIENCE, until
 
@@ -442,3 +443,16 @@ async def test_a_backlog_that_may_not_be_received_from_stalls_alone_and_does_not
     shutdown.set()
     async with asyncio.timeout(PATIENCE):
         await running
+
+
+@pytest.mark.spec("S-26")
+async def test_paths_that_do_not_exist_leave_room_for_those_that_do(pair: Pair) -> None:
+    """More of them than a connection has claims: the peer keeps a claim of each, and refuses those beyond."""
+    for first in range(0, 2100, 300):
+        await pair.park([parked(number, f"missing-{number}") for number in range(first, first + 300)])
+    await pair.park([parked(number) for number in range(3000, 3050)])
+    syphon = pair.syphon()
+    async with running(syphon), asyncio.timeout(PATIENCE):
+        await until(lambda: pair.primary.counts("orders").active == 50)
+
+    assert pair.said(SideRefused) == []
