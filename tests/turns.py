@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
+from random import seed as seed_shared
 from selectors import DefaultSelector
 from typing import Any
 from unittest.mock import patch
@@ -76,6 +77,7 @@ class Seeded:
         """Begin with the loops of another test."""
         self.test, self._loops = test, 0
         self.network = Random(f"{self.seed}/{test}")
+        seed_shared(f"{self.seed}/{test}")  # pauses are drawn from the numbers that all modules share
 
     def next_loop(self) -> Random:
         """Return the random numbers of the next loop."""

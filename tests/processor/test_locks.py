@@ -182,6 +182,7 @@ def test_a_handler_that_ends_while_its_link_waits_for_another_attempt_completes_
         held, may_end = story.hold()
         await story.put([numbered(1)])
         async with story.processor(held, secondary="never", retry_backoff_max=LONGEST) as processor:
+            await story.until(lambda: processor.counters.in_flight == 1)
             await detached_for_long(story)
             attached = len(story.said(ReceivingStarted))
             may_end.set()
