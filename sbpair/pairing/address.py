@@ -135,6 +135,11 @@ class Access:
     settings: SdkSettings = field(repr=False)
 
 
+def _is_asked(credential: object) -> bool:
+    """Whether a credential asks a service for tokens: one with a ``token_type`` signs them itself, as the SDK's do."""
+    return hasattr(credential, "get_token") and not hasattr(credential, "token_type")
+
+
 class Side:
     """One namespace of a pair, from which SDK clients are created. Opens no connection itself.
 
@@ -161,7 +166,7 @@ class Side:
         self._settings = settings
         self._connection_string = connection_string
         self._credential = credential
-        self._cached: Any = caching(credential) if hasattr(credential, "get_token") else credential
+        self._cached: Any = caching(credential) if _is_asked(credential) else credential
         self._entity_path = entity_path  # of an entity-level connection string
         self._use_tls = use_tls
         self._custom_endpoint_address = custom_endpoint_address

@@ -13,6 +13,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from azure.servicebus.management import EntityStatus, QueueProperties
 
 from sbpair.own_copy import own_copy
+from sbpair.pairing.address import _is_asked
 from sbpair.pairing.backlog import FOREVER, differences
 from sbpair.pairing.health import EntityHealth, EntityState
 from sbpair.pairing.options import ObservationOptions
@@ -206,3 +207,16 @@ def test_a_hold_is_reported_as_a_hold_and_a_failover_by_hand_as_one() -> None:
         health = EntityHealth(60.0, 60.0, lambda: 0.0)
         (transition,) = getattr(health, act)(1.0)
         assert (transition.after, transition.cause.value) == (EntityState.FAILED_OVER, cause)
+
+
+@pytest.mark.spec("H-31")
+def test_a_credential_that_signs_its_tokens_itself_is_given_to_the_sdk_as_it_is() -> None:
+    class Signs:
+        token_type = b"servicebus.windows.net:sastoken"
+
+        def get_token(self, *scopes: str, **more: object) -> None: ...
+
+    class Asks:
+        def get_token(self, *scopes: str, **more: object) -> None: ...
+
+    assert [_is_asked(each) for each in (Signs(), Asks(), "a key")] == [False, True, False]
