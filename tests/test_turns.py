@@ -41,8 +41,8 @@ async def three_callbacks(noted: list[str]) -> None:
         await asyncio.sleep(0)
 
 
-async def a_task_and_a_callback(noted: list[str]) -> None:
-    """Let a task and then a callback become ready in one turn."""
+async def ready_in_one_turn(noted: list[str], *ready: str) -> None:
+    """Let a waiting task and a callback become ready in one turn, in this order."""
     woken = asyncio.Event()
 
     async def wait() -> None:
@@ -52,27 +52,22 @@ async def a_task_and_a_callback(noted: list[str]) -> None:
     waiting = asyncio.ensure_future(wait())
     for _ in range(9):
         await asyncio.sleep(0)
-    woken.set()
-    asyncio.get_running_loop().call_soon(noted.append, "callback")
+    for each in ready:
+        if each == "task":
+            woken.set()
+        else:
+            asyncio.get_running_loop().call_soon(noted.append, each)
     await waiting
     while len(noted) < 2:
         await asyncio.sleep(0)
 
 
+async def a_task_and_a_callback(noted: list[str]) -> None:
+    await ready_in_one_turn(noted, "task", "callback")
+
+
 async def a_callback_and_a_task(noted: list[str]) -> None:
-    """Let a callback and then a task become ready in one turn."""
-    woken = asyncio.Event()
-
-    async def wait() -> None:
-        await woken.wait()
-        noted.append("task")
-
-    waiting = asyncio.ensure_future(wait())
-    for _ in range(9):
-        await asyncio.sleep(0)
-    asyncio.get_running_loop().call_soon(noted.append, "callback")
-    woken.set()
-    await waiting
+    await ready_in_one_turn(noted, "callback", "task")
 
 
 async def two_timers(noted: list[str]) -> None:

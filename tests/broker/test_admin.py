@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from xml.etree import ElementTree
 
 import pytest
@@ -16,83 +15,35 @@ from sbpair.broker.entities import (
     TopicDescription,
 )
 from sbpair.broker.entities.descriptions import AccessRule
-from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.frontends.admin import atom, requests
 from sbpair.broker.frontends.admin.entity_fields import ELEMENTS
 from sbpair.broker.frontends.admin.requests import Request, Response
+from tests.broker.administration import (
+    ATOM,
+    BACKLOG,
+    COUNTS,
+    NEVER,
+    NOW,
+    SERVICE_BUS,
+    VERSION,
+    body_of,
+    description_in,
+    field_of,
+    get,
+    put,
+    refused,
+    request,
+    standard,
+    update,
+)
 
 pytestmark = pytest.mark.client("amqp")  # written by hand
-
-NOW = 1_800_000_000_000
-standard = partial(QueueDescription, max_message_size_in_kilobytes=256)
-VERSION = "api-version=2024-05"
-HOST = {"host": "localhost:5300"}
-NEVER = "P10675199DT2H48M5.4775807S"
-ATOM, SERVICE_BUS, COUNTS = f"{{{atom.ATOM}}}", f"{{{atom.SERVICE_BUS}}}", f"{{{atom.COUNTS}}}"
-BACKLOG = {  # P-11
-    "LockDuration": "PT1M",
-    "MaxSizeInMegabytes": "5120",
-    "DefaultMessageTimeToLive": NEVER,
-    "DeadLetteringOnMessageExpiration": "true",
-    "MaxDeliveryCount": "2147483647",
-    "EnableBatchedOperations": "true",
-    "AutoDeleteOnIdle": NEVER,
-}
-
-
-def body_of(fields: dict[str, str] | None = None, kind: str = "QueueDescription") -> bytes:
-    inner = "".join(f"<{name}>{text}</{name}>" for name, text in (fields or {}).items())
-    described = f'<{kind} xmlns="{atom.SERVICE_BUS}">{inner}</{kind}>'
-    return (
-        f'<entry xmlns="{atom.ATOM}"><content type="application/xml">{described}</content></entry>'.encode()
-    )
-
-
-def request(method: str, path: str, body: bytes = b"", query: str = VERSION, **headers: str) -> Request:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Request(method, path, query, HOST | named, body)
 
 
 @pytest.fixture
 def namespace() -> Namespace:
     return Namespace("contoso", created_at=NOW)
-
-
-def put(namespace: Namespace, path: str, fields: dict[str, str] | None = None, now: int = NOW) -> Response:
-    return requests.answer(namespace, request("PUT", path, body_of(fields)), now)
-
-
-def update(namespace: Namespace, path: str, fields: dict[str, str] | None = None, now: int = NOW) -> Response:
-    return requests.answer(namespace, request("PUT", path, body_of(fields), if_match="*"), now)
-
-
-def get(namespace: Namespace, path: str, query: str = VERSION, now: int = NOW) -> Response:
-    return requests.answer(namespace, request("GET", path, query=query), now)
-
-
-def description_in(response: Response) -> ElementTree.Element:
-    found = ElementTree.fromstring(response.body).find(f".//{SERVICE_BUS}QueueDescription")
-    assert found is not None
-    return found
-
-
-def field_of(response: Response, name: str) -> str | None:
-    return description_in(response).findtext(SERVICE_BUS + name)
-
-
-def refused(response: Response, status: int, part: str) -> None:
-    root = ElementTree.fromstring(response.body)
-    assert (response.status, root.tag, root.findtext("Code")) == (status, "Error", str(status)), response.body
-    detail = root.findtext("Detail")
-    assert detail is not None
-    assert detail.startswith(f"SubCode={status}")
-    assert part in detail
-    assert "TrackingId:" in detail
-    assert "Traceback" not in detail
-
-
-# -- one queue
 
 
 @pytest.mark.spec("P-11")
@@ -587,88 +538,3 @@ def test_a_method_without_a_meaning_is_answered_with_those_that_have_one(
 
 
 # -- as the SDKs' own live tests expect
-
-
-@pytest.mark.spec("X-16")
-def test_a_request_without_an_api_version_is_answered(namespace: Namespace) -> None:
-    put(namespace, "/orders")
-    assert get(namespace, "/orders", "").status == 200
-    for number in range(3):
-        put(namespace, f"/q{number}")
-    page = get(namespace, "/$Resources/queues", "$top=2").body
-    assert b"api-version" not in page
-    assert b"$skip=2&amp;$top=2" in page
-
-
-@pytest.mark.spec("X-18")
-def test_an_error_has_no_xml_declaration(namespace: Namespace) -> None:
-    assert get(namespace, "/orders", "api-version=x").body.startswith(b"<Error><Code>400</Code>")
-    assert put(namespace, "/orders").body.startswith(b"<?xml ")
-
-
-@pytest.mark.spec("X-14")
-def test_a_forwarding_target_comes_back_with_scheme_and_host_in_lower_case(namespace: Namespace) -> None:
-    put(namespace, "/Archive")
-    put(namespace, "/orders", {"ForwardTo": "SB://Contoso.ServiceBus.Windows.NET/Archive"})
-    put(namespace, "/plain", {"ForwardDeadLetteredMessagesTo": "Archive"})
-    assert field_of(get(namespace, "/orders"), "ForwardTo") == "sb://contoso.servicebus.windows.net/Archive"
-    assert field_of(get(namespace, "/plain"), "ForwardDeadLetteredMessagesTo") == "Archive"
-
-
-@pytest.mark.spec("X-15")
-@pytest.mark.parametrize(("size", "status"), [(1023, 400), (1024, 201), (102_400, 201), (102_401, 400)])
-def test_the_largest_message_of_a_premium_entity_is_1_to_100_megabytes(size: int, status: int) -> None:
-    response = put(
-        Namespace("contoso", tier=Tier.PREMIUM), "/orders", {"MaxMessageSizeInKilobytes": str(size)}
-    )
-    assert response.status == status
-    if status == 400:
-        refused(response, 400, "value for 'MaxMessageSizeInKilobytes' must be between 1024 and 102400")
-
-
-@pytest.mark.spec("X-12")
-def test_an_update_is_no_use_of_an_entity_and_a_new_subscription_was_used_when_it_was_created() -> None:
-    namespace = Namespace("contoso")
-    put(namespace, "/orders")
-    assert (
-        field_of(update(namespace, "/orders", {"MaxDeliveryCount": "3"}), "AccessedAt")
-        == "0001-01-01T00:00:00Z"
-    )
-    namespace.create_topic("news", TopicDescription(), NOW)
-    namespace.create_subscription("news", "all", SubscriptionDescription(), NOW)
-    assert (
-        b"<AccessedAt>2027-01-15T08:00:00.000Z</AccessedAt>" in get(namespace, "/news/Subscriptions/all").body
-    )
-
-
-@pytest.mark.spec("X-24")
-@pytest.mark.parametrize(
-    ("settings", "units"),
-    [
-        ({}, None),
-        ({"tier": Tier.PREMIUM}, "1"),
-        ({"layout": Layout(premium=4)}, "4"),
-    ],
-    ids=["Standard", "Premium", "partitioned Premium"],
-)
-def test_a_premium_namespace_has_messaging_units(settings: dict[str, object], units: str | None) -> None:
-    told = ElementTree.fromstring(get(Namespace("contoso", **settings), "/$namespaceinfo").body)
-    assert told.findtext(f".//{SERVICE_BUS}MessagingUnits") == units
-
-
-@pytest.mark.spec("X-17")
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        (
-            {"RequiresSession": "true"},
-            "The value for the RequiresSession property of an existing Queue cannot be changed",
-        ),
-        ({"EnablePartitioning": "true"}, "Partitioning cannot be changed for Queue. "),
-    ],
-)
-def test_what_is_fixed_at_creation_is_told_in_the_words_of_the_service(
-    namespace: Namespace, changed: dict[str, str], told: str
-) -> None:
-    put(namespace, "/orders")
-    refused(update(namespace, "/orders", changed), 400, told)

@@ -12,7 +12,7 @@ from sbpair.broker.auth import Right, SharedAccessPolicy
 from sbpair.broker.entities import Namespace, QueueDescription
 from sbpair.broker.frontends.admin import requests
 from sbpair.broker.frontends.admin.requests import Request, Response
-from tests.broker.test_admin import NOW, VERSION, refused, request
+from tests.broker.administration import NOW, VERSION, refused, request
 
 pytestmark = pytest.mark.client("amqp")  # written by hand
 

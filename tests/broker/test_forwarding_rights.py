@@ -10,7 +10,7 @@ from sbpair.broker.auth import SharedAccessPolicy
 from sbpair.broker.entities import Namespace, QueueDescription, SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.descriptions import AccessRule
 from sbpair.broker.frontends.admin.requests import Request, forwarding_refusal
-from tests.broker.test_admin import NOW, body_of, refused, request
+from tests.broker.administration import NOW, body_of, refused, request
 
 pytestmark = [pytest.mark.spec("R-45"), pytest.mark.client("amqp")]
 

@@ -1,0 +1,116 @@
+"""The administration API answers as the service does, where clients of other makers look."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from sbpair.broker.entities import (
+    Namespace,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from sbpair.broker.entities.partition import Layout
+from sbpair.broker.entities.quotas import Tier
+from tests.broker.administration import (
+    NOW,
+    SERVICE_BUS,
+    field_of,
+    get,
+    put,
+    refused,
+    update,
+)
+
+pytestmark = pytest.mark.client("amqp")  # written by hand
+
+
+@pytest.fixture
+def namespace() -> Namespace:
+    return Namespace("contoso", created_at=NOW)
+
+
+@pytest.mark.spec("X-16")
+def test_a_request_without_an_api_version_is_answered(namespace: Namespace) -> None:
+    put(namespace, "/orders")
+    assert get(namespace, "/orders", "").status == 200
+    for number in range(3):
+        put(namespace, f"/q{number}")
+    page = get(namespace, "/$Resources/queues", "$top=2").body
+    assert b"api-version" not in page
+    assert b"$skip=2&amp;$top=2" in page
+
+
+@pytest.mark.spec("X-18")
+def test_an_error_has_no_xml_declaration(namespace: Namespace) -> None:
+    assert get(namespace, "/orders", "api-version=x").body.startswith(b"<Error><Code>400</Code>")
+    assert put(namespace, "/orders").body.startswith(b"<?xml ")
+
+
+@pytest.mark.spec("X-14")
+def test_a_forwarding_target_comes_back_with_scheme_and_host_in_lower_case(namespace: Namespace) -> None:
+    put(namespace, "/Archive")
+    put(namespace, "/orders", {"ForwardTo": "SB://Contoso.ServiceBus.Windows.NET/Archive"})
+    put(namespace, "/plain", {"ForwardDeadLetteredMessagesTo": "Archive"})
+    assert field_of(get(namespace, "/orders"), "ForwardTo") == "sb://contoso.servicebus.windows.net/Archive"
+    assert field_of(get(namespace, "/plain"), "ForwardDeadLetteredMessagesTo") == "Archive"
+
+
+@pytest.mark.spec("X-15")
+@pytest.mark.parametrize(("size", "status"), [(1023, 400), (1024, 201), (102_400, 201), (102_401, 400)])
+def test_the_largest_message_of_a_premium_entity_is_1_to_100_megabytes(size: int, status: int) -> None:
+    response = put(
+        Namespace("contoso", tier=Tier.PREMIUM), "/orders", {"MaxMessageSizeInKilobytes": str(size)}
+    )
+    assert response.status == status
+    if status == 400:
+        refused(response, 400, "value for 'MaxMessageSizeInKilobytes' must be between 1024 and 102400")
+
+
+@pytest.mark.spec("X-12")
+def test_an_update_is_no_use_of_an_entity_and_a_new_subscription_was_used_when_it_was_created() -> None:
+    namespace = Namespace("contoso")
+    put(namespace, "/orders")
+    assert (
+        field_of(update(namespace, "/orders", {"MaxDeliveryCount": "3"}), "AccessedAt")
+        == "0001-01-01T00:00:00Z"
+    )
+    namespace.create_topic("news", TopicDescription(), NOW)
+    namespace.create_subscription("news", "all", SubscriptionDescription(), NOW)
+    assert (
+        b"<AccessedAt>2027-01-15T08:00:00.000Z</AccessedAt>" in get(namespace, "/news/Subscriptions/all").body
+    )
+
+
+@pytest.mark.spec("X-24")
+@pytest.mark.parametrize(
+    ("settings", "units"),
+    [
+        ({}, None),
+        ({"tier": Tier.PREMIUM}, "1"),
+        ({"layout": Layout(premium=4)}, "4"),
+    ],
+    ids=["Standard", "Premium", "partitioned Premium"],
+)
+def test_a_premium_namespace_has_messaging_units(settings: dict[str, object], units: str | None) -> None:
+    told = ElementTree.fromstring(get(Namespace("contoso", **settings), "/$namespaceinfo").body)
+    assert told.findtext(f".//{SERVICE_BUS}MessagingUnits") == units
+
+
+@pytest.mark.spec("X-17")
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (
+            {"RequiresSession": "true"},
+            "The value for the RequiresSession property of an existing Queue cannot be changed",
+        ),
+        ({"EnablePartitioning": "true"}, "Partitioning cannot be changed for Queue. "),
+    ],
+)
+def test_what_is_fixed_at_creation_is_told_in_the_words_of_the_service(
+    namespace: Namespace, changed: dict[str, str], told: str
+) -> None:
+    put(namespace, "/orders")
+    refused(update(namespace, "/orders", changed), 400, told)
