@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .clocks import MICROS
-from .writers import WriterFacts, greatest, smallest
+from .writers import SHORT, WriterFacts, greatest, smallest
 
-SHORT = 8  # characters of a writer's UUID, enough to find its files
 MAX_NAMED = 3  # writers named in a reason
 
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 from sbpair.observation.manifest import ManifestEntry
 
-from .writers import WriterFacts
-
-SHORT = 8  # characters of a writer's UUID, enough to find its files
+from .writers import SHORT, WriterFacts
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from .folding import MAX_ROWS
 from .summary import UNKNOWN, EntityVerdicts, Summary
 from .timeline import Episode
 from .verdict import SOUND, Verdict
+from .writers import SHORT
 
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:980px;margin:2em auto;padding:0 1em}
@@ -43,7 +44,6 @@ MEANING = {
     Verdict.UNPROVEN: "a journal that could decide is incomplete or missing",
 }
 ROLES = ("sender", "syphon", "receiver", "broker", UNKNOWN)
-SHORT = 8  # characters of a writer's UUID, enough to find its files
 ALL = "the Parquet tables contain all"
 Row = tuple[Sequence[object], bool]  # the cells, and whether to highlight the row
 

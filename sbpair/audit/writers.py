@@ -110,6 +110,7 @@ REASONS: tuple[tuple[Callable[[WriterFacts], bool], str], ...] = (
 )
 """Conditions and reasons for incompleteness, the gravest first; a writer without any has a complete journal."""
 
+SHORT = 8  # characters of a writer's UUID, enough to find its files
 NOT_READ = REASONS[0][1]
 GAPS = frozenset(reason for _, reason in REASONS[1:-1])
 """The reasons for which a journal may have recorded messages that the audit does not know."""

@@ -16,7 +16,6 @@ from pathlib import Path
 from .journal_reading import OPEN_PREFIX, JournalError
 
 VERSION = 1
-PATTERNS = ("*.jsonl", "*.jsonl.gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,8 @@ def parsed(text: str) -> list[ManifestEntry]:
 
 def _files(directory: Path) -> Iterator[Path]:
     """The journal files below ``directory``, each once, though it be there with and without .gz."""
-    plain = {path for pattern in PATTERNS[:1] for path in directory.rglob(pattern)}
-    packed = {path for path in directory.rglob(PATTERNS[1]) if path.with_suffix("") not in plain}
+    plain = set(directory.rglob("*.jsonl"))
+    packed = {path for path in directory.rglob("*.jsonl.gz") if path.with_suffix("") not in plain}
     return iter(sorted(plain | packed, key=lambda path: path.name.removeprefix(OPEN_PREFIX)))
 
 
