@@ -118,6 +118,7 @@ def filled(kind: Kind, waiting: int) -> Entity:
         enable_partitioning=kind.is_partitioned,
         requires_session=kind.has_sessions,
         max_size_in_megabytes=5120,
+        max_delivery_count=2_000,  # to defer counts a delivery, and each batch defers the same thousand
     )
     queue = Namespace("contoso").create_queue("orders", asked, NOON)
     for number in range(waiting):
