@@ -47,7 +47,7 @@ def positions_in(offset: Mapping[str, int | str]) -> dict[str, int]:
 
 
 def origin_in(offset: Mapping[str, int | str]) -> str | None:
-    """The namespace of an offset; None for offsets written before version 0.2."""
+    """The namespace of an offset; None for those of before offsets had one."""
     named = offset.get(NAMESPACE)
     return None if named is None else str(named)
 
@@ -69,7 +69,7 @@ def check_origin(offset: Mapping[str, int | str], origin: str, *, settles: bool)
     advanced = [lane for lane, number in sorted(numbers(positions).items()) if number > before_lane(lane)]
     if named is None and advanced:
         raise ForeignCheckpoint(
-            "sbpair: the checkpoint does not record its namespace: it was written before version 0.2. "
+            "sbpair: the checkpoint does not record its namespace: an older sbpair wrote it. "
             f"{REMEDY}"
         )
     for lane in advanced:

@@ -140,7 +140,7 @@ def test_who_settles_once_is_told_of_a_namespace_that_is_silent() -> None:
         ({"orders": 5}, "does not record its namespace"),
         (None, "settlement=none and completed nothing"),
     ],
-    ids=["another namespace", "before 0.2", "before 0.2 and browsed", "browsed"],
+    ids=["another namespace", "without one", "without one and browsed", "browsed"],
 )
 def test_a_checkpoint_of_another_namespace_completes_nothing(
     tmp_path: Path, offset: Offset | None, told: str

@@ -36,7 +36,7 @@ def pack_messages(messages: Sequence[StoredMessage]) -> bytes:
     for (_, write, _), column in zip(_COLUMNS, zip(*map(_VALUES, messages), strict=True), strict=True):
         write(out, column)
     acquirers = [message.first_acquirer for message in messages]
-    if any(each is not None for each in acquirers):  # hardly ever, and not in blobs of 0.1: at the end
+    if any(each is not None for each in acquirers):  # hardly ever, and not in older blobs: at the end
         _write_numbers(out, acquirers)
     return b"".join(out)
 
