@@ -65,7 +65,7 @@ def anchors(text: str) -> set[str]:
 
 def is_for_users(page: Path) -> bool:
     """Whether requirement ids are out of place there: everywhere but in the record of what is proved."""
-    return page.parent.name != "spec" and page.name not in ("proofs.md", "contribute.md", "architecture.md")
+    return page.parent.name not in ("spec", "evidence") and page.name not in ("contribute.md", "architecture.md")
 
 
 def dead_links(page: Path) -> list[str]:
@@ -91,15 +91,18 @@ def test_every_page_can_be_reached_from_the_index():
         page = waiting.pop()
         if page not in seen:
             seen.add(page)
-            targets = (link.partition("#")[0] for link in LINK.findall(page.read_text("utf-8")))
-            waiting += [(page.parent / target).resolve() for target in targets if target.endswith(".md")]
+            waiting += linked(page)
     assert set(PAGES) - seen == set()
+
+
+def linked(page: Path) -> set[Path]:
+    targets = (link.partition("#")[0] for link in LINK.findall(page.read_text("utf-8")))
+    return {(page.parent / target).resolve() for target in targets if target.endswith(".md")}
 
 
 def test_the_index_lists_every_page():
     index = DOCS / "index.md"
-    targets = (link.partition("#")[0] for link in LINK.findall(index.read_text("utf-8")))
-    listed = {(DOCS / target).resolve() for target in targets if target.endswith(".md")}
+    listed = linked(index) | linked(DOCS / "evidence" / "index.md")
     listed |= set((DOCS / "reference" / "api").glob("*.md"))  # these are listed by their own index
     assert set(PAGES) - listed == {index}
 
@@ -131,8 +134,8 @@ def test_generated_blocks_are_fresh(page):
 
 
 def test_the_page_of_performance_is_what_its_run_says():
-    stored = json.loads((DOCS / "performance.json").read_text("utf-8"))
-    written = (DOCS / "performance.md").read_text("utf-8")
+    stored = json.loads((DOCS / "evidence" / "performance.json").read_text("utf-8"))
+    written = (DOCS / "evidence" / "performance.md").read_text("utf-8")
     assert written == performance.text(stored), "stale: run `python -m tests.trials.bench --docs`"
 
 

@@ -246,7 +246,7 @@ def test_a_mark_on_a_parameter_proves_and_a_skipped_test_does_not():
 
 @pytest.mark.spec("R-86")
 def test_the_page_of_proofs_lists_every_requirement_that_a_test_proves() -> None:
-    page = (ROOT / "docs" / "proofs.md").read_text("utf-8")
+    page = (ROOT / "docs" / "evidence" / "proofs.md").read_text("utf-8")
     listed = {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")}
 
     assert {proof.id for proof in all_proofs()} - listed == set()

@@ -1,7 +1,7 @@
 """The capabilities of foreign clients against the broker, and the tests that prove them.
 
 `@pytest.mark.does("sessions", "peek")` on a test names the capabilities it exercises; whose they are is what
-`tests/tools/proofs.py` says of the test. docs/interop.md is written from these marks, and test_matrix.py asks
+`tests/tools/proofs.py` says of the test. docs/evidence/interop.md is written from these marks, and test_matrix.py asks
 for every cell of its table: a test, or the reason in `CANNOT` why there is none.
 """
 

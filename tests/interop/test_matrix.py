@@ -1,4 +1,4 @@
-"""Every cell of the table of docs/interop.md is a test or has a reason."""
+"""Every cell of the table of docs/evidence/interop.md is a test or has a reason."""
 
 from __future__ import annotations
 

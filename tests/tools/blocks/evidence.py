@@ -60,7 +60,7 @@ def interop() -> str:
 
 def _tests_of(files: list[str]) -> str:
     names = [Path(file).stem.removeprefix("test_").replace("_", " ") for file in files]
-    links = (f"[{name}](../tests/{file})" for name, file in zip(names, files, strict=True))
+    links = (f"[{name}](../../tests/{file})" for name, file in zip(names, files, strict=True))
     return "<br/>".join(links) or "-"
 
 

@@ -1,11 +1,11 @@
 """Runs every benchmark, one after the other, and prints each aim with its figure.
 
     python -m tests.trials.bench [--rounds N] [--quick] [--only NAME ...] [--peers DIR] [--out FILE | --again FILE]
-    python -m tests.trials.bench --docs [FILE]    write docs/performance.md and its plots from a stored run
+    python -m tests.trials.bench --docs [FILE]    write docs/evidence/performance.md and its plots from a stored run
 
 ``--out`` stores the run as JSON. ``--again`` replaces the run in a file by a new one and keeps the former figures
 as those of the earlier run; with ``--only``, it replaces the figures of these benchmarks alone.
-``--docs`` reads docs/performance.json by default.
+``--docs`` reads docs/evidence/performance.json by default.
 A peer that is not installed (``python -m tests.trials.bench.install_peers``) is skipped with a notice.
 Exit code 1 when a benchmark fails, never for a missed aim.
 """
@@ -29,7 +29,7 @@ from tests.trials.bench.machine import machine
 from tests.trials.bench.peers import PEERS, directory
 
 HERE = Path(__file__).parent
-STORED = HERE.parents[2] / "docs" / "performance.json"
+STORED = HERE.parents[2] / "docs" / "evidence" / "performance.json"
 ARGUMENTS = {"bench_audit": ("--events", "1000000")}  # its own default takes most of an hour's quarter
 WITHIN = 1200  # seconds, each
 ASKED_FOR = ("audit", "spark")  # they take minutes, and have a page of their own

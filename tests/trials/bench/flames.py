@@ -1,4 +1,4 @@
-"""Flame graphs of five operations, for docs/performance.
+"""Flame graphs of five operations, for docs/evidence/performance.
 
     python -m tests.trials.bench.flames [WAY ...] [--seconds N] [--out DIR]
 
@@ -35,7 +35,7 @@ from tests.trials.bench.peers import DURABLE_QUEUE, QUEUE, OurBroker
 from tests.trials.bench.raw_client import RawClient, payload
 from tests.trials.bench.site import Site, sites_of
 
-OUT = Path(__file__).parents[3] / "docs" / "performance"
+OUT = Path(__file__).parents[3] / "docs" / "evidence" / "performance"
 SAMPLES_PER_SECOND = 250
 MOST_BYTES = 150_000
 STEP = 10_000  # messages

@@ -1,4 +1,4 @@
-"""Generates docs/performance.md and its plots from a stored run."""
+"""Generates docs/evidence/performance.md and its plots from a stored run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.trials.bench.aims import AIMS, Figure, of
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[3] / "docs" / "evidence"
 PLOTS = DOCS / "performance"
 LIMITS = Path(__file__).parent / "limits.md"
 PLAIN = {"name", "unit", "n", "median", "p95", "least", "most", "by"}
@@ -34,12 +34,12 @@ SECTIONS = {
 }
 HEAD = """# Performance
 
-All figures on this page were measured by `python -m tests.trials.bench --again docs/performance.json` and are
+All figures on this page were measured by `python -m tests.trials.bench --again docs/evidence/performance.json` and are
 stored in [performance.json](performance.json), with those of the earlier run. `python -m tests.trials.bench --docs`
 generates this page from that file. Compared systems were measured alternately in the same run, under the same
 conditions, so the ratios are more reliable than the absolute figures. *Range* gives the lowest and the highest round.
 The figures are those of the commit in the table; parts that are newer are *not measured* here. The figures of the
-audit and of the Spark sources and sinks are in [Spark figures](explanation/spark-figures.md).
+audit and of the Spark sources and sinks are in [Spark figures](spark.md).
 [Where the time goes](#where-the-time-goes) explains the limits.
 
 """

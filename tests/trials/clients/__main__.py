@@ -1,7 +1,7 @@
 """The same forty faults against the SDKs of four languages and the paired client: who hangs, loses, duplicates.
 
     python -m tests.trials.clients [--clients python go] [--faults killed mute] [--seed 1] [--messages 3] [--limit 15]
-                                   [--jobs 6] [--out docs/clients.json]
+                                   [--jobs 6] [--out docs/evidence/clients.json]
     python -m tests.trials.clients --list
 
 Each round, one fault against one client, has a broker, a proxy and a driver process of its own. The whole table takes

@@ -1,4 +1,4 @@
-"""The blocks of docs/reference/clients.md, from the stored run of the table."""
+"""The blocks of docs/evidence/clients.md, from the stored run of the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from tests.tools.source import table
 from tests.trials.clients.faults import FAULTS, Fault, Moment, Role
 
-STORED = Path(__file__).resolve().parents[3] / "docs" / "clients.json"
+STORED = Path(__file__).resolve().parents[3] / "docs" / "evidence" / "clients.json"
 
 
 @cache

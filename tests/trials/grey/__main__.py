@@ -1,7 +1,7 @@
 """What callers get while a side is only half down: ``python -m tests.trials.grey``.
 
     python -m tests.trials.grey [--virtual] [--real] [--defaults] [--only NAME ...] [--clients 500] [--minutes 10]
-                                [--into docs/grey.json]
+                                [--into docs/evidence/half-down.json]
     python -m tests.tools.generate_docs
 
 --virtual: the pure machines of many clients, with default options, in virtual time; seconds. --real: brokers, senders

@@ -1,4 +1,4 @@
-"""The blocks of docs/grey.md, from the stored runs of the scenarios."""
+"""The blocks of docs/evidence/half-down.md, from the stored runs of the scenarios."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.tools.source import table
 
-STORED = Path(__file__).resolve().parents[3] / "docs" / "grey.json"
+STORED = Path(__file__).resolve().parents[3] / "docs" / "evidence" / "half-down.json"
 NAMES = {"sdk": "bare SDK", "pair": "sbpair", "asyncio": "sbpair asyncio"}
 
 
