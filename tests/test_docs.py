@@ -65,7 +65,10 @@ def anchors(text: str) -> set[str]:
 
 def is_for_users(page: Path) -> bool:
     """Whether requirement ids are out of place there: everywhere but in the record of what is proved."""
-    return page.parent.name not in ("spec", "evidence") and page.name not in ("contribute.md", "architecture.md")
+    return page.parent.name not in ("spec", "evidence") and page.name not in (
+        "contribute.md",
+        "architecture.md",
+    )
 
 
 def dead_links(page: Path) -> list[str]:

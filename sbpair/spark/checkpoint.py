@@ -69,8 +69,7 @@ def check_origin(offset: Mapping[str, int | str], origin: str, *, settles: bool)
     advanced = [lane for lane, number in sorted(numbers(positions).items()) if number > before_lane(lane)]
     if named is None and advanced:
         raise ForeignCheckpoint(
-            "sbpair: the checkpoint does not record its namespace: an older sbpair wrote it. "
-            f"{REMEDY}"
+            f"sbpair: the checkpoint does not record its namespace: an older sbpair wrote it. {REMEDY}"
         )
     for lane in advanced:
         if lane + UNTIL not in positions:
