@@ -72,7 +72,7 @@ def starting_a_broker(page: Path) -> str:
 
 @pytest.mark.spec("R-120")
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", DOCS / "how-to" / "emulator.md"], ids=lambda page: page.stem
+    "page", [ROOT / "README.md", DOCS / "how-to" / "use-the-broker.md"], ids=lambda page: page.stem
 )
 @pytest.mark.parametrize(
     ("broker", "said"),
@@ -96,7 +96,7 @@ def test_a_taken_port_is_said_in_a_clear_sentence_and_the_block_ends(tmp_path: P
             holder.listen()
         except OSError:
             pass  # somebody else has it, which is the same
-        run = pasted([made, starting_a_broker(DOCS / "how-to" / "emulator.md")], tmp_path, "bash")
+        run = pasted([made, starting_a_broker(DOCS / "how-to" / "use-the-broker.md")], tmp_path, "bash")
     assert run.stdout == "the broker did not start: it says why above\n"
     assert run.stderr == (
         "sbpair: Namespace 'contoso' cannot listen on 127.0.0.1:5672: Address already in use. "

@@ -1,4 +1,4 @@
-"""The programs of docs/how-to/emulator.md: snippets and test suites, each from its first line to its end."""
+"""The programs of docs/how-to/use-the-broker.md: snippets and test suites, each from its first line to its end."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_javascripts_administration_needs_the_certificate_authority_as_the_page_
     given.pop("NODE_EXTRA_CA_CERTS", None)
     command = ["node", "-e", ADMINISTRATION]
     without = printed(command, given)
-    page = (SNIPPETS.parents[1] / "docs" / "how-to" / "emulator.md").read_text("utf-8")
+    page = (SNIPPETS.parents[1] / "docs" / "how-to" / "use-the-broker.md").read_text("utf-8")
     assert f"fail with `{without}`" in page
     assert 'NODE_EXTRA_CA_CERTS="$SBPAIR_CA_FILE" node program.js' in page
     assert printed(command, {**given, "NODE_EXTRA_CA_CERTS": given["SBPAIR_CA_FILE"]}) == "orders"

@@ -1,4 +1,4 @@
-"""The Celery app of docs/how-to/kombu.md: a real worker, and publishers that start in the outage."""
+"""The Celery app of docs/how-to/frameworks.md: a real worker, and publishers that start in the outage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of docs/how-to/web.md, on real servers with two workers, through an outage of `sbpair broker`."""
+"""The programs of docs/how-to/frameworks.md, on real servers with two workers, through an outage of `sbpair broker`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suites of docs/how-to/emulator.md in JavaScript, Java and Go, each from nothing to green, timed.
+"""The suites of docs/how-to/use-the-broker.md in JavaScript, Java and Go, each from nothing to green, timed.
 
     python -m tests.trials.first_suites [javascript java go]
 
