@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import sbpair
 from sbpair.broker.entities.quotas import Tier
 
 pytestmark = pytest.mark.spec("S-23")
@@ -59,8 +60,9 @@ def test_the_table_is_read_and_names_nothing_twice() -> None:
 def test_a_bound_in_bytes_that_the_code_has_is_in_the_table() -> None:
     known = {row["where"].partition("[")[0] for row in ROWS} | OF_ANSWERS
     found = set()
-    for file in [*(ROOT / "sbpair/broker").rglob("*.py"), *(ROOT / "sbpair/amqp").glob("*.py")]:
-        module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    installed = Path(sbpair.__file__).parent
+    for file in [*(installed / "broker").rglob("*.py"), *(installed / "amqp").glob("*.py")]:
+        module = ".".join(file.relative_to(installed.parent).with_suffix("").parts)
         found |= {f"{module}:{match[1]}" for match in IN_BYTES.finditer(file.read_text("utf-8"))}
     assert len(found) > 12
     assert found - known - {each for each in found if "frames:MIN" in each} == set()
