@@ -24,7 +24,6 @@ from time import sleep
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
@@ -47,6 +46,7 @@ from sbpair.audit.object_storage import is_uri, resolved, without_secret
 
 from .format_options import FormatOptions
 from .journal_positions import Offset, Positions
+from .packaged import PackagedDataSource
 from .polling import Polling
 from .versions import (
     ReadAllAvailable,
@@ -116,7 +116,7 @@ def _known(schema: StructType) -> StructType:
     return schema
 
 
-class JournalDataSource(DataSource):
+class JournalDataSource(PackagedDataSource):
     """Registered by :func:`sbpair.spark.register`."""
 
     @classmethod

@@ -26,7 +26,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
@@ -42,6 +41,7 @@ from .entities import Entities, cutoff
 from .message_columns import batch_of
 from .message_rows import MESSAGE_COLUMNS, TYPES
 from .outage import BATCH_PATIENCE, OutageState, limit_or
+from .packaged import PackagedDataSource
 from .polling import Polling
 from .ranges import Mark, Piece, Span, advance, allot, marks, numbers, path_of, pieces
 from .source_errors import NoAnswer
@@ -64,7 +64,7 @@ OUTAGE = "@outage"  # key beside the offset in the progress of a query
 logger = logging.getLogger("sbpair.spark")
 
 
-class MessageDataSource(DataSource):
+class MessageDataSource(PackagedDataSource):
     """Registered by :func:`sbpair.spark.register`."""
 
     @classmethod

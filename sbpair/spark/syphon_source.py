@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sbpair.client.errors import SyphonFaulted
@@ -33,6 +33,7 @@ from sbpair.syphon.options import LAND, SyphonOptions
 
 from . import worker
 from .format_options import PAIR, WIRE, FormatOptions, PairReference, pair_reference
+from .packaged import PackagedDataSource
 from .versions import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow, require_stream_sources
 from .worker import directory_of, open_journal
 
@@ -83,7 +84,7 @@ KNOWN = (
 )
 
 
-class SyphonDataSource(DataSource):
+class SyphonDataSource(PackagedDataSource):
     """Registered by :func:`sbpair.spark.register`."""
 
     @classmethod
