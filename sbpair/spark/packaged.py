@@ -1,6 +1,6 @@
 """Data sources whose instances can be unpickled in processes that do not have the package on their path yet.
 
-Spark 4.2 and 4.3 plan a stream in a Python process of the driver that looks for the zips of ``--py-files`` and
+Spark (as of 4.3.0) plans a stream in a Python process of the driver that looks for the zips of ``--py-files`` and
 ``addArtifacts`` in a directory that does not exist (``streaming_job``, in the directory of these files), so it cannot
 import a class from one. An instance made from a zip therefore takes the path of its zip along, in a function that is
 pickled as code. Tables, sinks and tasks have the right path.
@@ -8,8 +8,7 @@ pickled as code. Tables, sinks and tasks have the right path.
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark.sql.datasource import DataSource
@@ -23,11 +22,12 @@ class PackagedDataSource(DataSource):
     """A data source that finds its own package."""
 
     def __reduce__(self) -> Reduced:
+        """For pickle: the class and its options, and the path of the zip that has the class."""
         zipped = zip_of(sbpair.__file__)
         kind = type(self)
         if zipped is None:
             return kind, (self.options,)
-        return _loader(), (zipped, kind.__module__, kind.__qualname__, pickle.dumps(self.options))
+        return _loader(), (zipped, kind.__module__, kind.__qualname__, self.options)
 
 
 def zip_of(package_file: str) -> str | None:
@@ -39,14 +39,13 @@ def zip_of(package_file: str) -> str | None:
 def _loader() -> Callable[..., object]:
     """A function of no module, which cloudpickle therefore pickles by value. It may use only what it imports."""
 
-    def load(zipped: str, module: str, name: str, options: bytes) -> object:
-        import pickle
+    def load(zipped: str, module: str, name: str, options: Mapping[str, str]) -> object:
         import sys
         from importlib import import_module
 
         if zipped not in sys.path:
             sys.path.insert(1, zipped)
-        return getattr(import_module(module), name)(pickle.loads(options))  # noqa: S301  (from Spark itself)
+        return getattr(import_module(module), name)(options)
 
     return load
 

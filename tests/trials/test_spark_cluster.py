@@ -48,7 +48,7 @@ SMALL = {
 
 
 def submit(program: Path, package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """As docs/reference/spark.md does it, to two executors of one core each."""
+    """As the how-to does it, to two executors of one core each."""
     home = Path(pyspark.__file__).parent
     command = [str(home / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]"]
     command += ["--py-files", str(package)]
