@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from dataclasses import dataclass, field
 
 from sbpair.amqp.errors import UNAUTHORIZED_ACCESS
 from sbpair.client.connection import NamespaceConnection
@@ -22,7 +23,9 @@ from sbpair.envelope.names import path_refusal
 from .peeking import peek_parked
 
 NAMESPACE = ""  # the path of a claim to the whole namespace
-MAX_PEEKED = 100  # parked messages of each backlog
+MAX_PEEKED = 100  # of the oldest messages of each backlog, when it was searched before
+MAX_TRIED = 1000  # destinations remembered, which senders choose
+PARTITIONED = 2**48  # sequence numbers of partitioned queues are this large
 
 
 async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> TokenRefused | None:
@@ -44,24 +47,54 @@ async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> T
     return first
 
 
-async def parked_paths(connection: NamespaceConnection, backlogs: Iterable[str]) -> AsyncGenerator[str, None]:
-    """Iterate over the destinations of the oldest parked messages, each once; skips backlogs that cannot be peeked.
+@dataclass(slots=True)
+class ParkedWalk:
+    """How far the backlogs were searched for a destination that accepts the key."""
 
+    tried: dict[str, None] = field(default_factory=dict)  # the latest last, at most MAX_TRIED
+    ends: dict[str, int] = field(default_factory=dict)  # the next sequence number of each backlog
+
+    def take(self, path: str) -> bool:
+        """Return whether ``path`` is to be tried: it has not been, as far as is remembered."""
+        if path in self.tried or path_refusal(path) is not None:
+            return False
+        self.tried[path] = None
+        if len(self.tried) > MAX_TRIED:
+            del self.tried[next(iter(self.tried))]
+            self.ends.clear()  # what is forgotten is found again
+        return True
+
+    def passed(self, backlog: str, number: int | None) -> None:
+        """Record that the message with this sequence number was seen."""
+        if number is not None and number < PARTITIONED:  # those of partitions do not only grow
+            self.ends[backlog] = max(number + 1, self.ends.get(backlog, 0))
+
+
+async def parked_paths(
+    connection: NamespaceConnection, backlogs: Iterable[str], walk: ParkedWalk
+) -> AsyncGenerator[str, None]:
+    """Iterate over the destinations of parked messages, each once; skips backlogs that cannot be peeked.
+
+    The first time, of all messages. Then of those tried before, of the oldest, for a backlog may be another of the
+    same name, and of those behind where the last iteration ended: invented paths at the head hide nothing (R-119b).
     Close it (``aclosing``) when leaving it early: it has a link open. Raises ConnectionLost.
     """
-    seen = set()
+    for path in tuple(walk.tried):
+        yield path
     for backlog in backlogs:
-        try:
-            async with aclosing(peek_parked(connection, backlog, most=MAX_PEEKED)) as messages:
-                async for message in messages:
-                    path = message.path
-                    if path is not None and path not in seen and path_refusal(path) is None:
-                        seen.add(path)
-                        yield path
-        except ConnectionLost:
-            raise
-        except ClientError:
-            continue
+        end = walk.ends.get(backlog)
+        spans = [(1, None)] if end is None else [(1, MAX_PEEKED), (end, None)]
+        for start, most in spans:
+            try:
+                async with aclosing(peek_parked(connection, backlog, start=start, most=most)) as messages:
+                    async for message in messages:
+                        if message.path is not None and walk.take(message.path):
+                            yield message.path
+                        walk.passed(backlog, message.sequence_number)
+            except ConnectionLost:
+                raise
+            except ClientError:
+                break
 
 
 def is_refusal(error: ClientError) -> bool:

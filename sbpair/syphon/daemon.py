@@ -20,7 +20,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from sbpair.auth.connection_string import NamespaceAccess, at_host, parse
@@ -34,12 +34,14 @@ from sbpair.envelope.ordering import ordered_backlog_name
 
 from ..pairing.pair_state import Role
 from . import events
-from .claims import NAMESPACE, as_fault, parked_paths, refusal_of
+from .claims import NAMESPACE, as_fault, refusal_of
 from .forwarding import ForwardingSession
+from .key_claims import KeyClaims
 from .landing import Landing
 from .log_lines import LINES
 from .options import SyphonOptions
 from .order_check import OrderCheck
+from .own_paths import OwnPaths
 from .paces import Paces
 from .peeking import BacklogDepth, BacklogDepths, OverdueBacklogs, StrandedBacklogs
 from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
@@ -124,6 +126,8 @@ class Syphon:
         self._connecting: asyncio.Task[Connections] | None = None  # to both sides, while messages land
         self._has_failed = False  # whether the primary has failed since that attempt began
         self._sides = SideRefusals(self._emit)
+        self._own = OwnPaths()
+        self._claims = KeyClaims(self._own, options.allowed_destinations, self.backlogs, self._open_primary)
         self._links = BacklogLinks(self._emit)
         self._stranded = StrandedBacklogs(label, count, self._emit)
         self._untransferred = UntransferredMessages(self.backlogs, lambda: self.counters.landed, self._emit)
@@ -319,7 +323,7 @@ class Syphon:
     async def _connect_once(self) -> Connections:
         async with AsyncExitStack() as stack:
             primary = await self._open_primary(stack)
-            refusal = await refusal_of(primary, (NAMESPACE, *(self.options.allowed_destinations or ())))
+            primary, refusal = await self._claims.of_known(stack, primary)
             try:
                 secondary = await self._open_secondary(stack)
             except ConnectionLost:
@@ -327,7 +331,7 @@ class Syphon:
                     self._note_claim(Role.PRIMARY, refusal)
                 raise
             if refusal is not None and self.options.allowed_destinations is None:
-                refusal = await self._refusal_of_parked(primary, secondary, refusal)
+                primary, refusal = await self._claims.of_parked(stack, primary, secondary, refusal)
             self._note_claim(Role.PRIMARY, refusal)
             stack.pop_all()
         return primary, secondary
@@ -373,6 +377,7 @@ class Syphon:
             counters=self.counters,
             emit=self._emit,
             sides=self._sides,
+            own=self._own,
             links=self._links,
             clock_differs=self._clock_differs,
             connect_primary=self._connect_primary,
@@ -381,16 +386,6 @@ class Syphon:
         )
         self._begun = self._session
         return self._session
-
-    async def _refusal_of_parked(
-        self, primary: NamespaceConnection, secondary: NamespaceConnection, refusal: TokenRefused
-    ) -> TokenRefused | None:
-        """Return None if the key, refused for the namespace, is accepted for a destination of a parked message."""
-        async with aclosing(parked_paths(secondary, self.backlogs)) as paths:
-            async for path in paths:
-                if await refusal_of(primary, (path,)) is None:
-                    return None
-        return refusal
 
     def _note_claim(self, role: Role, refusal: TokenRefused | None) -> None:
         """Record a side's answer to a claim. Raises SyphonFaulted or ConnectionLost for a refusal."""
@@ -406,9 +401,9 @@ class Syphon:
         """Open another connection to the primary and make a claim on it, since the service closes one without."""
         async with AsyncExitStack() as stack:
             primary = await self._open(stack, Role.PRIMARY, self._primary)
-            refusal = await refusal_of(primary, (NAMESPACE,))
+            primary, refusal = await self._claims.of_known(stack, primary)
             if refusal is not None:
-                raise refusal  # decided by the next session, which knows the paths
+                raise refusal  # decided by the next session, which searches the backlogs
             stack.pop_all()
         return primary
 

@@ -29,6 +29,7 @@ from .landings import Landings
 from .options import SyphonOptions
 from .order_check import OrderCheck
 from .ordered_backlogs import OrderedBacklog, Places, session_credit
+from .own_paths import OwnPaths
 from .paces import Paces
 from .peeking import has_more
 from .pump import Pump, PumpSettings
@@ -72,8 +73,9 @@ class ForwardingSession:
         connect_primary: Callable[[], Awaitable[NamespaceConnection]],
         landing: Landing | None = None,
         paces: tuple[Paces, Paces] | None = None,
+        own: OwnPaths | None = None,
     ) -> None:
-        """``paces``: those of the primary and of the secondary; by default new ones."""
+        """``paces``: those of the primary and of the secondary, ``own``: paths it accepted; by default new ones."""
         self._primary = primary
         self._primary_since = asyncio.get_running_loop().time()
         self._connect_primary = connect_primary
@@ -81,6 +83,7 @@ class ForwardingSession:
         self._options = options
         self._emit = emit
         self._sides = sides
+        self._own = own or OwnPaths()
         self._links = links
         self._destinations: dict[str, Destination] = {}
         self._slots = LinkSlots(MAX_LINKS)
@@ -306,10 +309,11 @@ class ForwardingSession:
         except BaseException as error:
             self._slots.free(destination, slot)
             if isinstance(error, ClientError):
-                self._refused(Role.PRIMARY, error)
+                self._destination_refused(destination, error)
             raise
         self._senders[primary] += 1
         sender.detached.add_done_callback(lambda _: self._link_closed(destination, primary, slot))
+        self._own.accepted(destination.path)
         self._sides.accepted(Role.PRIMARY)
         return sender
 
@@ -366,14 +370,19 @@ class ForwardingSession:
         self._links.note_attached(backlog)
         self._sides.accepted(Role.SECONDARY)
 
-    def _refused(self, role: Role, error: ClientError) -> None:
-        """Record a refused link as a refusal by its side, unless another link of the side is open (F-61)."""
-        others: Iterable[Destination | Pump | OrderedBacklog] = self._destinations.values()
-        if role is Role.SECONDARY:
-            others = (*self._pumps, *self._ordered)
-        all_tried = role is Role.PRIMARY or len(self._failed) == len(self._pumps)
-        if all_tried and is_refusal(error) and not any(each.is_open for each in others):
-            self._sides.refused(role, str(error))
+    def _destination_refused(self, destination: Destination, error: ClientError) -> None:
+        """Record a refused link; it may be a refusal by the primary as a whole (F-61, R-119b)."""
+        if is_refusal(error):
+            others_are_open = any(each.is_open for each in self._destinations.values())
+            if self._own.refused(destination.path, others_are_open=others_are_open):
+                self._sides.refused(Role.PRIMARY, str(error))
+
+    def _backlog_refused(self, error: ClientError) -> None:
+        """Record a refused link as a refusal by the secondary, unless another backlog has a link (F-61)."""
+        all_tried = len(self._failed) == len(self._pumps)
+        backlogs: tuple[Pump | OrderedBacklog, ...] = (*self._pumps, *self._ordered)
+        if all_tried and is_refusal(error) and not any(each.is_open for each in backlogs):
+            self._sides.refused(Role.SECONDARY, str(error))
 
     async def _keep_pumping(self, pump: Pump) -> None:
         """Attach again whenever the link is lost; retry a missing queue at intervals."""
@@ -391,7 +400,7 @@ class ForwardingSession:
                 self._links.note_detached(pump.backlog, str(error))
             except ClientError as error:
                 self._failed.add(pump.backlog)
-                self._refused(Role.SECONDARY, error)
+                self._backlog_refused(error)
                 if error.condition is not None and error.condition.symbol == NOT_FOUND:
                     if not was_missing:
                         self._links.note_missing(pump.backlog)

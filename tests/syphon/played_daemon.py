@@ -12,7 +12,7 @@ import pytest
 
 from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.client.errors import ClientError, TokenRefused
-from sbpair.syphon import Syphon, SyphonOptions
+from sbpair.syphon import Syphon, SyphonOptions, key_claims
 from sbpair.syphon import daemon as module
 from sbpair.syphon.events import SyphonEvent
 from tests.syphon.scripted import now
@@ -26,6 +26,7 @@ class PlayedConnection:
     def __init__(self, side: str) -> None:
         self.side = side
         self.is_open = True
+        self.claims = 0
         self.aborted_at: float | None = None
 
     def abort(self) -> None:
@@ -140,10 +141,11 @@ class World:
 
     async def refusal_of(self, connection: PlayedConnection, paths: tuple[str, ...]) -> TokenRefused | None:
         self.claimed.append((connection.side, tuple(paths)))
+        connection.claims += 1
         answers = self.refuses.get(connection.side)
         return answers.pop(0) if answers else None
 
-    async def parked_paths(self, connection: PlayedConnection, backlogs: Iterable[str]) -> Any:
+    async def parked_paths(self, connection: PlayedConnection, backlogs: Iterable[str], walk: Any) -> Any:
         assert connection.side == "secondary"
         assert tuple(backlogs) == self.syphon.backlogs
         self.searches += 1
@@ -179,10 +181,11 @@ class Worlds:
         for name, played in (
             ("connect", world.connect),
             ("refusal_of", world.refusal_of),
-            ("parked_paths", world.parked_paths),
             ("ForwardingSession", world.open_session),
         ):
             self._patch.setattr(module, name, played)
+        self._patch.setattr(key_claims, "refusal_of", world.refusal_of)
+        self._patch.setattr(key_claims, "parked_paths", world.parked_paths)
         return world
 
 

@@ -168,20 +168,36 @@ async def test_the_search_for_a_path_that_the_key_is_for_ends_with_the_first(wor
     world.refuses["primary"] = [REFUSED, None]
     world.parked = ["orders", "never asked"]
     async with running(world):
-        primary, secondary = world.connections
-        world.refuses["primary"] = [None]
-        assert await world.syphon._refusal_of_parked(primary, secondary, REFUSED) is None  # type: ignore[arg-type]
+        assert [paths for side, paths in world.claimed if side == "primary"] == [(NAMESPACE,), ("orders",)]
         assert world.searches == 0
+
+
+@driven
+@pytest.mark.spec("R-119")
+async def test_the_search_goes_on_over_further_connections_and_its_find_is_tried_first_later(
+    worlds: Worlds,
+) -> None:
+    world = worlds()
+    world.refuses["primary"] = [REFUSED] * 121
+    world.parked = [f"invented-{number}" for number in range(120)] + ["orders"]
+    async with running(world):
+        assert len(world.to("primary")) == 3  # a connection takes few claims that are refused
+        assert world.syphon.status.state is SyphonState.RUNNING
+        del world.claimed[:]
+        world.refuses["primary"] = [REFUSED]
+        world.session.broken.set_result("cut")
+        await asyncio.sleep(MIN_SESSION_SECONDS + 0.1)
+        assert [paths for side, paths in world.claimed if side == "primary"] == [(NAMESPACE,), ("orders",)]
+    assert not world.said(SideRefused)
 
 
 @driven
 async def test_a_key_is_tried_for_the_allowed_destinations_alone(worlds: Worlds) -> None:
     world = worlds(allowed_destinations=("orders",))
-    world.refuses["primary"] = [REFUSED]
+    world.refuses["primary"] = [REFUSED] * 2
     world.parked = ["orders"]
     async with running(world):
-        assert world.claimed[0] == ("primary", (NAMESPACE, "orders"))
-        assert len(world.claimed) == 2
+        assert [paths for side, paths in world.claimed if side == "primary"] == [(NAMESPACE,), ("orders",)]
         assert list(world.syphon.refusals) == ["primary"]
 
 

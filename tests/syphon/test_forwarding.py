@@ -392,6 +392,20 @@ async def test_the_primary_refuses_us_when_it_refuses_a_link_while_no_other_is_o
 
 
 @driven
+@pytest.mark.spec("R-119")
+async def test_a_path_that_was_never_accepted_refuses_for_itself_and_one_that_was_for_the_side() -> None:
+    world = World()
+    await world.deliver(parked(1))
+    world.link().detached.set_result(None)
+    world.primary.refuses["invented"] = [NO_RIGHT] * 9
+    await world.deliver(parked(2, path="invented"))
+    assert world.sides.current == {}
+    world.primary.refuses["orders"] = [NO_RIGHT]
+    await world.deliver(parked(3))
+    assert world.sides.current[Role.PRIMARY].cause == str(NO_RIGHT)
+
+
+@driven
 async def test_an_idle_link_that_is_detached_is_attached_again_without_a_word() -> None:
     world = World()
     await asyncio.sleep(600.0)

@@ -16,7 +16,7 @@ from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Reject
 from sbpair.amqp.types import Symbol, Timestamp
 from sbpair.client.errors import ConnectionLost, LinkRefused
 from sbpair.envelope.aliases import PATH
-from sbpair.syphon.claims import parked_paths
+from sbpair.syphon.claims import MAX_TRIED, ParkedWalk, parked_paths
 from sbpair.syphon.deadletters import RENEWED_EVERY, RedriveCounts, _Rounds, purge, redrive
 from sbpair.syphon.events import BacklogCaughtUp, BacklogOverdue, BacklogStranded, SyphonEvent
 from sbpair.syphon.peeking import (
@@ -104,9 +104,39 @@ async def test_messages_without_a_number_end_a_peek(played: Played) -> None:
 
 async def test_a_search_for_parked_paths_that_is_left_early_leaves_no_link(played: Played) -> None:
     holding(played, [message(number, **{PATH: f"orders-{number}"}) for number in range(1, 4)])
-    async with aclosing(parked_paths(played.connection, ["b"])) as paths:
+    async with aclosing(parked_paths(played.connection, ["b"], ParkedWalk())) as paths:
         assert await anext(paths) == "orders-1"
     assert len(played.peer.detached) == 2
+
+
+@pytest.mark.spec("R-119")
+async def test_a_search_sees_every_parked_message_once_and_then_what_is_old_or_new(played: Played) -> None:
+    def parked(*numbers: int) -> list[bytes]:
+        return [message(number, **{PATH: f"orders-{number // 100}"}) for number in numbers]
+
+    async def found() -> list[str]:
+        async with aclosing(parked_paths(played.connection, ["b"], walk)) as paths:
+            return [path async for path in paths]
+
+    walk = ParkedWalk()
+    asked = holding(played, parked(*range(1, 1001)))
+    assert await found() == [f"orders-{number}" for number in range(11)]
+    del asked[:]
+    asked = holding(played, parked(*range(1, 1001), 1200))
+    assert await found() == [f"orders-{number}" for number in (*range(11), 12)]
+    assert len(asked) == 3  # the oldest, what is new, and that nothing follows
+    holding(played, parked(2000))  # another backlog of this name
+    assert (await found())[-1] == "orders-20"
+
+
+@pytest.mark.spec("R-119")
+async def test_more_paths_than_a_search_remembers_are_found_again(played: Played) -> None:
+    walk = ParkedWalk()
+    holding(played, [message(number, **{PATH: f"invented-{number}"}) for number in range(1, MAX_TRIED + 2)])
+    for _ in range(2):
+        async with aclosing(parked_paths(played.connection, ["b"], walk)) as paths:
+            assert {path async for path in paths} >= {"invented-1", f"invented-{MAX_TRIED + 1}"}
+    assert len(walk.tried) == MAX_TRIED
 
 
 async def test_the_oldest_message_and_the_depth_of_a_backlog_are_measured(played: Played) -> None:

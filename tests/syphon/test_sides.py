@@ -20,7 +20,7 @@ from sbpair.syphon.events import (
     SyphonConnected,
     SyphonDisconnected,
 )
-from tests.syphon.pair import Pair, parked, running
+from tests.syphon.pair import BACKLOGS, Pair, parked, running
 from tests.waiting import PATIENCE, until
 
 WRONG = SharedKey(lambda: ("RootManageSharedAccessKey", "d3Jvbmcga2V5"))
@@ -73,6 +73,12 @@ def give(syphon: Syphon, side: str, kind, *more):
     tokens = kind(namespace.tokens, *more)
     setattr(syphon, f"_{side}", replace(namespace, tokens=tokens))
     return tokens
+
+
+def cut(pair: Pair) -> None:
+    """Lose the connections to the primary."""
+    pair.primary.take_down("reset")
+    pair.primary.bring_up()
 
 
 @pytest.fixture
@@ -241,6 +247,56 @@ async def test_a_path_that_our_key_does_not_cover_ends_nothing_while_others_are_
         await until(lambda: syphon.counters.completed == 2)
     assert not pair.said(SideRefused)
     assert (pair.waiting(), pair.set_aside()) == (1, 0)
+
+
+@pytest.mark.spec("R-119")
+async def test_a_hundred_invented_paths_before_those_that_the_key_is_for_cost_only_themselves(
+    pair: Pair,
+) -> None:
+    syphon = pair.syphon(retry_backoff_max=OFTEN)
+    give(syphon, "primary", OnlyFor, "/orders")
+    for index in range(BACKLOGS):
+        await pair.park([parked(number, f"invented-{index}-{number}") for number in range(100)], index)
+    await pair.park([parked(number) for number in range(20)], 1)
+    async with running(syphon):
+        await until(lambda: pair.primary.counts("orders").active == 20)
+        assert syphon.status.state is SyphonState.RUNNING
+    assert not pair.said(SideRefused)
+    assert (pair.waiting(), pair.set_aside()) == (100 * BACKLOGS, 0)
+
+
+@pytest.mark.spec("R-119")
+async def test_one_invented_path_is_no_refusal_by_the_side_while_nothing_else_is_sent(
+    pair: Pair, soon: None
+) -> None:
+    syphon = pair.syphon(retry_backoff_max=OFTEN, exit_on_refusal=True)
+    give(syphon, "primary", OnlyFor, "/orders")
+    await pair.park([parked(0)])
+    async with running(syphon):
+        await until(lambda: syphon.counters.completed == 1)
+        cut(pair)  # and no link is open after it
+        await pair.park([parked(1, "invented")])
+        await until(lambda: len(pair.said(DestinationHeld)) >= 5)
+        assert syphon.status.state is SyphonState.RUNNING
+        await pair.park([parked(2)], 1)
+        await until(lambda: syphon.counters.completed == 2)
+    assert not pair.said(SideRefused)
+
+
+@pytest.mark.spec("R-119")
+async def test_with_exit_on_refusal_it_ends_once_the_entity_that_the_key_was_for_is_refused(
+    pair: Pair, soon: None
+) -> None:
+    syphon = pair.syphon(retry_backoff_max=OFTEN, exit_on_refusal=True)
+    key = give(syphon, "primary", OnlyFor, "/orders")
+    await pair.park([parked(0), parked(1, "invented")])
+    task = asyncio.create_task(syphon.run(asyncio.Event()))
+    await until(lambda: syphon.counters.completed == 1)
+    key.path = "/another"
+    cut(pair)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(SyphonFaulted, match=r"the primary refuses the syphon: .*unauthorized"):
+            await task
 
 
 async def test_a_side_whose_claims_node_does_not_answer_is_tried_again() -> None:
