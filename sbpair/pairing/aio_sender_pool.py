@@ -420,6 +420,7 @@ class AsyncSenderPool:
         self._opening = opening = _Opening()
         opening.look()
         opening.task = self._tasks.start("sbpair-open", self._open(opening))
+        opening.task.add_done_callback(lambda task: self._opening_ended(opening, task))
 
     async def _open(self, opening: _Opening) -> None:
         try:
@@ -442,6 +443,11 @@ class AsyncSenderPool:
                 raise
             return
         self._opened(opening, pooled)
+
+    def _opening_ended(self, opening: _Opening, task: asyncio.Task[None]) -> None:
+        """End what an opening began that was cancelled before its first step, or in its pause (R-107)."""
+        if task.cancelled():
+            self._opening_failed(opening, asyncio.CancelledError())
 
     def _opened(self, opening: _Opening, pooled: AsyncPooledSender) -> None:
         opening.end()

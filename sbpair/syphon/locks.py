@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from sbpair.amqp.performatives import Condition
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError
 from sbpair.client.locks import LockClock, renew_locks
@@ -124,11 +125,12 @@ class LockRenewal:
         self._home = home
         self._loop = asyncio.get_running_loop()
         self._connection: NamespaceConnection | None = None
+        self._link_ends: asyncio.Future[Condition | None] = self._loop.create_future()
         self._renewing: asyncio.Task[None] | None = None
 
-    def start(self, connection: NamespaceConnection) -> None:
-        """Renew over ``connection``, whose link to the backlog was just attached."""
-        self._connection = connection
+    def start(self, connection: NamespaceConnection, link_ends: asyncio.Future[Condition | None]) -> None:
+        """Renew over ``connection``, whose link to the backlog was just attached; ``link_ends`` when it is detached."""
+        self._connection, self._link_ends = connection, link_ends
         self.locked_since = time.time()
 
     def stop(self) -> None:
@@ -201,6 +203,7 @@ class LockRenewal:
     def _is_stopped(self) -> bool:
         """Whether the link was lost while a renewal was in progress; its messages are delivered again.
 
-        The requests of a group are cancelled a turn of the event loop after the group, and an answer may come between.
+        Its owner stops the renewal some turns of the event loop later, and the requests of a group are cancelled a turn
+        after the group: an answer may come between.
         """
-        return self._renewing is None or self._renewing.cancelling() > 0
+        return self._link_ends.done() or self._renewing is None or self._renewing.cancelling() > 0

@@ -144,7 +144,7 @@ class Pump:
             self.backlog, self._on_message, self._on_disposition, self._top_up
         )
         self._connection, self._receiver = connection, receiver
-        self._locks.start(connection)
+        self._locks.start(connection, receiver.detached)
         self._silence.start(connection)
         self._settings.attached(self.backlog)
         self.is_missing = False
@@ -175,7 +175,7 @@ class Pump:
                 await receiver.drained()
                 await self.is_idle.wait()
         except TimeoutError:
-            if self._receiver is not None:  # the link may be lost in the same turn of the event loop
+            if self._receiver is not None and not receiver.detached.done():  # lost in the same turn
                 self._release(list(self._messages.values()))
         await receiver.close()
 

@@ -81,8 +81,8 @@ class PlayedSender:
     ) -> DeliveryState | None:
         self.log.append((self.name, id_of(payload), state.txn_id))
         assert message_format == 0
-        await asyncio.sleep(0)
         outcome = self.outcomes.pop(0) if self.outcomes else TransactionalState(state.txn_id, ACCEPTED)
+        await asyncio.sleep(0)
         if isinstance(outcome, ClientError):
             raise outcome
         return outcome
