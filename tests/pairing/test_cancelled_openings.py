@@ -88,7 +88,8 @@ async def test_one_of_many_that_are_late(find: Callable[[], Awaitable[None]], tu
             await asyncio.sleep(0)
         pool.renew()  # what opens is outdated; all but a few end
     await turns()
-    assert len([task for task in asyncio.all_tasks() if task.get_name() == "sbpair-open"]) <= MAX_LATE_OPENINGS
+    opening = [task for task in asyncio.all_tasks() if task.get_name() == "sbpair-open"]
+    assert len(opening) <= MAX_LATE_OPENINGS
     tasks.cancel()
     pool.close(now=True)
     await tasks.join(PATIENCE)

@@ -301,7 +301,7 @@ async def test_a_stop_gives_back_what_is_not_answered_in_time() -> None:
 @pytest.mark.parametrize("earlier", range(-1, 6))
 @driven
 async def test_a_stop_whose_time_ends_as_the_link_is_lost_has_nothing_to_give_back(earlier: int) -> None:
-    """``earlier``: turns of the event loop between the end of the link and the end of the time; -1: in one, after it."""
+    """``earlier``: turns of the loop from the end of the link to that of the time; -1: after it, in one turn."""
     pumped = Pumped()
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
