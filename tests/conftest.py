@@ -6,12 +6,14 @@ import gc
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import needs
 from tests.turns import Seeded, permuted
 
 if TYPE_CHECKING:
@@ -66,6 +68,14 @@ def pytest_configure(config: pytest.Config) -> None:
         permuting = permuted(seeded)
         permuting.__enter__()
         config.add_cleanup(lambda: permuting.__exit__(None, None, None))
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return needs.is_left_out(collection_path) or None
+
+
+def pytest_report_header() -> list[str]:
+    return list(needs.lines())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

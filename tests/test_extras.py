@@ -96,7 +96,7 @@ def test_what_needs_an_extra_says_which_line_installs_it(tmp_path: Path, program
 
 def test_every_extra_that_a_user_may_want_is_known_by_its_packages() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    beside = {"test", "dev", "interop", "connect", "jdk"}
+    beside = {"test", "connect", "jdk"}
 
     assert set(PACKAGES) == project["optional-dependencies"].keys() - beside
     assert len(project["dependencies"]) == 3

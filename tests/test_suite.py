@@ -7,7 +7,11 @@ import re
 import tomllib
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
+from tests import needs
+from tests.needs import NEEDS, Need
 from tests.tools import check
 from tests.tools.proofs import ROOT, mark_of
 
@@ -86,14 +90,38 @@ PAGE = (ROOT / "docs" / "how-to" / "contribute.md").read_text("utf-8")
 
 
 @pytest.mark.spec("R-130")
-def test_what_a_contributor_installs_brings_all_that_the_tests_of_the_readme_need():
+def test_what_a_contributor_installs_is_what_the_readme_tests_with():
     (extras, groups) = re.findall(
         r"^pip install -e '\.\[([\w,]+)\]'((?: --group \w+)+)$", PAGE, re.MULTILINE
     )[0]
-    named = groups.replace("--group", "").split()
-    installed = set().union(*map(of_extra, extras.split(",")), *map(of_group, named))
-    assert named == ["lint", "test"]
-    assert of_extra("test") - installed == set()
+    assert (extras, groups.replace("--group", "").split()) == ("test", ["lint"])
+    assert "pip install -q '.[test]' && pytest -q" in (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.spec("R-130")
+def test_the_tests_of_the_readme_install_neither_spark_nor_a_jdk_nor_the_packages_of_an_audit():
+    heavy = of_extra("spark") | of_extra("jdk") | of_extra("audit") | of_group("pipeline")
+    assert of_extra("test") & heavy == set()
+
+
+@pytest.mark.spec("R-130")
+def test_each_test_that_needs_more_is_there_and_what_it_needs_is_asked_for():
+    asked = {"mypy"} | of_extra("spark") | of_group("pipeline")
+    for need in NEEDS:
+        assert need.package.replace("_", "-") in asked
+        assert [path for path in need.paths if not (ROOT / "tests" / path).exists()] == []
+
+
+def test_a_test_without_its_package_is_left_out_by_name_and_in_ci_an_error(monkeypatch):
+    lacking = Need("not_there", "'.[more]'", ("audit",))
+    monkeypatch.setattr("tests.needs.missing", lambda: (lacking,))
+    monkeypatch.delenv("SBPAIR_REQUIRE_PEERS", raising=False)
+    assert needs.is_left_out(ROOT / "tests" / "audit" / "test_audit.py")
+    assert not needs.is_left_out(ROOT / "tests" / "cli" / "test_audit.py")
+    assert list(needs.lines()) == ["left out, for want of not_there: audit (pip install '.[more]')"]
+    monkeypatch.setenv("SBPAIR_REQUIRE_PEERS", "1")
+    with pytest.raises(RuntimeError, match="want of not_there"):
+        list(needs.lines())
 
 
 @pytest.mark.spec("R-130")
@@ -106,3 +134,43 @@ def test_the_page_names_every_group_and_ci_installs_what_it_says():
     commands = (ROOT / ".ci" / "run").read_text("utf-8")
     assert told == set(re.findall(r"--group (\w+)", commands))
     assert '"$work/dev/bin/python" -m tests.tools.check --since HEAD\n' in commands
+
+
+def requirements_of(extra: str) -> list[Requirement]:
+    """Those of an extra, with those of the extras that it names in their place."""
+    parsed = [Requirement(each) for each in PROJECT["project"]["optional-dependencies"][extra]]
+    inner = [name for each in parsed if each.name == "sbpair" for name in each.extras]
+    return [each for each in parsed if each.name != "sbpair"] + [
+        each for name in inner for each in requirements_of(name)
+    ]
+
+
+def test_the_lock_is_of_what_the_project_asks_for():
+    """`uv lock --check` says so too, and in CI, with the registry; this needs no network."""
+    lock = tomllib.loads((ROOT / "uv.lock").read_text("utf-8"))
+    (ours,) = [package for package in lock["package"] if package["name"] == "sbpair"]
+    project = PROJECT["project"]
+    asked = {
+        (Requirement(each).name, "", str(Requirement(each).specifier)) for each in project["dependencies"]
+    }
+    for extra in project["optional-dependencies"]:
+        asked |= {(each.name, extra, str(each.specifier)) for each in requirements_of(extra)}
+    locked = {
+        (
+            each["name"],
+            (re.findall(r"extra == '([\w-]+)'", each.get("marker", "")) or [""])[0],
+            str(SpecifierSet(each.get("specifier", ""))),
+        )
+        for each in ours["metadata"]["requires-dist"]
+    }
+    assert locked == asked, "stale: run `uv lock`"
+    groups = {
+        (name, Requirement(each).name, str(Requirement(each).specifier))
+        for name, requirements in PROJECT["dependency-groups"].items()
+        for each in requirements
+    }
+    assert groups == {
+        (name, each["name"], str(SpecifierSet(each.get("specifier", ""))))
+        for name, requirements in ours["metadata"]["requires-dev"].items()
+        for each in requirements
+    }, "stale: run `uv lock`"

@@ -100,6 +100,17 @@ def print_version(context: click.Context, _option: click.Parameter, is_given: bo
         context.exit()
 
 
+def read_environment(_context: click.Context, _option: click.Parameter, file: str | None) -> None:
+    """Add the variables of a file to the environment; those that are set already stay. Raises UsageError."""
+    if file is None:
+        return
+    from dotenv import load_dotenv
+
+    if not os.path.isfile(file):
+        raise click.UsageError(f"--env-file {file}: there is no such file")
+    load_dotenv(file)
+
+
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "-V",
@@ -109,6 +120,13 @@ def print_version(context: click.Context, _option: click.Parameter, is_given: bo
     expose_value=False,
     callback=print_version,
     help="Show the version and the build, and exit.",
+)
+@click.option(
+    "--env-file",
+    metavar="FILE",
+    expose_value=False,
+    callback=read_environment,
+    help="Read variables such as SBPAIR_PRIMARY from a file of NAME=value lines; those already set stay.",
 )
 def cli() -> None:
     """Paired-namespace high availability for Azure Service Bus."""

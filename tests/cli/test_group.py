@@ -170,3 +170,29 @@ def test_a_run_that_writes_a_log_leaves_none_behind_for_the_next(capsys):
     capsys.readouterr()
     run(["spool", "list", "missing"])
     assert capsys.readouterr().err.startswith("sbpair: ")
+
+
+def test_variables_come_from_a_file_and_those_that_are_set_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / ".env"
+    file.write_text(
+        "# of the broker\nSBPAIR_PRIMARY='Endpoint=sb://one/;x'\nexport SBPAIR_SECONDARY=theirs\n"
+    )
+    monkeypatch.delenv("SBPAIR_PRIMARY", raising=False)
+    monkeypatch.setenv("SBPAIR_SECONDARY", "mine")
+    program = (
+        "import os; from sbpair.cli import main\n"
+        "try: main()\n"
+        "finally: print(os.environ['SBPAIR_PRIMARY'], os.environ['SBPAIR_SECONDARY'])"
+    )
+    command = [sys.executable, "-c", program, "--env-file", str(file), "doctor", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.stdout.splitlines()[-1] == "Endpoint=sb://one/;x mine"
+
+
+def test_a_file_of_variables_that_is_not_there_is_a_mistake(sbpair) -> None:
+    done = sbpair("--env-file", "nowhere.env", "doctor")
+
+    assert (done.returncode, done.stderr) == (2, "sbpair: --env-file nowhere.env: there is no such file\n")

@@ -105,7 +105,6 @@ def test_a_connection_string_names_an_address_that_can_be_connected_to(listening
     [
         ("broker", "--faults", "missing.toml"),
         ("broker", "--config", "missing.toml"),
-        ("spark", "audit", "--journal", "missing", "--out", "out"),
         ("spool", "list", "missing"),
     ],
     ids=" ".join,

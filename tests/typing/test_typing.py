@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mypy")
-
 HERE = Path(__file__).resolve().parent
 PROGRAMS = ["user_blocking.py", "user_asyncio.py"]
 

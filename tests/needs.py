@@ -1,0 +1,77 @@
+"""Tests that want more than the extra `test`: they are left out, and named, where their package is not installed.
+
+`python -m tests.needs` prints them; CI runs them where everything is installed, with SBPAIR_REQUIRE_PEERS, under which
+a missing package is an error.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A package, what installs it, and the tests below tests/ that want it."""
+
+    package: str
+    line: str
+    paths: tuple[str, ...]
+
+
+NEEDS = (
+    Need("mypy", "--group lint", ("typing",)),
+    Need("kubernetes_validate", "--group pipeline", ("deploy/test_kubernetes.py",)),
+    Need(
+        "pyarrow",
+        "'.[test,audit]' --group pipeline",
+        ("audit", "cli/test_audit.py", "cli/test_demo.py", "test_expressions.py", "test_readme.py"),
+    ),
+    Need(
+        "pyspark",
+        "'.[test,spark,connect,jdk]' --group pipeline",
+        (
+            "spark",
+            "test_docs.py",
+            "trials/soak/test_soak.py",
+            "trials/test_spark_cluster.py",
+            "trials/test_spark_kills.py",
+        ),
+    ),
+)
+
+
+@cache
+def missing() -> tuple[Need, ...]:
+    """The needs that this environment does not meet."""
+    return tuple(need for need in NEEDS if importlib.util.find_spec(need.package) is None)
+
+
+def is_left_out(path: Path) -> bool:
+    """Whether a file or folder of tests wants a package that is not here."""
+    inside = [ROOT / "tests" / name for need in missing() for name in need.paths]
+    return any(path == each or each in path.parents for each in inside)
+
+
+def lines() -> Iterator[str]:
+    """What is left out here, for people. Raises RuntimeError where nothing may be."""
+    for need in missing():
+        line = f"left out, for want of {need.package}: {', '.join(need.paths)} (pip install {need.line})"
+        if os.environ.get("SBPAIR_REQUIRE_PEERS"):
+            raise RuntimeError(line)
+        yield line
+
+
+def main() -> None:
+    sys.stdout.write("\n".join(f"tests/{name}" for need in NEEDS for name in need.paths) + "\n")
+
+
+if __name__ == "__main__":
+    main()
