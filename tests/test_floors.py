@@ -26,8 +26,6 @@ PURE_PAIRING = (
     "steps",
     "pair",
     "events",
-    "inventory",
-    "meter",
     "pair_state",
 )
 HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client", "opentelemetry")
@@ -41,8 +39,9 @@ SYPHONS_ENVELOPE = (
     "shape",
     "restore",
     "inspect",
-    "transfer",
 )
+
+GROUND = ("fork", "loop_thread", "own_copy", "shared_task", "side")
 
 WITHOUT_CIRCLES = (
     "audit",
@@ -68,8 +67,8 @@ FLOORS: dict[str, set[str]] = {
     "envelope": {"amqp", "auth"},
     "client": {"amqp", "auth"},
     "pairing": {"auth", "envelope", "tracing"},
-    "syphon": {"amqp", "auth", "client", "envelope", "pairing", "tracing"},
-    "processor": {"amqp", "auth", "client", "envelope", "pairing", "tracing"},
+    "syphon": {"amqp", "auth", "client", "envelope", "tracing"},
+    "processor": {"amqp", "auth", "client", "envelope", "tracing"},
     "observation": {"auth", "tracing"},  # for redaction alone; events of any room are dataclasses to it
     "paired_client": {
         "auth",
@@ -81,7 +80,7 @@ FLOORS: dict[str, set[str]] = {
         "syphon",
         "tracing",
     },
-    "spark": {"amqp", "audit", "auth", "client", "envelope", "observation", "pairing", "syphon"},
+    "spark": {"amqp", "audit", "auth", "client", "envelope", "observation", "pairing", "syphon", "tracing"},
     "tracing": set(),
     "testing": {"amqp", "broker", "client", "envelope", "paired_client", "pairing", "processor", "syphon"},
     "cli": {
@@ -193,12 +192,18 @@ def test_the_pure_modules_of_pairing_know_no_sdk_clock_thread_or_global_randomne
             assert "random.random(" not in path.read_text(encoding="utf-8"), name
 
 
-def test_the_syphon_takes_only_the_pure_modules_of_pairing() -> None:
-    allowed = {f"sbpair.pairing.{name}" for name in PURE_PAIRING}
-    for path in modules("syphon"):
-        taken = {name for name in imports(path) if name.startswith("sbpair.pairing.")}
-        outside = {name for name in taken if not any(name == a or name.startswith(a + ".") for a in allowed)}
-        assert not outside, f"{path.name} imports {sorted(outside)}"
+@pytest.mark.parametrize("room", ["syphon", "processor"])
+def test_what_receives_imports_nothing_of_what_sends(room: str) -> None:
+    """Not even for a type; which side is meant and the fork stand on the ground floor."""
+    for path in modules(room):
+        assert "pairing" not in rooms_of(imports(path, run_time_only=False)), path.name
+
+
+def test_the_modules_beside_the_rooms_stand_on_the_ground() -> None:
+    for name in GROUND:
+        used = imports(PACKAGE / f"{name}.py", run_time_only=False)
+        assert not rooms_of(used), name
+        assert not foreign(used), name
 
 
 def test_what_the_syphon_takes_of_the_envelope_knows_no_sdk() -> None:
@@ -268,7 +273,7 @@ def test_no_imports_run_in_a_circle() -> None:
 
 
 def test_types_go_in_circles_only_where_they_still_do() -> None:
-    known = ("sbpair.amqp.", "sbpair.broker.entities.", "sbpair.broker.frontends.")
+    known = ("sbpair.amqp.", "sbpair.broker.entities.")
     found = circles(import_graph(run_time_only=False))
     assert {name for name in found if not name.startswith(known)} == set()
 

@@ -59,6 +59,11 @@ MESSAGE_LOCK_LOST: Final = "com.microsoft:message-lock-lost"
 SESSION_LOCK_LOST: Final = "com.microsoft:session-lock-lost"
 SESSION_CANNOT_BE_LOCKED: Final = "com.microsoft:session-cannot-be-locked"
 DEAD_LETTER: Final = "com.microsoft:dead-letter"
+ENTITY_ALREADY_EXISTS: Final = "com.microsoft:entity-already-exists"
+ARGUMENT_ERROR: Final = "com.microsoft:argument-error"
+ARGUMENT_OUT_OF_RANGE: Final = "com.microsoft:argument-out-of-range"
+MESSAGE_NOT_FOUND: Final = "com.microsoft:message-not-found"
+PARTITION_NOT_AVAILABLE: Final = "com.microsoft:partition-not-available"
 
 
 class AmqpError(Exception):

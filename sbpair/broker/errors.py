@@ -56,13 +56,37 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+from ..amqp.errors import (
+    ARGUMENT_ERROR,
+    ARGUMENT_OUT_OF_RANGE,
+    DECODE_ERROR,
+    ENTITY_ALREADY_EXISTS,
+    ENTITY_DISABLED,
+    INTERNAL_ERROR,
+    MESSAGE_LOCK_LOST,
+    MESSAGE_NOT_FOUND,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    PARTITION_NOT_AVAILABLE,
+    RESOURCE_LIMIT_EXCEEDED,
+    SERVER_BUSY,
+    SESSION_CANNOT_BE_LOCKED,
+    SESSION_LOCK_LOST,
+    TIMEOUT,
+    TRANSACTION_ROLLBACK,
+    TRANSACTION_UNKNOWN_ID,
+    UNAUTHORIZED_ACCESS,
+)
+
 _LOW_BITS = 2**48 - 1  # the service shows a number without its partition (Q-10)
 
 
 class BrokerError(Exception):
     """Base of all errors with which the broker refuses a request."""
 
-    condition: ClassVar[str] = "amqp:internal-error"
+    condition: ClassVar[str] = INTERNAL_ERROR
     status: ClassVar[int] = 500
     sub_code: ClassVar[int] = 50000
 
@@ -74,7 +98,7 @@ class BrokerError(Exception):
 class EntityNotFound(BrokerError):
     """No entity has this path."""
 
-    condition = "amqp:not-found"
+    condition = NOT_FOUND
     status, sub_code = 404, 40400
 
     def __init__(self, path: str) -> None:
@@ -106,7 +130,7 @@ class TargetNotFound(EntityNotFound):
 class EntityAlreadyExists(BrokerError):
     """An entity with this path exists; paths are compared without regard to case."""
 
-    condition = "com.microsoft:entity-already-exists"
+    condition = ENTITY_ALREADY_EXISTS
     status, sub_code = 409, 40900
 
     def __init__(self, path: str) -> None:
@@ -126,7 +150,7 @@ class OperationInProgress(BrokerError):
 class EntityDisabled(BrokerError):
     """The entity's status forbids the operation."""
 
-    condition = "com.microsoft:entity-disabled"
+    condition = ENTITY_DISABLED
     status, sub_code = 403, 40300
 
     def __init__(self, path: str, status: str) -> None:
@@ -137,7 +161,7 @@ class EntityDisabled(BrokerError):
 class InvalidDescription(BrokerError):
     """A field of an entity's description, or its path, is out of range; the text names it."""
 
-    condition = "com.microsoft:argument-error"
+    condition = ARGUMENT_ERROR
     status, sub_code = 400, 40000
 
 
@@ -148,7 +172,7 @@ class InvalidRule(InvalidDescription):
 class NotSupported(InvalidDescription):
     """A Service Bus feature that this broker does not support yet was requested."""
 
-    condition = "amqp:not-implemented"
+    condition = NOT_IMPLEMENTED
 
     def __init__(self, feature: str) -> None:
         super().__init__(f"{feature} is not supported by this broker yet: create the entity without it.")
@@ -158,14 +182,14 @@ class NotSupported(InvalidDescription):
 class InvalidArgument(BrokerError):
     """An argument of an operation is missing or has the wrong type."""
 
-    condition = "com.microsoft:argument-error"
+    condition = ARGUMENT_ERROR
     status, sub_code = 400, 40000
 
 
 class OutOfRange(BrokerError):
     """An argument of an operation is outside its range."""
 
-    condition = "com.microsoft:argument-out-of-range"
+    condition = ARGUMENT_OUT_OF_RANGE
     status, sub_code = 400, 40000
 
 
@@ -179,14 +203,14 @@ class StateTooLarge(OutOfRange):
 class MalformedMessage(BrokerError):
     """The bytes of a message are not valid AMQP sections."""
 
-    condition = "amqp:decode-error"
+    condition = DECODE_ERROR
     status, sub_code = 400, 40000
 
 
 class NotAllowed(BrokerError):
     """The operation does not apply to this kind of entity or link."""
 
-    condition = "amqp:not-allowed"
+    condition = NOT_ALLOWED
     status, sub_code = 400, 40000
 
 
@@ -235,14 +259,14 @@ class HopsExceeded(BrokerError):
 class NotImplementedHere(BrokerError):
     """This broker does not implement the operation."""
 
-    condition = "amqp:not-implemented"
+    condition = NOT_IMPLEMENTED
     status, sub_code = 501, 50100
 
 
 class Unauthorized(BrokerError):
     """No valid claim of this connection covers the operation."""
 
-    condition = "amqp:unauthorized-access"
+    condition = UNAUTHORIZED_ACCESS
     status, sub_code = 401, 40100
 
 
@@ -268,7 +292,7 @@ class OperationUnauthorized(Unauthorized):
 class QuotaExceeded(BrokerError):
     """The entity is full."""
 
-    condition = "amqp:resource-limit-exceeded"
+    condition = RESOURCE_LIMIT_EXCEEDED
     status, sub_code = 403, 40302
 
     def __init__(self, path: str, size: int, quota: int) -> None:
@@ -282,7 +306,7 @@ class QuotaExceeded(BrokerError):
 class MessageTooLarge(BrokerError):
     """A message, or a batch, exceeds the entity's limit."""
 
-    condition = "amqp:link:message-size-exceeded"
+    condition = MESSAGE_SIZE_EXCEEDED
     status, sub_code = 400, 40000
 
     def __init__(self, size: int, limit: int) -> None:
@@ -295,7 +319,7 @@ class MessageTooLarge(BrokerError):
 class HeaderTooLarge(BrokerError):
     """A message's properties, or one of them, exceed their limit."""
 
-    condition = "amqp:link:message-size-exceeded"
+    condition = MESSAGE_SIZE_EXCEEDED
     status, sub_code = 400, 40000
 
     def __init__(self, what: str, size: int, limit: int) -> None:
@@ -308,7 +332,7 @@ class HeaderTooLarge(BrokerError):
 class MessageNotFound(BrokerError):
     """No message of this entity has this sequence number in the requested state."""
 
-    condition = "com.microsoft:message-not-found"
+    condition = MESSAGE_NOT_FOUND
     status, sub_code = 404, 40400
 
     def __init__(self, *sequence_numbers: int) -> None:
@@ -320,7 +344,7 @@ class MessageNotFound(BrokerError):
 class MessageLockLost(BrokerError):
     """The lock is not held: it expired or its message was settled."""
 
-    condition = "com.microsoft:message-lock-lost"
+    condition = MESSAGE_LOCK_LOST
     status, sub_code = 410, 41000
 
     def __init__(self) -> None:
@@ -333,7 +357,7 @@ class MessageLockLost(BrokerError):
 class SessionLockLost(BrokerError):
     """The lock of the session is not held: it expired or its link was closed."""
 
-    condition = "com.microsoft:session-lock-lost"
+    condition = SESSION_LOCK_LOST
     status, sub_code = 410, 41000
 
     def __init__(self) -> None:
@@ -343,7 +367,7 @@ class SessionLockLost(BrokerError):
 class SessionCannotBeLocked(BrokerError):
     """Another receiver holds the session."""
 
-    condition = "com.microsoft:session-cannot-be-locked"
+    condition = SESSION_CANNOT_BE_LOCKED
     status, sub_code = 409, 40900
 
     def __init__(self, session_id: str) -> None:
@@ -356,7 +380,7 @@ class SessionCannotBeLocked(BrokerError):
 class OperationTimedOut(BrokerError):
     """The operation did not complete within the client's timeout."""
 
-    condition = "com.microsoft:timeout"
+    condition = TIMEOUT
     status, sub_code = 408, 40800
 
     def __init__(self, seconds: float) -> None:
@@ -368,7 +392,7 @@ class OperationTimedOut(BrokerError):
 class UnknownTransaction(BrokerError):
     """No open transaction of this connection has this id (AMQP 4.5.9)."""
 
-    condition = "amqp:transaction:unknown-id"
+    condition = TRANSACTION_UNKNOWN_ID
     status, sub_code = 404, 40400
 
     def __init__(self, txn_id: bytes) -> None:
@@ -380,7 +404,7 @@ class UnknownTransaction(BrokerError):
 class TransactionRolledBack(BrokerError):
     """The transaction was rolled back; none of its operations took effect."""
 
-    condition = "amqp:transaction:rollback"
+    condition = TRANSACTION_ROLLBACK
     status, sub_code = 409, 40900
 
     def __init__(self, reason: str) -> None:
@@ -390,7 +414,7 @@ class TransactionRolledBack(BrokerError):
 class TooManyTransactions(BrokerError):
     """A controller has too many open transactions."""
 
-    condition = "amqp:resource-limit-exceeded"
+    condition = RESOURCE_LIMIT_EXCEEDED
     status, sub_code = 403, 40302
 
     def __init__(self, limit: int) -> None:
@@ -405,7 +429,7 @@ class Rerouting(BrokerError):
     Callers that can wait send it again then; others report a timeout.
     """
 
-    condition = "com.microsoft:timeout"
+    condition = TIMEOUT
     status, sub_code = 408, 40800
 
     def __init__(self, path: str, at: int) -> None:
@@ -416,7 +440,7 @@ class Rerouting(BrokerError):
 class PartitionUnavailable(BrokerError):
     """The requested partition is down; the others are not (Q-4)."""
 
-    condition = "com.microsoft:partition-not-available"
+    condition = PARTITION_NOT_AVAILABLE
     status, sub_code = 503, 50300
 
     def __init__(self, path: str, index: int) -> None:
@@ -428,7 +452,7 @@ class PartitionUnavailable(BrokerError):
 class ServerBusy(BrokerError):
     """The entity or the namespace is throttled."""
 
-    condition = "com.microsoft:server-busy"
+    condition = SERVER_BUSY
     status, sub_code = 503, 50009
 
     def __init__(self) -> None:
@@ -441,7 +465,7 @@ class ServerBusy(BrokerError):
 class AdministrationBusy(BrokerError):
     """The administration of the namespace is throttled."""
 
-    condition = "com.microsoft:server-busy"
+    condition = SERVER_BUSY
     status, sub_code = 429, 50004
 
     def __init__(self, namespace: str) -> None:
@@ -454,7 +478,7 @@ class AdministrationBusy(BrokerError):
 class TooManyConnections(BrokerError):
     """The namespace, or an entity, has the maximum number of clients."""
 
-    condition = "amqp:resource-limit-exceeded"
+    condition = RESOURCE_LIMIT_EXCEEDED
     status, sub_code = 403, 40302
 
     def __init__(self, what: str, limit: int) -> None:
@@ -464,7 +488,7 @@ class TooManyConnections(BrokerError):
 class TooManyEntities(BrokerError):
     """The namespace has the maximum number of entities of this kind."""
 
-    condition = "amqp:resource-limit-exceeded"
+    condition = RESOURCE_LIMIT_EXCEEDED
     status, sub_code = 403, 40300
 
     def __init__(self, what: str, limit: int) -> None:
@@ -493,7 +517,7 @@ class EndpointUnavailable(BrokerError):
 class StoreFull(BrokerError):
     """The disk of the namespace is full; stored messages can still be received."""
 
-    condition = "amqp:resource-limit-exceeded"
+    condition = RESOURCE_LIMIT_EXCEEDED
     status, sub_code = 403, 40302
 
     def __init__(self) -> None:

@@ -11,7 +11,8 @@ from typing import TypeVar
 import click
 
 from sbpair.cli.parameters import DurationType
-from sbpair.pairing.meter import Operations, Usage, billed
+
+from .meter import Operations, Usage, billed
 
 Command = TypeVar("Command", bound=Callable[..., object])
 MAX_COUNT = 10**12

@@ -229,13 +229,13 @@ class NamespaceArgument:
 
     def administration(self, role: str, ca_file: str | None) -> ServiceBusAdministrationClient:
         """Return the SDK's administration client for the namespace, as ``role`` of a pair."""
-        from sbpair.pairing.address import SdkSettings, Side
+        from sbpair.pairing.address import SdkNamespace, SdkSettings
 
         settings = SdkSettings(connection_verify=ca_file)
         if self.connection_string is not None:
-            side = Side.from_connection_string(role, self.connection_string, settings)
+            side = SdkNamespace.from_connection_string(role, self.connection_string, settings)
         else:
-            side = Side(role, self.netloc, settings, credential=ambient(self.flag))
+            side = SdkNamespace(role, self.netloc, settings, credential=ambient(self.flag))
         return side.administration(connect_timeout=ADMIN_CONNECT_TIMEOUT)
 
     def credential(self) -> TokenCredential | AzureNamedKeyCredential | AzureSasCredential:

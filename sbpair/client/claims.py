@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from sbpair.amqp.errors import UNAUTHORIZED_ACCESS
+from sbpair.amqp.errors import INTERNAL_ERROR, NOT_FOUND, SERVER_BUSY, TIMEOUT, UNAUTHORIZED_ACCESS
 from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Condition
 from sbpair.amqp.types import Timestamp
@@ -34,11 +34,11 @@ NODE = "$cbs"
 
 # the status-code of $cbs as a link's condition
 CONDITIONS = {
-    401: "amqp:unauthorized-access",
-    403: "amqp:unauthorized-access",
-    404: "amqp:not-found",
-    408: "com.microsoft:timeout",
-    503: "com.microsoft:server-busy",
+    401: UNAUTHORIZED_ACCESS,
+    403: UNAUTHORIZED_ACCESS,
+    404: NOT_FOUND,
+    408: TIMEOUT,
+    503: SERVER_BUSY,
 }
 REFRESH_MARGIN = 360.0  # seconds a token has left when it is renewed
 SHORT_PART = 0.75  # of its life, after which a token too short for that margin is renewed
@@ -234,5 +234,5 @@ def check(audience: str, answer: Message) -> None:
         return
     symbol = CONDITIONS.get(status) if isinstance(status, int) else None
     shown = int(status) if isinstance(status, int) else status  # as a plain number, not an AMQP type
-    condition = Condition(symbol or "amqp:internal-error", f"status {shown}: {description}")
+    condition = Condition(symbol or INTERNAL_ERROR, f"status {shown}: {description}")
     raise TokenRefused(f"no access to {audience}", condition)

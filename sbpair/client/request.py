@@ -13,7 +13,14 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sbpair.amqp.errors import MESSAGE_SIZE_EXCEEDED, DecodeError
+from sbpair.amqp.errors import (
+    INTERNAL_ERROR,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_FOUND,
+    SERVER_BUSY,
+    UNAUTHORIZED_ACCESS,
+    DecodeError,
+)
 from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.message import Message, Properties, ValueBody, split
 from sbpair.amqp.performatives import Accepted, Condition, Source, Target
@@ -27,11 +34,11 @@ CREDIT = 100
 RENEWED_WITHIN = 5.0  # seconds: a renewal begins with a third of the lock left, 20 s, enough for two more
 OK, NO_CONTENT = 200, 204
 CONDITIONS = {  # of statuses that come without a condition, or with a vague one
-    401: "amqp:unauthorized-access",
-    403: "amqp:unauthorized-access",
-    404: "amqp:not-found",
-    429: "com.microsoft:server-busy",
-    503: "com.microsoft:server-busy",
+    401: UNAUTHORIZED_ACCESS,
+    403: UNAUTHORIZED_ACCESS,
+    404: NOT_FOUND,
+    429: SERVER_BUSY,
+    503: SERVER_BUSY,
 }
 _MESSAGES, _MESSAGE = b"\xa1\x08messages", b"\xa1\x07message"  # keys of the answer to a peek
 # A section with a map of one list: each form, size and number of items.
@@ -247,7 +254,7 @@ def refusal_of(answer: Message) -> Condition | None:
         symbol = given
     description = answer.application_properties.get("statusDescription")
     shown = int(status) if isinstance(status, int) else status  # as a plain number, not an AMQP type
-    return Condition(symbol or "amqp:internal-error", f"status {shown}: {description}")
+    return Condition(symbol or INTERNAL_ERROR, f"status {shown}: {description}")
 
 
 def value_of(answer: Message) -> dict[Any, Any]:

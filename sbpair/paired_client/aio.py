@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from sbpair.pairing.address import AsyncCredential, LinkSettings, Side
+from sbpair.pairing.address import AsyncCredential, LinkSettings, SdkNamespace
 from sbpair.pairing.aio_runtime import AsyncRuntime
 from sbpair.pairing.aio_sender import PairedServiceBusSender
 from sbpair.pairing.background import AsyncBackgroundService, AsyncServices
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class PairedNamespace(BaseNamespace):
     """One of the two namespaces of a paired client."""
 
-    def __init__(self, runtime: AsyncRuntime, side: Side) -> None:
+    def __init__(self, runtime: AsyncRuntime, side: SdkNamespace) -> None:
         super().__init__(runtime, side)
         self._runtime = runtime
 
@@ -63,7 +63,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
     _IS_ASYNCIO = True
 
     def _made(
-        self, primary: Side, secondary: Side, label: str, options: PairedNamespaceOptions
+        self, primary: SdkNamespace, secondary: SdkNamespace, label: str, options: PairedNamespaceOptions
     ) -> AsyncRuntime:
         self._processors: Processors[PairedServiceBusProcessor] = Processors()
         self._runtime = AsyncRuntime(

@@ -17,15 +17,16 @@ from sbpair.pairing.address import (
     Credential,
     LinkSettings,
     Same,
+    SdkNamespace,
     SdkSettings,
-    Side,
     check_pair,
 )
 from sbpair.pairing.events import PairingEvent
 from sbpair.pairing.health import EntityState
 from sbpair.pairing.options import PairedNamespaceOptions
-from sbpair.pairing.pair_state import Role, SideState
+from sbpair.pairing.pair_state import SideState
 from sbpair.pairing.retry import RetryPolicy
+from sbpair.side import Side
 
 if TYPE_CHECKING:
     import ssl
@@ -43,7 +44,7 @@ NamespaceT = TypeVar("NamespaceT", covariant=True)
 class BaseNamespace:
     """One of the two namespaces of a client: its names and its state (P-50)."""
 
-    def __init__(self, core: BaseRuntime, side: Side) -> None:
+    def __init__(self, core: BaseRuntime, side: SdkNamespace) -> None:
         self._core = core
         self._role = side.role
         self.label = side.info.label
@@ -63,7 +64,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
 
     _IS_ASYNCIO: ClassVar[bool] = False
     _core: BaseRuntime
-    _namespaces: Mapping[Role, NamespaceT]
+    _namespaces: Mapping[Side, NamespaceT]
 
     def __init__(
         self,
@@ -111,16 +112,16 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
             secondary_transport_type, secondary_http_proxy, secondary_connection_verify, secondary_ssl_context
         )
         self._set_up(
-            Side(
-                Role.PRIMARY,
+            SdkNamespace(
+                Side.PRIMARY,
                 primary_namespace,
                 settings,
                 credential=credential,
                 use_tls=use_tls,
                 custom_endpoint_address=custom_endpoint_address,
             ),
-            Side(
-                Role.SECONDARY,
+            SdkNamespace(
+                Side.SECONDARY,
                 secondary_namespace,
                 for_secondary,
                 credential=secondary_credential or credential,
@@ -178,8 +179,8 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         )
         client = cls.__new__(cls)
         client._set_up(
-            Side.from_connection_string("primary", primary, settings, custom_endpoint_address),
-            Side.from_connection_string(
+            SdkNamespace.from_connection_string("primary", primary, settings, custom_endpoint_address),
+            SdkNamespace.from_connection_string(
                 "secondary", secondary, for_secondary, secondary_custom_endpoint_address
             ),
             options,
@@ -244,7 +245,9 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
             secondary_ssl_context=secondary_ssl_context,
         )
 
-    def _set_up(self, primary: Side, secondary: Side, options: PairedNamespaceOptions | None) -> None:
+    def _set_up(
+        self, primary: SdkNamespace, secondary: SdkNamespace, options: PairedNamespaceOptions | None
+    ) -> None:
         options = options or PairedNamespaceOptions()
         for side in (primary, secondary):
             side.check_credential(is_asyncio=self._IS_ASYNCIO)
@@ -254,19 +257,19 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         self._core = self._made(primary, secondary, label, options)
 
     def _made(
-        self, primary: Side, secondary: Side, label: str, options: PairedNamespaceOptions
+        self, primary: SdkNamespace, secondary: SdkNamespace, label: str, options: PairedNamespaceOptions
     ) -> BaseRuntime:
         raise NotImplementedError
 
     @property
     def primary(self) -> NamespaceT:
         """The namespace messages are sent to; it can be closed on its own (P-50)."""
-        return self._namespaces[Role.PRIMARY]
+        return self._namespaces[Side.PRIMARY]
 
     @property
     def secondary(self) -> NamespaceT:
         """The namespace messages wait on while the primary is unavailable; it can be closed on its own (P-50)."""
-        return self._namespaces[Role.SECONDARY]
+        return self._namespaces[Side.SECONDARY]
 
     @property
     def fully_qualified_namespace(self) -> str:
@@ -341,7 +344,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
             raise ValueError("subscription_name must not be empty")
         return f"{topic}/Subscriptions/{subscription_name}"
 
-    def _addresses(self) -> dict[Role, SideAddress]:
+    def _addresses(self) -> dict[Side, SideAddress]:
         """Both namespaces as a processor reaches them."""
         from .addresses import address_of
 

@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from sbpair.pairing.address import Credential, LinkSettings, Side
+from sbpair.pairing.address import Credential, LinkSettings, SdkNamespace
 from sbpair.pairing.background import BackgroundService, Services
 from sbpair.pairing.options import PairedNamespaceOptions
 from sbpair.pairing.runtime import Runtime
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 class PairedNamespace(BaseNamespace):
     """One of the two namespaces of a paired client."""
 
-    def __init__(self, runtime: Runtime, side: Side) -> None:
+    def __init__(self, runtime: Runtime, side: SdkNamespace) -> None:
         super().__init__(runtime, side)
         self._runtime = runtime
 
@@ -71,7 +71,9 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
     Raises ValueError when the two sides are one namespace or share a name, or a value is out of range.
     """
 
-    def _made(self, primary: Side, secondary: Side, label: str, options: PairedNamespaceOptions) -> Runtime:
+    def _made(
+        self, primary: SdkNamespace, secondary: SdkNamespace, label: str, options: PairedNamespaceOptions
+    ) -> Runtime:
         self._processors: Processors[PairedServiceBusProcessor] = Processors()
         self._runtime = Runtime(
             primary, secondary, label, options, services_of=partial(_services, self._processors)

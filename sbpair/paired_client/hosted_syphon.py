@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from azure.servicebus import TransportType
 
+from sbpair.fork import leave_to_the_parent
 from sbpair.loop_thread import serve_in_loop
 from sbpair.pairing.address import Access, proxy_url
-from sbpair.pairing.pair_state import Role
-from sbpair.pairing.threads import leave_to_the_parent
 from sbpair.pairing.time_limits import CLOSING
+from sbpair.side import Side
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
 from sbpair.syphon.events import SideAccepted, SideRefused, SyphonEvent
 
@@ -104,9 +104,9 @@ class HostedSyphon:
         for callback in list(self._callbacks):
             callback(event)
         if isinstance(event, SideRefused):
-            self._core.side_refused(Role(event.side), event.cause)
+            self._core.side_refused(Side(event.side), event.cause)
         elif isinstance(event, SideAccepted):
-            self._core.side_accepted(Role(event.side))
+            self._core.side_accepted(Side(event.side))
 
     def _leave_to_the_parent(self) -> None:
         leave_to_the_parent(self._syphon)

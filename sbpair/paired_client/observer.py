@@ -30,7 +30,8 @@ from sbpair.observation.sinks import EventSource, ObservedState, Sink
 from sbpair.observation.status import PROBE_TIMEOUT
 from sbpair.pairing.condition import EntityCondition
 from sbpair.pairing.options import shown_options
-from sbpair.pairing.pair_state import Role, SideState
+from sbpair.pairing.pair_state import SideState
+from sbpair.side import Side
 from sbpair.tracing import current
 
 from .processors import Processors
@@ -161,7 +162,7 @@ class Observer:
 
     def _is_ready(self) -> bool:
         """Whether sends can succeed: a primary that refuses the client raises at each, unless they are redirected."""
-        is_refused = self._core.pair_state.state_of(Role.PRIMARY) is SideState.REFUSED
+        is_refused = self._core.pair_state.state_of(Side.PRIMARY) is SideState.REFUSED
         away = {ObservedState.FAILED_OVER.value, ObservedState.RETURNING.value}
         redirects = not away.isdisjoint(self._states.snapshot().values())
         return not self._core.is_closed and (redirects or not is_refused)

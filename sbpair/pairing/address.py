@@ -22,10 +22,10 @@ from sbpair.auth.connection_string import fields_of
 from sbpair.auth.reference import resolve
 from sbpair.auth.tls import BoundedHandshake, CaFileUnusable, trusting
 from sbpair.envelope.names import label_of_backlogs, namespace_label
+from sbpair.side import Side
 
 from .errors import CaFileError
 from .host_name import HostName
-from .pair_state import Role
 from .retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _is_asked(credential: object) -> bool:
     return hasattr(credential, "get_token") and not hasattr(credential, "token_type")
 
 
-class Side:
+class SdkNamespace:
     """One namespace of a pair, from which SDK clients are created. Opens no connection itself.
 
     The methods that create clients raise CaFileError when the file of ``connection_verify`` cannot be used.
@@ -161,7 +161,7 @@ class Side:
         host = endpoint.split("://", 1)[-1].split("/", 1)[0].strip()
         if not host:
             raise ValueError(f"the {role} namespace has no host name")
-        self.role = Role(role)
+        self.role = Side(role)
         self.info = NamespaceInfo(namespace_label(host), host)
         self._settings = settings
         self._connection_string = connection_string
@@ -176,7 +176,7 @@ class Side:
     @classmethod
     def from_connection_string(
         cls, role: str, text: str, settings: SdkSettings, custom_endpoint_address: str | None = None
-    ) -> Side:
+    ) -> SdkNamespace:
         """From a connection string, or a reference to one: ``env:NAME`` or ``file:PATH``.
 
         Raises ValueError, naming the side and the missing part.
@@ -185,7 +185,7 @@ class Side:
             text = resolve(text, f"the {role} connection string")
         fields = connection_fields(role, text)
         entity_path = fields.get("entitypath")
-        if entity_path and role == Role.SECONDARY:
+        if entity_path and role == Side.SECONDARY:
             raise ValueError(
                 "the secondary connection string is limited to one entity (EntityPath) and cannot open backlog "
                 "queues; use one of the namespace"
@@ -378,7 +378,7 @@ def connection_fields(role: str, text: str) -> dict[str, str]:
     return fields
 
 
-def check_pair(primary: Side, secondary: Side, primary_name: str | None) -> str:
+def check_pair(primary: SdkNamespace, secondary: SdkNamespace, primary_name: str | None) -> str:
     """The label that prefixes the names of the backlog queues.
 
     Raises ValueError if the two sides are the same namespace, or their names cannot be distinguished.

@@ -20,10 +20,12 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair.envelope.names import path_key
+from sbpair.fork import reopen_after_fork
+from sbpair.side import Side
 from sbpair.tracing import current
 
-from . import sdk, threads
-from .address import Side
+from . import sdk
+from .address import SdkNamespace
 from .aio_sender_pool import AsyncPooledSender, AsyncSenderPool, Tasks
 from .aio_threads import Lookups, LoopCredential, Threads, call_in_loop, finish
 from .background import AsyncServices
@@ -37,7 +39,7 @@ from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
-from .pair_state import Role, SideState
+from .pair_state import SideState
 from .request import LinkBatches, SendRequest, freeze
 from .results import ACCEPTED, closed, counted, not_created_in_time, not_written_in_time, time_left
 from .rotation import Choice
@@ -60,8 +62,8 @@ class AsyncRuntime(BaseRuntime):
 
     def __init__(
         self,
-        primary: Side,
-        secondary: Side,
+        primary: SdkNamespace,
+        secondary: SdkNamespace,
         label: str,
         options: PairedNamespaceOptions,
         rng: random.Random | None = None,
@@ -89,7 +91,7 @@ class AsyncRuntime(BaseRuntime):
         self._syphon, self._observer = services_of(self)
         self._beginning: asyncio.Task[None] | None = None
         self.lock = threading.Lock()  # for the fork handler only
-        threads.reopen_after_fork(self)
+        reopen_after_fork(self)
 
     def bind(self) -> None:
         """Bind the client to the running loop.
@@ -238,7 +240,7 @@ class AsyncRuntime(BaseRuntime):
         if self._loop is not None:
             call_in_loop(self._loop, self._woken.set)
 
-    def sdk_client(self, side: Side, *, retry_total: int | None = 0) -> ServiceBusClient:
+    def sdk_client(self, side: SdkNamespace, *, retry_total: int | None = 0) -> ServiceBusClient:
         """One SDK client per side and retry setting, made on first use."""
         self._check_side(side.role)
         key = (side.role, retry_total)
@@ -290,7 +292,7 @@ class AsyncRuntime(BaseRuntime):
             await client.close()
             self._clients.pop(key, None)
 
-    async def close_side(self, role: Role) -> None:
+    async def close_side(self, role: Side) -> None:
         """Close the links to one namespace; the partner has five seconds to follow (P-50)."""
         self.bind()
         if self._side_closed(role):
@@ -306,11 +308,11 @@ class AsyncRuntime(BaseRuntime):
     async def round_trip_in_loop(self, seconds: float) -> None:
         """Open a link to the primary, or else to the secondary. Raises as :meth:`reach` does."""
         try:
-            await self.reach(Role.PRIMARY, seconds / 2)
+            await self.reach(Side.PRIMARY, seconds / 2)
         except ServiceBusError:
-            await self.reach(Role.SECONDARY, seconds / 2)
+            await self.reach(Side.SECONDARY, seconds / 2)
 
-    async def reach(self, role: Role, seconds: float) -> None:
+    async def reach(self, role: Side, seconds: float) -> None:
         """Make a round trip that sends nothing: open and close a link to an entity in use on this side.
 
         Raises the SDK's exception when no link opens.
@@ -319,7 +321,7 @@ class AsyncRuntime(BaseRuntime):
         until = time.monotonic() + seconds
         pools = [self._pools[key] for key in list(self._pools) if role_of(key) is role]
         if not pools:
-            pools = [self._backlog_pool(0)] if role is Role.SECONDARY else []
+            pools = [self._backlog_pool(0)] if role is Side.SECONDARY else []
         raised: ServiceBusError = OperationTimeoutError(message=f"No entity of the {role} is in use.")
         for each in pools:
             try:
@@ -463,9 +465,9 @@ class AsyncRuntime(BaseRuntime):
         key = f"/{backlog}"  # no entity path begins with a slash; P-15: one set of links for all entities
         return self._pools.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
 
-    def _made(self, key: str, side: Side, entity: str) -> AsyncSenderPool:
+    def _made(self, key: str, side: SdkNamespace, entity: str) -> AsyncSenderPool:
         self._check_side(side.role)
-        is_primary = side.role is Role.PRIMARY
+        is_primary = side.role is Side.PRIMARY
         pool = AsyncSenderPool(
             lambda: self.sdk_client(side, retry_total=self.retry_total).get_queue_sender(
                 entity, **self._link_keywords(key)
@@ -509,7 +511,7 @@ class AsyncRuntime(BaseRuntime):
             self.publish()
         for role in looks:
             self._tasks.start("sbpair-look", self._look(role))
-        if self.pair_state.state_of(Role.PRIMARY) is not SideState.CLOSED:
+        if self.pair_state.state_of(Side.PRIMARY) is not SideState.CLOSED:
             for path in due:
                 self._tasks.start("sbpair-ping", self._ping(path))
         if self._spooling is not None:
@@ -518,14 +520,14 @@ class AsyncRuntime(BaseRuntime):
             timers.append(self._spooling.next_timer())
         return min((timer for timer in timers if timer is not None), default=None)
 
-    async def _look(self, role: Role) -> None:
+    async def _look(self, role: Side) -> None:
         """Probe a side that refused this client."""
         try:
             await self.reach(role, MAX_PROBE_SECONDS)
         except (ServiceBusError, ValueError) as error:
             self._look_failed(role, error)
         else:
-            self._hear(None if role is Role.PRIMARY else 0, Result(time.monotonic()))
+            self._hear(None if role is Side.PRIMARY else 0, Result(time.monotonic()))
 
     async def _fault(self) -> None:
         """End a faulted pair: publish the fault, then close everything (P-50)."""

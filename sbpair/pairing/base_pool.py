@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from sbpair.side import Side
+
 from .outcome import Failure
-from .pair_state import Role
 
 if TYPE_CHECKING:
     from azure.servicebus.exceptions import MessagingEntityNotFoundError
@@ -43,9 +44,9 @@ class Pool(Protocol[PooledT]):
 
 def spared(key: str) -> int:
     """The number of idle links that the pool of this key keeps: 1 for a primary entity, 0 for a backlog queue."""
-    return 1 if role_of(key) is Role.PRIMARY else 0
+    return 1 if role_of(key) is Side.PRIMARY else 0
 
 
-def role_of(key: str) -> Role:
+def role_of(key: str) -> Side:
     """The namespace of the pool of this key; keys of backlog queues begin with a slash, entity paths never do."""
-    return Role.SECONDARY if key.startswith("/") else Role.PRIMARY
+    return Side.SECONDARY if key.startswith("/") else Side.PRIMARY

@@ -28,10 +28,11 @@ from azure.servicebus.exceptions import (
 from sbpair.envelope import copies
 from sbpair.envelope.names import path_key
 from sbpair.envelope.ordering import Numbering
+from sbpair.side import Side
 from sbpair.tracing import current
 
 from . import sdk
-from .address import LinkSettings, Side
+from .address import LinkSettings, SdkNamespace
 from .backlog import Backlogs, first_moment
 from .base_pool import KEPT, Pool, PooledT
 from .classify import Phase, classify, overruled
@@ -52,7 +53,7 @@ from .health import EntityState
 from .options import VARIABLE, PairedNamespaceOptions, is_disabled
 from .outcome import Classification, Failure, Stranded
 from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
-from .pair_state import PairState, Role, SideChange, SideState
+from .pair_state import PairState, SideChange, SideState
 from .request import LinkProbe, ParkedOrder, SendRequest, one_session, ping
 from .results import ACCEPTED
 from .retry import NO_RETRIES
@@ -82,8 +83,8 @@ class BaseRuntime:
 
     def __init__(
         self,
-        primary: Side,
-        secondary: Side,
+        primary: SdkNamespace,
+        secondary: SdkNamespace,
         label: str,
         options: PairedNamespaceOptions,
         administration: Callable[[], ServiceBusAdministrationClient],
@@ -360,7 +361,7 @@ class BaseRuntime:
         names = self._primary.info.endpoint, self._secondary.info.endpoint
         return PairFaultedError(*names, fault.role.value, str(fault))
 
-    def _check_side(self, role: Role) -> None:
+    def _check_side(self, role: Side) -> None:
         """Raises ValueError for a side that was closed on its own, PairFaultedError in a faulted pair."""
         if self.is_closed:
             raise self.closed_error()
@@ -372,7 +373,7 @@ class BaseRuntime:
         classification = result.classification
         if self.is_disabled or (classification is None and self.pair_state.is_whole):
             return
-        role = Role.PRIMARY if backlog is None else Role.SECONDARY
+        role = Side.PRIMARY if backlog is None else Side.SECONDARY
         now = time.monotonic()
         with self.exclusive():
             if classification is None:
@@ -382,26 +383,26 @@ class BaseRuntime:
         if self._side_news:
             self.publish()
 
-    def side_refused(self, role: Role, why: str) -> None:
+    def side_refused(self, role: Side, why: str) -> None:
         """A side refused another part of this process, the hosted syphon."""
         with self.exclusive():
             self._note(self.pair_state.refused(role, why, time.monotonic()))
         self.publish()
 
-    def side_accepted(self, role: Role) -> None:
+    def side_accepted(self, role: Side) -> None:
         """A side that had refused another part of this process accepts it again."""
         with self.exclusive():
             self._note(self.pair_state.answered(role, time.monotonic()))
         self.publish()
 
-    def _look_failed(self, role: Role, error: Exception) -> None:
+    def _look_failed(self, role: Side, error: Exception) -> None:
         """A probe of a side failed; an error about one entity still shows that the namespace answers."""
         classification = self.classify(error, Phase.OPENING)
         is_of_entity = classification.is_missing or isinstance(error, MessagingEntityDisabledError)
         if is_of_entity and not classification.is_of_namespace:
             self.side_accepted(role)
 
-    def _side_closed(self, role: Role) -> bool:
+    def _side_closed(self, role: Side) -> bool:
         """Record that this side was closed. Returns whether both are now, which ends the pair."""
         with self.exclusive():
             self._note(self.pair_state.closed(role, time.monotonic()))
@@ -409,7 +410,7 @@ class BaseRuntime:
         self.publish()
         return is_over
 
-    def _sides_tick(self, now: float) -> list[Role]:
+    def _sides_tick(self, now: float) -> list[Side]:
         """Advance the two sides, under the lock. Returns the sides to probe now."""
         looks = self.pair_state.handle_timer(now)
         fault = self.pair_state.fault
@@ -420,7 +421,7 @@ class BaseRuntime:
 
     def _note(self, changes: list[SideChange]) -> None:
         now = time.monotonic()
-        if any(each.role is Role.SECONDARY and each.after is SideState.OPEN for each in changes):
+        if any(each.role is Side.SECONDARY and each.after is SideState.OPEN for each in changes):
             self.pair.secondary_answered(now)
         self._side_news += [_SIDE_EVENT[each.after](now, "", each.role.value, each.cause) for each in changes]
 

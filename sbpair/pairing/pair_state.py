@@ -18,22 +18,13 @@ Used by the client and the syphon. Performs no I/O and reads no clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
+
+from sbpair.side import Side
 
 GRACE = 5.0  # seconds within which the other side must be closed too
 LOOK = 1.0  # seconds until a refused side is first probed; doubles with each probe
 MAX_PROBE_INTERVAL_SECONDS = 60.0  # maximum seconds between two probes
-
-
-class Role(StrEnum):
-    """One of the two namespaces of a pair."""
-
-    PRIMARY = "primary"
-    SECONDARY = "secondary"
-
-    @property
-    def partner(self) -> Role:
-        return Role.SECONDARY if self is Role.PRIMARY else Role.PRIMARY
 
 
 class SideState(Enum):
@@ -48,7 +39,7 @@ class SideState(Enum):
 class SideChange:
     """A change of a side's state, and its cause."""
 
-    role: Role
+    role: Side
     after: SideState
     cause: str
 
@@ -57,7 +48,7 @@ class SideChange:
 class PairFault:
     """The fault of a pair: ``role`` ended first, and its partner was not closed within GRACE."""
 
-    role: Role
+    role: Side
     state: SideState
     cause: str
 
@@ -80,17 +71,17 @@ class PairState:
     """The two sides of a pair. Times are seconds of a monotonic clock."""
 
     def __init__(self, *, faults_on_refusal: bool = False) -> None:
-        self._sides = {role: _Side() for role in Role}
+        self._sides = {role: _Side() for role in Side}
         self._ends = {SideState.CLOSED, SideState.REFUSED} if faults_on_refusal else {SideState.CLOSED}
         self.fault: PairFault | None = None
         self.is_whole = True
         """Whether both sides are open, so that :meth:`answered` would change nothing."""
 
-    def state_of(self, role: Role) -> SideState:
+    def state_of(self, role: Side) -> SideState:
         """The state of one side."""
         return self._sides[role].state
 
-    def cause_of(self, role: Role) -> str:
+    def cause_of(self, role: Side) -> str:
         """The reason for which a side is not open; "" if it is."""
         return self._sides[role].cause
 
@@ -99,19 +90,19 @@ class PairState:
         """Whether both sides were closed, which is the normal end of a pair."""
         return all(side.state is SideState.CLOSED for side in self._sides.values())
 
-    def closed(self, role: Role, now: float) -> list[SideChange]:
+    def closed(self, role: Side, now: float) -> list[SideChange]:
         """Record that this side was closed."""
         if self._sides[role].state is SideState.CLOSED:
             return []
         return self._leave(role, SideState.CLOSED, "close() was called", now)
 
-    def refused(self, role: Role, why: str, now: float) -> list[SideChange]:
+    def refused(self, role: Side, why: str, now: float) -> list[SideChange]:
         """Record that this side refuses the client until its configuration changes; ``why`` is the reason."""
         if self._sides[role].state is not SideState.OPEN:
             return []
         return self._leave(role, SideState.REFUSED, why, now)
 
-    def answered(self, role: Role, now: float) -> list[SideChange]:
+    def answered(self, role: Side, now: float) -> list[SideChange]:
         """Record that this side accepted an operation, which ends a refusal."""
         side = self._sides[role]
         if side.state is not SideState.REFUSED or self.fault is not None or self._is_late(now):
@@ -130,7 +121,7 @@ class PairState:
             timers.append(self._sides[ended].since + GRACE)
         return min(timers, default=None)
 
-    def handle_timer(self, now: float) -> list[Role]:
+    def handle_timer(self, now: float) -> list[Side]:
         """Advance time to ``now``, which may set :attr:`fault`; return the sides to probe by opening a link."""
         if self.fault is not None or self.is_over:
             return []
@@ -154,7 +145,7 @@ class PairState:
             return LOOK
         return min(LOOK * 2.0 ** min(looks, 16), MAX_PROBE_INTERVAL_SECONDS)
 
-    def _leave(self, role: Role, state: SideState, cause: str, now: float) -> list[SideChange]:
+    def _leave(self, role: Side, state: SideState, cause: str, now: float) -> list[SideChange]:
         if self.fault is not None:
             return []
         before = self._sides[role]
@@ -163,7 +154,7 @@ class PairState:
         self.is_whole = False
         return [SideChange(role, state, cause)]
 
-    def _first_ended(self) -> Role | None:
+    def _first_ended(self) -> Side | None:
         ended = [role for role, side in self._sides.items() if side.state in self._ends]
         return min(ended, key=lambda role: self._sides[role].since, default=None)
 

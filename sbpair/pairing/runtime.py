@@ -19,10 +19,12 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair.envelope.names import path_key
+from sbpair.fork import reopen_after_fork
+from sbpair.side import Side
 from sbpair.tracing import current
 
 from . import sdk, threads
-from .address import Side
+from .address import SdkNamespace
 from .background import Services
 from .base_pool import role_of, spared
 from .base_runtime import BaseRuntime, logger
@@ -33,7 +35,7 @@ from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
-from .pair_state import Role, SideState
+from .pair_state import SideState
 from .request import SendRequest, freeze
 from .results import ACCEPTED, closed, counted, not_created_in_time, not_written_in_time, time_left
 from .rotation import Choice
@@ -53,8 +55,8 @@ class Runtime(BaseRuntime):
 
     def __init__(
         self,
-        primary: Side,
-        secondary: Side,
+        primary: SdkNamespace,
+        secondary: SdkNamespace,
         label: str,
         options: PairedNamespaceOptions,
         rng: random.Random | None = None,
@@ -67,7 +69,7 @@ class Runtime(BaseRuntime):
         self._syphon, self._observer = services_of(self)
         self._turns: dict[str, ThreadTurns] = {}
         self._start()
-        threads.reopen_after_fork(self)
+        reopen_after_fork(self)
         if self._spooling is not None:
             self._watch.wake()  # replay messages that an earlier client left
         if self.creates_backlogs:
@@ -82,7 +84,7 @@ class Runtime(BaseRuntime):
         self._workers, self._closers = Workers(), Workers()
         self._writers = Workers()  # to the spool: neither a stalled disk nor hanging pings hold up the other
         self._openers = {
-            role: Workers() for role in Role
+            role: Workers() for role in Side
         }  # R-6: a side that hangs blocks its own workers only
         self._creating: dict[int, Job] = {}
         self._watch = Watch(self._tick)
@@ -224,7 +226,7 @@ class Runtime(BaseRuntime):
     def _timers_changed(self) -> None:
         self._watch.wake()
 
-    def sdk_client(self, side: Side, *, retry_total: int | None = 0) -> ServiceBusClient:
+    def sdk_client(self, side: SdkNamespace, *, retry_total: int | None = 0) -> ServiceBusClient:
         """One SDK client per side and retry setting, made on first use."""
         key = (side.role, retry_total)
         with self._making:
@@ -272,7 +274,7 @@ class Runtime(BaseRuntime):
             client.close()  # last, since it closes any sender that is still open a second time
             self._clients.pop(key, None)
 
-    def close_side(self, role: Role) -> None:
+    def close_side(self, role: Side) -> None:
         """Close the links to one namespace; the partner has five seconds to follow (P-50)."""
         if self._side_closed(role):
             self.close()
@@ -288,11 +290,11 @@ class Runtime(BaseRuntime):
     def round_trip(self, seconds: float) -> None:
         """Open a link to the primary, or else to the secondary. Raises as :meth:`reach` does."""
         try:
-            self.reach(Role.PRIMARY, seconds / 2)
+            self.reach(Side.PRIMARY, seconds / 2)
         except ServiceBusError:
-            self.reach(Role.SECONDARY, seconds / 2)
+            self.reach(Side.SECONDARY, seconds / 2)
 
-    def reach(self, role: Role, seconds: float) -> None:
+    def reach(self, role: Side, seconds: float) -> None:
         """Make a round trip that sends nothing: open and close a link to an entity in use on this side.
 
         Raises the SDK's exception when no link opens.
@@ -300,7 +302,7 @@ class Runtime(BaseRuntime):
         until = time.monotonic() + seconds
         pools = [self._pools[key] for key in list(self._pools) if role_of(key) is role]
         if not pools:
-            pools = [self._backlog_pool(0)] if role is Role.SECONDARY else []
+            pools = [self._backlog_pool(0)] if role is Side.SECONDARY else []
         raised: ServiceBusError = OperationTimeoutError(message=f"No entity of the {role} is in use.")
         for each in pools:
             try:
@@ -451,7 +453,7 @@ class Runtime(BaseRuntime):
         key = f"/{backlog}"  # no entity path begins with a slash; P-15: one link for all entities
         return self._pools.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
 
-    def _made(self, key: str, side: Side, entity: str) -> SenderPool:
+    def _made(self, key: str, side: SdkNamespace, entity: str) -> SenderPool:
         with self._making:
             pool = self._pools.get(key)
             if pool is None:
@@ -463,7 +465,7 @@ class Runtime(BaseRuntime):
                     self._watch,
                     self._openers[side.role],
                     self._closers,
-                    partial(self.opening_failed, entity) if side.role is Role.PRIMARY else None,
+                    partial(self.opening_failed, entity) if side.role is Side.PRIMARY else None,
                     side.host_name,
                 )
                 self._pools[key] = pool
@@ -489,7 +491,7 @@ class Runtime(BaseRuntime):
         timer = self._replay_tick(now, timer)
         for role in looks:
             self._beside("sbpair-look", lambda role=role: self._look(role))  # type: ignore[misc]
-        if self.pair_state.state_of(Role.PRIMARY) is SideState.CLOSED:
+        if self.pair_state.state_of(Side.PRIMARY) is SideState.CLOSED:
             return timer  # the primary is closed: no pings
         for path in due:
             if not self._beside("sbpair-ping", lambda path=path: self._ping(path)):  # type: ignore[misc]
@@ -510,14 +512,14 @@ class Runtime(BaseRuntime):
         spooling.replay(path)
         self._watch.wake()
 
-    def _look(self, role: Role) -> None:
+    def _look(self, role: Side) -> None:
         """Probe a side that refused this client."""
         try:
             self.reach(role, MAX_PROBE_SECONDS)
         except (ServiceBusError, ValueError) as error:
             self._look_failed(role, error)
         else:
-            self._hear(None if role is Role.PRIMARY else 0, ACCEPTED)
+            self._hear(None if role is Side.PRIMARY else 0, ACCEPTED)
 
     def _fault(self) -> None:
         """End a faulted pair: publish the fault, then close everything (P-50)."""

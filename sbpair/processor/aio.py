@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Self
 
 from sbpair.amqp.performatives import DeliveryState
-from sbpair.pairing.pair_state import Role
 from sbpair.shared_task import result_of, share
+from sbpair.side import Side
 
 from .base import BaseProcessor, check_answer
 from .message import ReceivedMessage
@@ -39,7 +39,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         self,
         path: str,
         handler: AsyncHandler,
-        addresses: Mapping[Role, SideAddress],
+        addresses: Mapping[Side, SideAddress],
         options: ProcessorOptions,
     ) -> None:
         super().__init__(path, addresses, options)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from azure.servicebus.exceptions import MessageLockLostError, SessionLockLostError
 
 from sbpair.emitter import Emitter
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 
 from .delivery import Delivery
 from .errors import SettlementRefusedError, SettlementUnknownError
@@ -28,7 +28,7 @@ logger = logging.getLogger("sbpair.processor")
 class BaseProcessor:
     """Shared part of both processors: everything that does not wait."""
 
-    def __init__(self, path: str, addresses: Mapping[Role, SideAddress], options: ProcessorOptions) -> None:
+    def __init__(self, path: str, addresses: Mapping[Side, SideAddress], options: ProcessorOptions) -> None:
         self.path = path
         """The entity: a queue, or ``topic/Subscriptions/subscription``."""
         self.options = options

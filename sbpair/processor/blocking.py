@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sbpair.amqp.performatives import DeliveryState
-from sbpair.pairing.pair_state import Role
-from sbpair.pairing.threads import leave_to_the_parent, reopen_after_fork
+from sbpair.fork import leave_to_the_parent, reopen_after_fork
+from sbpair.side import Side
 
 from .base import BaseProcessor, check_answer
 from .delivery import Delivery
@@ -55,7 +55,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         self,
         path: str,
         handler: Handler,
-        addresses: Mapping[Role, SideAddress],
+        addresses: Mapping[Side, SideAddress],
         options: ProcessorOptions,
     ) -> None:
         super().__init__(path, addresses, options)

@@ -12,7 +12,7 @@ from sbpair.amqp.performatives import DeliveryState
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.link import Receiver
 from sbpair.client.locks import LockClock
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 
 from . import events
 from .context import Context
@@ -31,7 +31,7 @@ CONFIRM_WITHIN = 5.0  # seconds for the last confirmations, when stopping
 class EntityLink(ABC):
     """The messages in flight of one side or one session, and the link that they arrived on."""
 
-    def __init__(self, context: Context, side: Role, clock: LockClock) -> None:
+    def __init__(self, context: Context, side: Side, clock: LockClock) -> None:
         self.side = side
         self.is_stopping = False
         self._context = context

@@ -32,7 +32,7 @@ from sbpair.amqp.message import (
     split,
 )
 from sbpair.amqp.types import Timestamp
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusMessageState
@@ -50,14 +50,14 @@ class ReceivedMessage:  # C-11
 
     __slots__ = ("__dict__", "_is_settled", "_locked_until", "_tag", "auto_renew_error", "payload", "side")
 
-    side: Role
+    side: Side
     """The namespace from which the message was received."""
 
     def __init__(
         self,
         payload: bytes,
         tag: bytes = b"",
-        side: Role = Role.PRIMARY,
+        side: Side = Side.PRIMARY,
         locked_until: datetime | None = None,
     ) -> None:
         """``payload`` is the encoded message and ``tag`` its delivery tag.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 
 from azure.servicebus.exceptions import SessionLockLostError
 
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 
 from . import events
 from .context import Context
@@ -35,10 +35,10 @@ logger = logging.getLogger("sbpair.processor")
 
 TICK = 1.0  # seconds between checks while anything is in flight
 MIN_TICK_SECONDS = 0.05  # seconds until the next check, whatever is due
-SIDES: dict[str, tuple[Role, ...]] = {
-    "auto": (Role.PRIMARY, Role.SECONDARY),
-    "never": (Role.PRIMARY,),
-    "only": (Role.SECONDARY,),
+SIDES: dict[str, tuple[Side, ...]] = {
+    "auto": (Side.PRIMARY, Side.SECONDARY),
+    "never": (Side.PRIMARY,),
+    "only": (Side.SECONDARY,),
 }
 
 
@@ -48,7 +48,7 @@ class Processor:
     def __init__(
         self,
         path: str,
-        addresses: Mapping[Role, SideAddress],
+        addresses: Mapping[Side, SideAddress],
         invoker: Invoker,
         options: ProcessorOptions,
         *,
@@ -84,7 +84,7 @@ class Processor:
             self._changed,
         )
         turns, most = SideTurns(), options.max_concurrent_sessions
-        self.links: dict[Role, QueueLink | Sessions] = {
+        self.links: dict[Side, QueueLink | Sessions] = {
             role: QueueLink(context, role) if most is None else Sessions(context, role, most, turns)
             for role in SIDES[options.secondary]
         }

@@ -17,7 +17,7 @@ from sbpair.client.link import Receiver
 from sbpair.client.locks import LockClock, renew_locks
 from sbpair.client.request import RequestNode, peek
 from sbpair.envelope.restore import locked_until_of
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 
 from . import events
 from .context import Context
@@ -41,7 +41,7 @@ ACTIVE = 0  # the state of a message that is neither deferred nor scheduled
 class QueueLink(EntityLink):
     """The messages of one side in flight, and the link that they arrived on."""
 
-    def __init__(self, context: Context, side: Role) -> None:
+    def __init__(self, context: Context, side: Side) -> None:
         super().__init__(context, side, LockClock())
         self._watchdog = Watchdog(self._loop.time())
         self._strays = Strays(context.path, self._stray_ended, self._strays_unknown)

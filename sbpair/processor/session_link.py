@@ -19,7 +19,7 @@ from sbpair.client.errors import ClientError
 from sbpair.client.locks import LockClock
 from sbpair.client.management_node import ManagementNode
 from sbpair.client.session import SessionReceiver
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 
 from .context import Context
 from .credit import ProcessorWindow
@@ -39,7 +39,7 @@ class SessionLink(EntityLink):
     def __init__(
         self,
         context: Context,
-        side: Role,
+        side: Side,
         clock: LockClock,
         connection: NamespaceConnection,
         node: ManagementNode,

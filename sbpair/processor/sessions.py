@@ -20,7 +20,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, SessionUnavailable
 from sbpair.client.locks import LockClock
 from sbpair.client.management_node import ManagementNode
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 
 from . import events
 from .context import Context
@@ -66,7 +66,7 @@ class SideTurns:
 class Sessions:
     """The sessions of one side in flight."""
 
-    def __init__(self, context: Context, side: Role, most: int, turns: SideTurns) -> None:
+    def __init__(self, context: Context, side: Side, most: int, turns: SideTurns) -> None:
         self.side = side
         self.is_stopping = False
         self._context = context

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from sbpair.amqp.composite import encode_composite
+from sbpair.amqp.errors import MESSAGE_LOCK_LOST, SESSION_LOCK_LOST
 from sbpair.amqp.performatives import (
     ACCEPTED,
     RELEASED,
@@ -29,7 +30,7 @@ from sbpair.auth.redaction import blank_keys
 MAX_TEXT_LENGTH = 4096  # characters of a dead-letter reason or description
 MAX_STATE_BYTES = 60_000  # of an outcome: one frame of the service has 65,536
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
-LOCK_LOST = ("com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost")
+LOCK_LOST = (MESSAGE_LOCK_LOST, SESSION_LOCK_LOST)
 REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
 
 

@@ -24,7 +24,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, said
 from sbpair.client.route import Route
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 
 from . import events
 from .context import Context
@@ -63,7 +63,7 @@ class ProcessorSide:
 
     def __init__(
         self,
-        role: Role,
+        role: Side,
         address: SideAddress,
         reception: Reception,
         context: Context,

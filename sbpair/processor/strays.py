@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from sbpair.amqp.performatives import Condition
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.disposition import settle_by_token
 from sbpair.client.errors import ClientError, LinkRefused
 from sbpair.client.request import RequestNode
 
 from .delivery import Delivery
+from .disposition import settle_by_token
 from .settlement import LOCK_LOST
 
 AT_ONCE = 50  # concurrent requests on one node

@@ -29,8 +29,9 @@ from .outgoing import IdOf, OutgoingRow, PropertyTypes, RowMessage, outgoing_mes
 
 if TYPE_CHECKING:
     from sbpair import SendReceipt
-    from sbpair.pairing.encoded_batch import EncodedBatch
     from sbpair.pairing.sender import PairedServiceBusSender
+
+    from .encoded_batch import EncodedBatch
 
     Sendable = RowMessage | EncodedBatch[RowMessage]
 
@@ -258,8 +259,9 @@ def batches(messages: list[RowMessage], most: int) -> Iterator[Sendable]:
     from azure.servicebus.exceptions import MessageSizeExceededError
 
     from sbpair.pairing.base_sender import STANDARD_BATCH
-    from sbpair.pairing.encoded_batch import EncodedBatch
     from sbpair.pairing.request import ENVELOPE_ROOM
+
+    from .encoded_batch import EncodedBatch
 
     def empty() -> EncodedBatch[RowMessage]:
         return EncodedBatch(STANDARD_BATCH - ENVELOPE_ROOM)

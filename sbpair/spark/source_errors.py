@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from sbpair.amqp.errors import (
+    ARGUMENT_ERROR,
+    ARGUMENT_OUT_OF_RANGE,
     AUTH_FAILED,
     DECODE_ERROR,
     ENTITY_DISABLED,
@@ -52,8 +54,8 @@ PERMANENT = frozenset(
         RESOURCE_DELETED,
         ENTITY_DISABLED,
         AUTH_FAILED,
-        "com.microsoft:argument-error",
-        "com.microsoft:argument-out-of-range",
+        ARGUMENT_ERROR,
+        ARGUMENT_OUT_OF_RANGE,
     }
 )
 

@@ -32,7 +32,7 @@ from sbpair.emitter import Emitter
 from sbpair.envelope.names import backlog_queue_name, label_of_backlogs
 from sbpair.envelope.ordering import ordered_backlog_name
 
-from ..pairing.pair_state import Role
+from ..side import Side
 from . import events
 from .claims import NAMESPACE, as_fault, refusal_of
 from .forwarding import ForwardingSession
@@ -328,18 +328,18 @@ class Syphon:
                 secondary = await self._open_secondary(stack)
             except ConnectionLost:
                 if refusal is not None:
-                    self._note_claim(Role.PRIMARY, refusal)
+                    self._note_claim(Side.PRIMARY, refusal)
                 raise
             if refusal is not None and self.options.allowed_destinations is None:
                 primary, refusal = await self._claims.of_parked(stack, primary, secondary, refusal)
-            self._note_claim(Role.PRIMARY, refusal)
+            self._note_claim(Side.PRIMARY, refusal)
             stack.pop_all()
         return primary, secondary
 
     async def _open_primary(self, stack: AsyncExitStack) -> NamespaceConnection:
         landing = self._landing
         try:
-            primary = await self._open(stack, Role.PRIMARY, self._primary)
+            primary = await self._open(stack, Side.PRIMARY, self._primary)
         except ClientError as error:
             self._has_failed = True
             self._paces[0].side_lost(self._now())
@@ -360,8 +360,8 @@ class Syphon:
         return secondary
 
     async def _open_secondary(self, stack: AsyncExitStack) -> NamespaceConnection:
-        secondary = await self._open(stack, Role.SECONDARY, self._secondary)
-        self._note_claim(Role.SECONDARY, await refusal_of(secondary, (NAMESPACE, *self.backlogs)))
+        secondary = await self._open(stack, Side.SECONDARY, self._secondary)
+        self._note_claim(Side.SECONDARY, await refusal_of(secondary, (NAMESPACE, *self.backlogs)))
         return secondary
 
     def _session_over(
@@ -387,7 +387,7 @@ class Syphon:
         self._begun = self._session
         return self._session
 
-    def _note_claim(self, role: Role, refusal: TokenRefused | None) -> None:
+    def _note_claim(self, role: Side, refusal: TokenRefused | None) -> None:
         """Record a side's answer to a claim. Raises SyphonFaulted or ConnectionLost for a refusal."""
         if refusal is None:
             self._sides.accepted(role)
@@ -400,7 +400,7 @@ class Syphon:
     async def _connect_primary(self) -> NamespaceConnection:
         """Open another connection to the primary and make a claim on it, since the service closes one without."""
         async with AsyncExitStack() as stack:
-            primary = await self._open(stack, Role.PRIMARY, self._primary)
+            primary = await self._open(stack, Side.PRIMARY, self._primary)
             primary, refusal = await self._claims.of_known(stack, primary)
             if refusal is not None:
                 raise refusal  # decided by the next session, which searches the backlogs
@@ -408,7 +408,7 @@ class Syphon:
         return primary
 
     async def _open(
-        self, stack: AsyncExitStack, role: Role, namespace: NamespaceAccess
+        self, stack: AsyncExitStack, role: Side, namespace: NamespaceAccess
     ) -> NamespaceConnection:
         """Open a connection, which ``stack`` aborts."""
         timeout = self.options.operation_timeout.total_seconds()

@@ -31,9 +31,9 @@ from sbpair.client.link import Receiver, Sender
 from sbpair.client.locks import renew_locks
 from sbpair.envelope.inspect import read_parked
 from sbpair.envelope.restore import redriven
-from sbpair.envelope.transfer import DestinationUnknown, parked_again
 
 from .peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked
+from .transfer import DestinationUnknown, parked_again
 
 ROUND = 100  # messages locked at a time: few enough for locks of a minute
 WAIT_FOR_OTHERS, PEEK_EVERY = 5.0, 0.5  # seconds, for messages that another redrive may have locked

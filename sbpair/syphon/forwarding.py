@@ -18,7 +18,7 @@ from sbpair.envelope import aliases
 from sbpair.envelope.names import path_key
 from sbpair.envelope.restore import UNKNOWN_VERSION
 
-from ..pairing.pair_state import Role
+from ..side import Side
 from .claims import is_refusal
 from .credit import MemoryBudget
 from .delivery import Destination
@@ -314,7 +314,7 @@ class ForwardingSession:
         self._senders[primary] += 1
         sender.detached.add_done_callback(lambda _: self._link_closed(destination, primary, slot))
         self._own.accepted(destination.path)
-        self._sides.accepted(Role.PRIMARY)
+        self._sides.accepted(Side.PRIMARY)
         return sender
 
     async def _primary_with_capacity(self) -> NamespaceConnection:
@@ -368,21 +368,21 @@ class ForwardingSession:
 
     def _backlog_attached(self, backlog: str) -> None:
         self._links.note_attached(backlog)
-        self._sides.accepted(Role.SECONDARY)
+        self._sides.accepted(Side.SECONDARY)
 
     def _destination_refused(self, destination: Destination, error: ClientError) -> None:
         """Record a refused link; it may be a refusal by the primary as a whole (F-61, R-119b)."""
         if is_refusal(error):
             others_are_open = any(each.is_open for each in self._destinations.values())
             if self._own.refused(destination.path, others_are_open=others_are_open):
-                self._sides.refused(Role.PRIMARY, str(error))
+                self._sides.refused(Side.PRIMARY, str(error))
 
     def _backlog_refused(self, error: ClientError) -> None:
         """Record a refused link as a refusal by the secondary, unless another backlog has a link (F-61)."""
         all_tried = len(self._failed) == len(self._pumps)
         backlogs: tuple[Pump | OrderedBacklog, ...] = (*self._pumps, *self._ordered)
         if all_tried and is_refusal(error) and not any(each.is_open for each in backlogs):
-            self._sides.refused(Role.SECONDARY, str(error))
+            self._sides.refused(Side.SECONDARY, str(error))
 
     async def _keep_pumping(self, pump: Pump) -> None:
         """Attach again whenever the link is lost; retry a missing queue at intervals."""

@@ -12,6 +12,23 @@ from typing import Protocol
 from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, TransactionalState
 from sbpair.envelope.restore import Forward, Poison
 
+from ..amqp.errors import (
+    ARGUMENT_ERROR,
+    ARGUMENT_OUT_OF_RANGE,
+    DECODE_ERROR,
+    ENTITY_DISABLED,
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    RESOURCE_DELETED,
+    RESOURCE_LIMIT_EXCEEDED,
+    SERVER_BUSY,
+    UNAUTHORIZED_ACCESS,
+)
+
 HAS_BOOTTIME = hasattr(time, "CLOCK_BOOTTIME")  # Linux
 MIN_SUSPENSION = 0.5  # seconds; shorter spans are the time between reading two clocks
 FRESH = 0.5  # seconds for which a computed remaining time to live is used
@@ -162,18 +179,18 @@ class DeliveryAction(Enum):
 
 
 DEAD_LETTER_REASONS: dict[str, str] = {
-    "amqp:not-found": "DestinationNotFound",
-    "amqp:resource-deleted": "DestinationNotFound",
-    "com.microsoft:entity-disabled": "DestinationDisabled",
-    "amqp:link:message-size-exceeded": "MessageSizeExceeded",
-    "amqp:not-allowed": "DestinationRefused",
-    "amqp:not-implemented": "DestinationRefused",
-    "amqp:invalid-field": "DestinationRefused",
-    "amqp:decode-error": "DestinationRefused",
-    "amqp:precondition-failed": "DestinationRefused",
+    NOT_FOUND: "DestinationNotFound",
+    RESOURCE_DELETED: "DestinationNotFound",
+    ENTITY_DISABLED: "DestinationDisabled",
+    MESSAGE_SIZE_EXCEEDED: "MessageSizeExceeded",
+    NOT_ALLOWED: "DestinationRefused",
+    NOT_IMPLEMENTED: "DestinationRefused",
+    INVALID_FIELD: "DestinationRefused",
+    DECODE_ERROR: "DestinationRefused",
+    PRECONDITION_FAILED: "DestinationRefused",
     "com.microsoft:precondition-failed": "DestinationRefused",
-    "com.microsoft:argument-error": "DestinationRefused",
-    "com.microsoft:argument-out-of-range": "DestinationRefused",
+    ARGUMENT_ERROR: "DestinationRefused",
+    ARGUMENT_OUT_OF_RANGE: "DestinationRefused",
 }
 """The dead-letter reason for each final condition.
 
@@ -181,9 +198,7 @@ Messages refused with any other condition are held: waiting is always safe, and 
 not.
 """
 
-BUSY_CONDITIONS = frozenset(
-    ("com.microsoft:server-busy", "amqp:resource-limit-exceeded", "amqp:unauthorized-access")
-)
+BUSY_CONDITIONS = frozenset((SERVER_BUSY, RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS))
 """Conditions of an entity that is reachable but accepts no messages now: the primary still serves its consumers."""
 
 

@@ -15,7 +15,7 @@ Times are monotonic seconds; destinations are keys of paths.
 
 from __future__ import annotations
 
-from ..pairing.pair_state import Role
+from ..side import Side
 
 MAX_PATHS = 10_000  # destinations remembered; senders choose the paths
 
@@ -98,10 +98,10 @@ class Landing:
         since = self._out_since(key)
         return 0.0 if since is None else now - since
 
-    def where(self, key: str, now: float) -> Role:
+    def where(self, key: str, now: float) -> Side:
         """Return the side that the messages of a destination go to."""
         due = self.due(key)
-        return Role.SECONDARY if due is not None and now >= due else Role.PRIMARY
+        return Side.SECONDARY if due is not None and now >= due else Side.PRIMARY
 
     def _out_since(self, key: str) -> float | None:
         since, side = self._since.get(key), self._side_since

@@ -10,7 +10,7 @@ A message sent via another entity is transferred after the commit. If its destin
 because it is full, the service moves it to the transfer dead-letter queue of the backlog. Therefore, before a
 transaction, its first message is sent to the entity itself in a transaction that is rolled back: the trial. A trial
 that the entity accepted is good for all transactions of the next second; after a refusal each waiting batch is tried
-at once, one after the other. A message sent via the backlog carries its destination (``envelope.transfer``), so that
+at once, one after the other. A message sent via the backlog carries its destination (``transfer``), so that
 it can be parked again from there. Where transactions are not possible (the Basic tier, a partitioned backlog),
 messages are sent without one and completed once accepted, like messages to the primary.
 """
@@ -26,10 +26,10 @@ from sbpair.amqp.errors import NOT_ALLOWED, DecodeError
 from sbpair.amqp.performatives import ACCEPTED, DeliveryState, Rejected, TransactionalState
 from sbpair.client.errors import ClientError, LinkRefused
 from sbpair.client.link import OutgoingMessage, Sender
-from sbpair.client.transaction import TransactionController
-from sbpair.envelope.transfer import addressed
 
 from .in_flight import DeliveryAction, InFlightMessage, action_for
+from .transaction import TransactionController
+from .transfer import addressed
 
 MAX_IN_TRANSACTION = 100  # messages of one transaction: the limit of the service
 MAX_TRANSACTIONS = 4  # of one link at a time

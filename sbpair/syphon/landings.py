@@ -20,10 +20,9 @@ from sbpair.amqp.performatives import Condition
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, LinkRefused
 from sbpair.client.link import Sender
-from sbpair.client.transaction import TransactionController
 from sbpair.envelope.names import path_key
 
-from ..pairing.pair_state import Role
+from ..side import Side
 from .delivery import Destination
 from .destination_host import DeliveryTimeouts
 from .events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent
@@ -33,6 +32,7 @@ from .landing_link import LandingLink
 from .pace import Pace
 from .paces import Paces
 from .slots import LinkSlots, Slot
+from .transaction import TransactionController
 
 MAX_LINKS = 128  # to twins at a time; each is two AMQP links
 
@@ -139,7 +139,7 @@ class Landings:
     def _divert_if_due(self, home: Destination, key: str) -> None:
         self._cancel(key)
         now = self._loop.time()
-        if self._landing.where(key, now) is Role.SECONDARY:
+        if self._landing.where(key, now) is Side.SECONDARY:
             home.divert(self._land)
             return
         due = self._landing.due(key)

@@ -39,7 +39,7 @@ from sbpair.envelope.inspect import message_id_of
 from sbpair.envelope.restore import EXPIRED, Forward, Poison, locked_until_of, printable, restore
 from sbpair.tracing import current
 
-from ..pairing.pair_state import Role
+from ..side import Side
 from .credit import MemoryBudget, RecentSize, Window
 from .delivery import Destination
 from .events import MessageSetAside, SyphonEvent
@@ -284,7 +284,7 @@ class Pump:
         now = self._loop.time()
         self._counters.forwarded += 1
         if current.active is not None:
-            side = Role.SECONDARY if message.is_landing else Role.PRIMARY
+            side = Side.SECONDARY if message.is_landing else Side.PRIMARY
             seconds = now - message.posted_at
             trace_forward(
                 current.active, message.payload, message.path, self.backlog, seconds=seconds, side=side.value

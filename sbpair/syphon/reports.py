@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sbpair.envelope.inspect import message_id_of
 
-from ..pairing.pair_state import Role
+from ..side import Side
 from .events import MessagesForwarded, SyphonEvent
 from .in_flight import InFlightMessage
 
@@ -24,7 +24,7 @@ class ForwardReports:
     def add(self, message: InFlightMessage) -> bool:
         """Add a message; return whether it has to be reported."""
         if self._is_wanted:
-            side = Role.SECONDARY if message.is_landing else Role.PRIMARY
+            side = Side.SECONDARY if message.is_landing else Side.PRIMARY
             self._ids.setdefault((message.path, side.value), []).append(message_id_of(message.payload))
         return self._is_wanted
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 
-from ..pairing.pair_state import Role
+from ..side import Side
 from .events import BacklogDetached, BacklogMissing, SideAccepted, SideRefused, SyphonEvent
 
 GRACE = 5.0  # seconds that a refusal must last for :meth:`SideRefusals.wait_refused`
@@ -71,11 +71,11 @@ class SideRefusals:
 
     def __init__(self, emit: Callable[[SyphonEvent], None]) -> None:
         self._emit = emit
-        self._refusals: dict[Role, SideRefusal] = {}
+        self._refusals: dict[Side, SideRefusal] = {}
         self._changed = asyncio.Event()
 
     @property
-    def current(self) -> Mapping[Role, SideRefusal]:
+    def current(self) -> Mapping[Side, SideRefusal]:
         """The current refusals, by side; a copy, because other threads may read it."""
         return dict(self._refusals)
 
@@ -87,14 +87,14 @@ class SideRefusals:
         ]
         return "; ".join(causes) or None
 
-    def refused(self, role: Role, cause: str) -> None:
+    def refused(self, role: Side, cause: str) -> None:
         """Record that a side refuses the syphon; emits SideRefused the first time."""
         if role not in self._refusals:
             self._refusals[role] = SideRefusal(cause, time.monotonic())
             self._changed.set()
             self._emit(SideRefused(time.time(), role.value, cause))
 
-    def accepted(self, role: Role) -> None:
+    def accepted(self, role: Side) -> None:
         """Record that a side accepted a claim or a link; emits SideAccepted after a refusal."""
         if self._refusals.pop(role, None) is not None:
             self._changed.set()

@@ -20,7 +20,7 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker.entities.descriptions import QueueDescription
 from sbpair.broker.faults import RejectWith, Withhold
 from sbpair.client.dial import connect
-from sbpair.client.transaction import TransactionController
+from sbpair.syphon.transaction import TransactionController
 from tests.cli.conftest import AS_CREATED, make_backlogs
 from tests.syphon.pair import message_id, parked, put, take
 from tests.waiting import wait_until

@@ -18,7 +18,7 @@ from sbpair.cli.doctor.facts import (
 )
 from sbpair.cli.doctor.finding import Severity
 from sbpair.cli.doctor.rules import diagnose
-from sbpair.pairing.inventory import take_inventory
+from sbpair.cli.inventory import take_inventory
 
 NAMES = [f"contoso/x-servicebus-transfer/{i}" for i in range(2)]
 RUNNING = SyphonSeen(state="running", backlogs=tuple(NAMES))

@@ -23,7 +23,7 @@ from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Source
 from sbpair.auth.connection_string import parse
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.request import CREDIT
-from sbpair.client.transaction import NODE as COORDINATOR
+from sbpair.syphon.transaction import NODE as COORDINATOR
 from tests.waiting import PATIENCE
 
 NAMESPACE = "Endpoint=sb://contoso.example:5671;SharedAccessKeyName=Root;SharedAccessKey=KEY"

@@ -14,8 +14,8 @@ from sbpair.client.claims import FIRST_RETRY, REFRESH_MARGIN, check, renewal_due
 from sbpair.client.errors import ConnectionLost, LinkRefused, TokenRefused
 from sbpair.client.locks import renew_locks
 from sbpair.client.request import RequestNode, peek, refusal_of, value_of
-from sbpair.client.transaction import NODE as COORDINATOR
-from sbpair.client.transaction import TransactionController
+from sbpair.syphon.transaction import NODE as COORDINATOR
+from sbpair.syphon.transaction import TransactionController
 from tests import waiting
 from tests.client.played import Played, outcomes, status, turns
 

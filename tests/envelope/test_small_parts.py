@@ -16,7 +16,7 @@ from sbpair.envelope.ordering import Numbering, is_ordered_backlog, ordered_back
 from sbpair.envelope.park import message_id_of, park, prepare
 from sbpair.envelope.restore import Forward, restore
 from sbpair.envelope.scan import is_needlessly_wide, split_fields, value_end
-from sbpair.envelope.transfer import addressed, parked_again
+from sbpair.syphon.transfer import addressed, parked_again
 
 pytestmark = pytest.mark.spec("R-66")
 

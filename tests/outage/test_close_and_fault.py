@@ -27,7 +27,7 @@ from sbpair import (
 )
 from sbpair.broker import NamespaceControl
 from sbpair.broker.faults import Withhold
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 from tests.outage.conftest import AsyncPairing, Either, Pairing, options_of
 from tests.waiting import PATIENCE
 
@@ -148,7 +148,7 @@ async def test_a_secondary_that_refuses_its_key_never_stops_a_send_to_the_primar
         await either.send(failed_over, ServiceBusMessage("nowhere to go"))
     assert (await either.heard(SideFaulted)).side == "secondary"
     assert client.secondary.state is SideState.REFUSED
-    looks = client._runtime.pair_state._sides[Role.SECONDARY]
+    looks = client._runtime.pair_state._sides[Side.SECONDARY]
     await either.until(lambda: looks.looks >= 3)  # longer than the grace period, which `soon` makes 0.5 s
     for number in range(69):
         receipt = await either.send(healthy, ServiceBusMessage(str(number)))
@@ -169,7 +169,7 @@ async def test_a_primary_that_refuses_its_key_raises_the_sdks_own_error_at_each_
         await either.send(sender, ServiceBusMessage("refused"))
     assert (await either.heard(SideFaulted)).side == "primary"
     assert client.primary.state is SideState.REFUSED
-    looks = client._runtime.pair_state._sides[Role.PRIMARY]
+    looks = client._runtime.pair_state._sides[Side.PRIMARY]
     await either.until(lambda: looks.looks >= 3)
     with pytest.raises(ServiceBusAuthenticationError):
         await either.send(sender, ServiceBusMessage("refused again"))
@@ -298,7 +298,7 @@ def test_a_look_that_finds_only_an_entity_missing_was_answered_by_the_namespace(
     client = pairing.client()
     with pytest.raises(ServiceBusError):
         client.get_queue_sender("no-such-queue").send_messages(ServiceBusMessage("x"))
-    client._runtime.side_refused(Role.PRIMARY, "status 401")
+    client._runtime.side_refused(Side.PRIMARY, "status 401")
     pairing.wait_for(SideRecovered)
     assert client.primary.state is SideState.OPEN
 
@@ -308,6 +308,6 @@ async def test_with_asyncio_such_a_look_was_answered_too(aio_pairing: AsyncPairi
     client = aio_pairing.client()
     with pytest.raises(ServiceBusError):
         await client.get_queue_sender("no-such-queue").send_messages(ServiceBusMessage("x"))
-    client._runtime.side_refused(Role.PRIMARY, "status 401")
+    client._runtime.side_refused(Side.PRIMARY, "status 401")
     await aio_pairing.heard(SideRecovered)
     assert client.primary.state is SideState.OPEN

@@ -19,7 +19,8 @@ from sbpair import (
     SideFaulted,
     StoredIn,
 )
-from sbpair.pairing.pair_state import Role, SideState
+from sbpair.pairing.pair_state import SideState
+from sbpair.side import Side
 from sbpair.syphon.events import SideAccepted, SideRefused
 from tests.children import exit_code_of
 from tests.outage.conftest import AsyncPairing, Pairing, options_of
@@ -130,7 +131,7 @@ def test_a_secondary_that_refuses_the_hosted_syphon_leaves_the_senders_alone(
     sender = client.get_queue_sender("orders")
     assert pairing.wait_for(SideFaulted).side == "secondary"
     assert client.secondary.state is SideState.REFUSED
-    wait_until(lambda: client._runtime.pair_state._sides[Role.SECONDARY].looks >= 3)
+    wait_until(lambda: client._runtime.pair_state._sides[Side.SECONDARY].looks >= 3)
     assert sender.send_messages(ServiceBusMessage("x")).stored_in is StoredIn.PRIMARY
     assert not [event for event in pairing.told if isinstance(event, PairFaulted)]
 

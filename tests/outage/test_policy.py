@@ -38,8 +38,8 @@ from sbpair import (
 )
 from sbpair.broker.faults import RejectWith
 from sbpair.pairing.headroom import encoded_size
-from sbpair.pairing.pair_state import Role
 from sbpair.pairing.request import SendRequest
+from sbpair.side import Side
 
 
 @pytest.mark.spec("F-40", "P-3")
@@ -204,7 +204,7 @@ async def test_a_side_that_is_closed_when_part_of_a_call_is_parked_is_told_with_
 
     def close(event: PairingEvent) -> None:
         if isinstance(event, BacklogWithdrawn):
-            assert not client._runtime._side_closed(Role.SECONDARY)  # the primary stays open
+            assert not client._runtime._side_closed(Side.SECONDARY)  # the primary stays open
 
     client.on_event(close)
     with failing_after_the_first_piece(either, own), pytest.raises(PartlyParkedError) as caught:

@@ -12,15 +12,15 @@ from sbpair import (
     PairedNamespaceOptions,
     PairingEvent,
 )
-from sbpair.pairing.address import SdkSettings, Side
+from sbpair.pairing.address import SdkNamespace, SdkSettings
 from sbpair.pairing.base_runtime import (
     BaseRuntime,
 )
 from sbpair.pairing.outcome import Classification
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 
 NOW = 1000.0
-P, S = Role.PRIMARY, Role.SECONDARY
+P, S = Side.PRIMARY, Side.SECONDARY
 REFUSED = Classification(Failure.CONFIGURATION, "the key is wrong", is_of_namespace=True)
 
 
@@ -29,7 +29,7 @@ class Base(BaseRuntime):
 
     def __init__(self, **settings: Any) -> None:
         of_sdk = {name: settings.pop(name) for name in ("try_timeout", "retry") if name in settings}
-        sides = (Side(role, f"{role}.example", SdkSettings(**of_sdk)) for role in Role)
+        sides = (SdkNamespace(role, f"{role}.example", SdkSettings(**of_sdk)) for role in Side)
         super().__init__(*sides, "contoso", PairedNamespaceOptions(**settings), self._none, random.Random(7))
         self.told: list[PairingEvent] = []
         self.publications = self.limits_asked = self.timer_checks = 0

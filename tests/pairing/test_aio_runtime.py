@@ -17,7 +17,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair import PairedServiceBusClient, aio
 from sbpair.envelope import copies
-from sbpair.pairing.address import SdkSettings, Side
+from sbpair.pairing.address import SdkNamespace, SdkSettings
 from sbpair.pairing.aio_runtime import AsyncRuntime
 from sbpair.pairing.aio_sender_pool import AsyncPooledSender, Tasks
 from sbpair.pairing.aio_threads import LoopCredential
@@ -64,7 +64,9 @@ async def test_the_administration_client_is_given_a_credential_that_a_thread_can
         return LoopCredential(credential, asyncio.get_running_loop())  # type: ignore[arg-type]
 
     credential = Credential()
-    side = Side("secondary", "contoso-dr.servicebus.windows.net", SdkSettings(), credential=credential)
+    side = SdkNamespace(
+        "secondary", "contoso-dr.servicebus.windows.net", SdkSettings(), credential=credential
+    )
     with side.administration(bridge):
         assert bridged == [side.access().credential]
 

@@ -16,11 +16,11 @@ from azure.servicebus.exceptions import (
 )
 
 from sbpair import Failure, PairedNamespaceOptions
-from sbpair.pairing.address import SdkSettings, Side
+from sbpair.pairing.address import SdkNamespace, SdkSettings
 from sbpair.pairing.base_runtime import BaseRuntime
 from sbpair.pairing.classify import Phase
-from sbpair.pairing.pair_state import Role
 from sbpair.pairing.request import SendRequest, freeze
+from sbpair.side import Side
 
 GOOD = freeze(ServiceBusMessage("x"))
 UNENCODABLE = freeze(ServiceBusMessage("x", application_properties={"a": "\ud800"}))
@@ -58,7 +58,7 @@ def core() -> BaseRuntime:
     def unused() -> Any:
         raise AssertionError("no administration is needed here")
 
-    sides = (Side(role, f"{role}.example", SdkSettings()) for role in Role)
+    sides = (SdkNamespace(role, f"{role}.example", SdkSettings()) for role in Side)
     return BaseRuntime(*sides, "contoso", PairedNamespaceOptions(), unused, None)
 
 

@@ -22,10 +22,10 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from sbpair import ClassifierFailed, Failure, PairedNamespaceOptions
 from sbpair.auth.credential import CredentialRefused, CredentialUnavailable, classified
-from sbpair.pairing.address import SdkSettings, Side
+from sbpair.pairing.address import SdkNamespace, SdkSettings
 from sbpair.pairing.base_runtime import BaseRuntime
 from sbpair.pairing.classify import BY_CLASS, BY_CONDITION, Phase, classify, overruled
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 
 U, BUSY, CONF, FULL, CALLER = (
     Failure.UNAVAILABLE,
@@ -379,7 +379,7 @@ def core_with() -> Callable[..., BaseRuntime]:
             raise AssertionError("no administration is needed here")
 
         settings = PairedNamespaceOptions(**options)  # type: ignore[arg-type]
-        sides = (Side(role, f"{role}.example", SdkSettings()) for role in Role)
+        sides = (SdkNamespace(role, f"{role}.example", SdkSettings()) for role in Side)
         return BaseRuntime(*sides, "contoso", settings, unused, None)
 
     return make

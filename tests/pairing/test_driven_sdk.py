@@ -31,11 +31,11 @@ from sbpair import (
     aio,
 )
 from sbpair.envelope.copies import raw
-from sbpair.pairing.address import Side
+from sbpair.pairing.address import SdkNamespace
 from sbpair.pairing.base_sender import STANDARD_BATCH
 from sbpair.pairing.errors import ParkedMessageTooLargeError
-from sbpair.pairing.pair_state import Role
 from sbpair.pairing.sdk import messages_of
+from sbpair.side import Side
 from tests.waiting import until
 
 pytestmark = pytest.mark.spec("R-66")
@@ -227,11 +227,11 @@ class Driven:
 async def driven(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Driven]:
     service = Service()
     host = "{0.info.endpoint}".format
-    monkeypatch.setattr(Side, "client", lambda side, **_: Client(service, host(side), Sender))
+    monkeypatch.setattr(SdkNamespace, "client", lambda side, **_: Client(service, host(side), Sender))
     monkeypatch.setattr(
-        Side, "asyncio_client", lambda side, **_: AsyncClient(service, host(side), AsyncSender)
+        SdkNamespace, "asyncio_client", lambda side, **_: AsyncClient(service, host(side), AsyncSender)
     )
-    monkeypatch.setattr(Side, "administration", lambda side, *_, **__: Administration(service))
+    monkeypatch.setattr(SdkNamespace, "administration", lambda side, *_, **__: Administration(service))
     kind = PairedServiceBusClient if request.param == "blocking" else aio.PairedServiceBusClient
     it = Driven(service, kind)
     yield it
@@ -560,18 +560,18 @@ async def test_the_probe_of_a_refused_side_has_time_to_open_a_link_to_a_namespac
     client = driven.client()
     runtime = client._runtime
 
-    def opened_within(role: Role, seconds: float) -> None:
+    def opened_within(role: Side, seconds: float) -> None:
         if seconds < FAR * OPENING_ROUND_TRIPS:
             raise OperationTimeoutError(message="The link was not opened in time.")
 
-    async def opened_in_loop(role: Role, seconds: float) -> None:
+    async def opened_in_loop(role: Side, seconds: float) -> None:
         opened_within(role, seconds)
 
     is_blocking = driven.kind is PairedServiceBusClient
     monkeypatch.setattr(runtime, "reach", opened_within if is_blocking else opened_in_loop)
-    runtime.side_refused(Role.SECONDARY, "the key is wrong")
+    runtime.side_refused(Side.SECONDARY, "the key is wrong")
     assert client.secondary.state is SideState.REFUSED
-    await done(runtime._look(Role.SECONDARY))
+    await done(runtime._look(Side.SECONDARY))
     assert client.secondary.state is SideState.OPEN
 
 
@@ -590,4 +590,4 @@ async def test_a_round_trip_is_made_over_the_primary_or_else_the_secondary(drive
     with pytest.raises(ServiceBusError, match="gone too"):
         await done(round_trip(30.0))
     with pytest.raises(ServiceBusError, match="gone"):
-        await done(runtime.reach(Role.PRIMARY, 30.0))
+        await done(runtime.reach(Side.PRIMARY, 30.0))

@@ -10,10 +10,10 @@ import pytest
 from sbpair.broker import Broker
 from sbpair.paired_client import hosted_syphon
 from sbpair.paired_client.hosted_syphon import SyphonThread
-from sbpair.pairing.address import SdkSettings, Side
+from sbpair.pairing.address import SdkNamespace, SdkSettings
 from sbpair.pairing.base_runtime import BaseRuntime
 from sbpair.pairing.options import PairedNamespaceOptions
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 from sbpair.syphon import SyphonState
 from tests.lacking import THREAD, THREAD_OR_LOOP, no_thread
 from tests.waiting import PATIENCE, wait_until
@@ -24,8 +24,8 @@ def syphon() -> Iterator[SyphonThread]:
     """A hosted syphon between two namespaces of a broker, not started."""
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         sides = (
-            Side.from_connection_string(role, each.connection_string, SdkSettings(), None)
-            for role, each in zip(Role, broker.namespaces, strict=True)
+            SdkNamespace.from_connection_string(role, each.connection_string, SdkSettings(), None)
+            for role, each in zip(Side, broker.namespaces, strict=True)
         )
         hosted = SyphonThread(BaseRuntime(*sides, "contoso", PairedNamespaceOptions(), lambda: None, None))
         yield hosted

@@ -6,15 +6,16 @@ import itertools
 
 import pytest
 
-from sbpair.pairing.pair_state import PairFault, PairState, Role, SideChange, SideState
+from sbpair.pairing.pair_state import PairFault, PairState, SideChange, SideState
+from sbpair.side import Side
 
-P, S = Role.PRIMARY, Role.SECONDARY
+P, S = Side.PRIMARY, Side.SECONDARY
 WHY = "the credential was refused"
 
 
 @pytest.mark.spec("P-50", "G-25")
-@pytest.mark.parametrize("role", Role)
-def test_a_partner_that_does_not_follow_a_close_is_faulted_after_five_seconds(role: Role) -> None:
+@pytest.mark.parametrize("role", Side)
+def test_a_partner_that_does_not_follow_a_close_is_faulted_after_five_seconds(role: Side) -> None:
     pair_state = PairState()
     assert pair_state.closed(role, 100.0) == [SideChange(role, SideState.CLOSED, "close() was called")]
     assert pair_state.next_timer() == 105.0
@@ -27,8 +28,8 @@ def test_a_partner_that_does_not_follow_a_close_is_faulted_after_five_seconds(ro
 
 
 @pytest.mark.spec("P-50", "G-25")
-@pytest.mark.parametrize("role", Role)
-def test_read_strictly_a_side_that_stays_refused_faults_the_pair_after_five_seconds(role: Role) -> None:
+@pytest.mark.parametrize("role", Side)
+def test_read_strictly_a_side_that_stays_refused_faults_the_pair_after_five_seconds(role: Side) -> None:
     pair_state = PairState(faults_on_refusal=True)
     assert pair_state.refused(role, WHY, 100.0) == [SideChange(role, SideState.REFUSED, WHY)]
     pair_state.handle_timer(104.9)
@@ -124,8 +125,8 @@ def test_read_strictly_closing_a_refused_side_does_not_give_its_partner_more_tim
 
 
 @pytest.mark.spec("R-1")
-@pytest.mark.parametrize("role", Role)
-def test_a_side_that_stays_refused_is_a_state_and_never_a_fault(role: Role) -> None:
+@pytest.mark.parametrize("role", Side)
+def test_a_side_that_stays_refused_is_a_state_and_never_a_fault(role: Side) -> None:
     pair_state = PairState()
     assert pair_state.refused(role, WHY, 0.0) == [SideChange(role, SideState.REFUSED, WHY)]
     now = 0.0

@@ -12,14 +12,15 @@ import pytest
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
 from sbpair import EntityState, PairedNamespaceOptions
-from sbpair.pairing.address import LinkSettings, SdkSettings, Side
+from sbpair.pairing.address import LinkSettings, SdkNamespace, SdkSettings
 from sbpair.pairing.aio_runtime import AsyncRuntime
 from sbpair.pairing.pair import CreateBacklog, Pause, Result
-from sbpair.pairing.pair_state import Role, SideState
+from sbpair.pairing.pair_state import SideState
 from sbpair.pairing.request import freeze
 from sbpair.pairing.rotation import Choice
 from sbpair.pairing.runtime import Runtime
 from sbpair.pairing.threads import MAX_WORKERS
+from sbpair.side import Side
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spec("R-66")
@@ -35,8 +36,8 @@ async def done(answer: Any) -> Any:
 @pytest.fixture(params=[Runtime, AsyncRuntime])
 async def runtime(request: pytest.FixtureRequest) -> AsyncIterator[Any]:
     sides = (
-        Side.from_connection_string(role, f"Endpoint=sb://{role}.example;{KEYS}", SdkSettings())
-        for role in Role
+        SdkNamespace.from_connection_string(role, f"Endpoint=sb://{role}.example;{KEYS}", SdkSettings())
+        for role in Side
     )
     runtime = request.param(*sides, "contoso", PairedNamespaceOptions(assume_backlogs_exist=True))
     yield runtime
@@ -72,7 +73,7 @@ async def test_the_sdk_has_one_client_for_a_side_and_a_way_to_retry(runtime) -> 
     assert runtime.sdk_client(primary) is runtime.sdk_client(primary, retry_total=0)
     assert runtime.sdk_client(primary) is not runtime.sdk_client(primary, retry_total=None)
     assert runtime.sdk_client(secondary) is not runtime.sdk_client(primary)
-    assert set(runtime._clients) == {(Role.PRIMARY, 0), (Role.PRIMARY, None), (Role.SECONDARY, 0)}
+    assert set(runtime._clients) == {(Side.PRIMARY, 0), (Side.PRIMARY, None), (Side.SECONDARY, 0)}
 
 
 async def test_an_entity_that_nobody_uses_any_more_has_no_pool(runtime) -> None:
@@ -103,20 +104,20 @@ async def test_of_a_side_that_is_closed_nothing_is_left_and_the_other_stays(runt
     runtime._backlog_pool(0)
     for side in runtime.sides:
         runtime.sdk_client(side)
-    await done(runtime.close_side(Role.SECONDARY))
-    assert runtime.pair_state.state_of(Role.SECONDARY) is SideState.CLOSED
+    await done(runtime.close_side(Side.SECONDARY))
+    assert runtime.pair_state.state_of(Side.SECONDARY) is SideState.CLOSED
     assert runtime._pools == {"orders": kept}
-    assert set(runtime._clients) == {(Role.PRIMARY, 0)}
+    assert set(runtime._clients) == {(Side.PRIMARY, 0)}
     with pytest.raises(ValueError, match="the secondary side of the paired client is closed"):
         runtime._backlog_pool(0)
     assert not runtime.is_closed
-    await done(runtime.close_side(Role.PRIMARY))
+    await done(runtime.close_side(Side.PRIMARY))
     assert (runtime.is_closed, runtime._pools, runtime._clients) == (True, {}, {})
 
 
 async def test_a_side_without_an_entity_in_use_cannot_be_looked_at(runtime) -> None:
     with pytest.raises(OperationTimeoutError) as told:
-        await done(runtime.reach(Role.PRIMARY, 0.0))
+        await done(runtime.reach(Side.PRIMARY, 0.0))
     assert told.value.message == "No entity of the primary is in use."
 
 
@@ -149,8 +150,8 @@ async def test_a_turn_of_the_timers_tells_when_the_next_is_due(runtime) -> None:
 @pytest.mark.spec("R-94", "G-18")
 def test_a_creation_that_waits_for_a_worker_holds_no_lock() -> None:
     sides = (
-        Side.from_connection_string(role, f"Endpoint=sb://{role}.example;{KEYS}", SdkSettings())
-        for role in Role
+        SdkNamespace.from_connection_string(role, f"Endpoint=sb://{role}.example;{KEYS}", SdkSettings())
+        for role in Side
     )
     runtime = Runtime(*sides, "contoso", PairedNamespaceOptions(assume_backlogs_exist=True))
     may_end = threading.Event()

@@ -27,8 +27,8 @@ from sbpair import (
 )
 from sbpair.pairing.outcome import Classification
 from sbpair.pairing.pair import Attempt, Result
-from sbpair.pairing.pair_state import Role
 from sbpair.pairing.request import SendRequest, SpooledRequest, freeze
+from sbpair.side import Side
 from tests.pairing.quiet_runtime import NOW, REFUSED, Base, P, S
 
 pytestmark = [pytest.mark.spec("R-66"), pytest.mark.usefixtures("frozen")]
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.spec("R-66"), pytest.mark.usefixtures("frozen")]
 
 @pytest.mark.spec("P-50", "R-1")
 @pytest.mark.parametrize(("backlog", "role"), [(None, P), (0, S), (3, S)])
-def test_a_refusal_of_the_namespace_closes_its_side_until_it_accepts(backlog: int | None, role: Role) -> None:
+def test_a_refusal_of_the_namespace_closes_its_side_until_it_accepts(backlog: int | None, role: Side) -> None:
     core = Base()
     core._hear(backlog, Result(5.0, OSError(), REFUSED))
     assert core.told == [SideFaulted(NOW, "", role.value, "the key is wrong")]
@@ -150,7 +150,7 @@ def test_an_opening_that_a_side_refused_is_told_of_the_side() -> None:
 @pytest.mark.spec("R-1")
 def test_news_of_a_side_wait_for_those_before_them() -> None:
     core = Base()
-    for role in Role:
+    for role in Side:
         core._note(core.pair_state.refused(role, "no rights", NOW))
     assert [event.side for event in core._happened()] == ["primary", "secondary"]  # type: ignore[attr-defined]
 

@@ -9,7 +9,7 @@ import pytest
 from azure.core.credentials import AzureSasCredential
 from azure.servicebus import TransportType
 
-from sbpair.pairing.address import LinkSettings, SdkSettings, Side, proxy_url
+from sbpair.pairing.address import LinkSettings, SdkNamespace, SdkSettings, proxy_url
 from sbpair.pairing.retry import RetryPolicy
 
 KEYS = "SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0"
@@ -18,12 +18,12 @@ EMULATOR = f"Endpoint=sb://Localhost:5001;{KEYS};UseDevelopmentEmulator=true"
 PROXY = {"proxy_hostname": "proxy.example", "proxy_port": 3128}
 
 
-def side(text: str = CONTOSO, custom: str | None = None, **settings: Any) -> Side:
-    return Side.from_connection_string("primary", text, SdkSettings(**settings), custom)
+def side(text: str = CONTOSO, custom: str | None = None, **settings: Any) -> SdkNamespace:
+    return SdkNamespace.from_connection_string("primary", text, SdkSettings(**settings), custom)
 
 
-def by_credential(endpoint: str = "sb://contoso.servicebus.windows.net/", **settings: Any) -> Side:
-    return Side("secondary", endpoint, SdkSettings(), credential=AzureSasCredential("s"), **settings)
+def by_credential(endpoint: str = "sb://contoso.servicebus.windows.net/", **settings: Any) -> SdkNamespace:
+    return SdkNamespace("secondary", endpoint, SdkSettings(), credential=AzureSasCredential("s"), **settings)
 
 
 @pytest.mark.spec("R-66")
@@ -149,8 +149,8 @@ def test_a_credential_that_the_skin_cannot_ask_is_refused_by_its_side() -> None:
 
     class Neither: ...
 
-    def of(credential: object) -> Side:
-        return Side("primary", "contoso.example", SdkSettings(), credential=credential)  # type: ignore[arg-type]
+    def of(credential: object) -> SdkNamespace:
+        return SdkNamespace("primary", "contoso.example", SdkSettings(), credential=credential)  # type: ignore[arg-type]
 
     of(Blocking()).check_credential(is_asyncio=False)
     of(Asking()).check_credential(is_asyncio=True)

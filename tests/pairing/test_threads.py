@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from sbpair.pairing import aio_threads, threads
+from sbpair.pairing import aio_threads
 from sbpair.pairing.threads import Job, Watch, Workers, finish
 from tests.lacking import no_thread
 from tests.waiting import PATIENCE
@@ -151,50 +151,3 @@ def test_what_ends_a_last_task_is_raised() -> None:
 
     with pytest.raises(OSError, match="the disk is gone"):
         finish("sbpair-spool", fail, PATIENCE)
-
-
-class Forkable:
-    """A client as the fork handlers see it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.reopened = 0
-
-    def reopen_in_child(self) -> None:
-        self.reopened += 1
-
-
-@pytest.mark.spec("R-101")
-def test_two_threads_that_fork_at_once_fork_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    client, order = Forkable(), []
-    monkeypatch.setattr(threads, "_alive", {client})
-    threads._before()
-
-    def fork() -> None:
-        threads._before()
-        order.append("second")
-        threads._in_parent()
-
-    other = threading.Thread(target=fork)
-    other.start()
-    assert client.lock.locked()
-    order.append("first")
-    threads._in_child()
-    other.join(PATIENCE)
-    assert (order, client.reopened, client.lock.locked()) == (["first", "second"], 1, False)
-
-
-@pytest.mark.spec("R-105")
-def test_a_client_that_another_thread_creates_during_a_fork_is_added_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    alive: set[object] = set()
-    monkeypatch.setattr(threads, "_alive", alive)
-    threads._before()
-    adding = threading.Thread(target=threads.reopen_after_fork, args=(Forkable(),))
-    adding.start()
-    adding.join(0.05)
-    assert alive == set()
-    threads._in_parent()
-    adding.join(PATIENCE)
-    assert len(alive) == 1

@@ -18,16 +18,16 @@ from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver
 from sbpair.broker.frontends.amqp.request_response import RequestLink, ResponseLink
 from sbpair.client.dial import connect
 from sbpair.client.route import Route
-from sbpair.pairing.pair_state import Role
 from sbpair.processor import ProcessorOptions, ReceivedMessage
 from sbpair.processor.aio import PairedServiceBusProcessor
 from sbpair.processor.side import SideAddress
+from sbpair.side import Side
 from tests.syphon.driven import CLOCK, STRING, Driven, play
 
 __all__ = ["Story", "play_with"]
 DETACH, FLOW = b"\x00\x53\x16", b"\x00\x53\x13"  # the descriptors that begin their bodies
 Handler = Callable[[ReceivedMessage], Coroutine[Any, Any, None]]
-SIDES = {Role.PRIMARY: "contoso", Role.SECONDARY: "contoso-dr"}
+SIDES = {Side.PRIMARY: "contoso", Side.SECONDARY: "contoso-dr"}
 
 
 class Story:

@@ -26,8 +26,8 @@ from sbpair.amqp.types import Int, Timestamp
 from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.client.dial import connect
-from sbpair.pairing.pair_state import Role
 from sbpair.processor.message import ReceivedMessage
+from sbpair.side import Side
 from tests.waiting import until
 
 Delivered = dict[str, tuple[ServiceBusReceivedMessage, ReceivedMessage]]
@@ -191,7 +191,7 @@ async def test_why_a_message_is_dead_lettered_can_be_read(
 
 
 def test_a_message_names_the_side_it_came_from() -> None:
-    assert ReceivedMessage(b"", side=Role.SECONDARY).side is Role.SECONDARY
+    assert ReceivedMessage(b"", side=Side.SECONDARY).side is Side.SECONDARY
 
 
 def test_nothing_is_decoded_before_it_is_read() -> None:
@@ -252,7 +252,7 @@ def test_a_deferred_message_says_so() -> None:
 
 
 def test_a_message_survives_pickling() -> None:
-    message = ReceivedMessage(Message(properties=Properties(subject="s")).encode(), TAG, Role.SECONDARY)
+    message = ReceivedMessage(Message(properties=Properties(subject="s")).encode(), TAG, Side.SECONDARY)
     assert message.subject == "s"
     copy = pickle.loads(pickle.dumps(message))
-    assert (copy.subject, copy.side, copy.lock_token) == ("s", Role.SECONDARY, message.lock_token)
+    assert (copy.subject, copy.side, copy.lock_token) == ("s", Side.SECONDARY, message.lock_token)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.amqp.message import Message
-from sbpair.pairing.encoded_batch import EncodedBatch
 from sbpair.pairing.request import PairedMessageBatch
+from sbpair.spark.encoded_batch import EncodedBatch
 from sbpair.spark.encoded_rows import PLACES
 from sbpair.spark.message_sink import SinkOptions
 from sbpair.spark.outgoing import (

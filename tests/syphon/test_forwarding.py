@@ -9,7 +9,7 @@ import pytest
 
 from sbpair.amqp.performatives import Accepted, Condition
 from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 from sbpair.syphon import SyphonOptions, forwarding
 from sbpair.syphon.events import (
     BacklogDetached,
@@ -373,7 +373,7 @@ async def test_a_side_refuses_us_when_all_its_backlogs_do() -> None:
     for backlog in ("b0", "b1"):
         world.secondary.refuses[backlog] = [NO_RIGHT]
     await turns(20)
-    assert world.sides.current[Role.SECONDARY].cause == str(NO_RIGHT)
+    assert world.sides.current[Side.SECONDARY].cause == str(NO_RIGHT)
     await asyncio.sleep(1.0)
     assert world.sides.current == {}
 
@@ -383,7 +383,7 @@ async def test_the_primary_refuses_us_when_it_refuses_a_link_while_no_other_is_o
     world = World()
     world.primary.refuses["orders"] = [NO_RIGHT, NO_RIGHT]
     await world.deliver(parked(1))
-    assert world.sides.current[Role.PRIMARY].cause == str(NO_RIGHT)
+    assert world.sides.current[Side.PRIMARY].cause == str(NO_RIGHT)
     await world.deliver(parked(2, path="invoices"))
     assert world.sides.current == {}
     await asyncio.sleep(0.6)
@@ -402,7 +402,7 @@ async def test_a_path_that_was_never_accepted_refuses_for_itself_and_one_that_wa
     assert world.sides.current == {}
     world.primary.refuses["orders"] = [NO_RIGHT]
     await world.deliver(parked(3))
-    assert world.sides.current[Role.PRIMARY].cause == str(NO_RIGHT)
+    assert world.sides.current[Side.PRIMARY].cause == str(NO_RIGHT)
 
 
 @driven

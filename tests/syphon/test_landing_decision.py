@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.amqp.performatives import ACCEPTED, Condition, Rejected, Released
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 from sbpair.syphon.in_flight import DEAD_LETTER_REASONS, is_answer, is_busy
 from sbpair.syphon.landing import MAX_PATHS, Landing
 
-HOME, AWAY = Role.PRIMARY, Role.SECONDARY
+HOME, AWAY = Side.PRIMARY, Side.SECONDARY
 AFTER = 300.0
 
 
@@ -23,7 +23,7 @@ def landing_after(*steps: tuple[object, ...]) -> Landing:
 
 
 # steps, then when the question is asked, and the answer for "orders"
-TABLE: list[tuple[str, list[tuple[object, ...]], float, Role]] = [
+TABLE: list[tuple[str, list[tuple[object, ...]], float, Side]] = [
     ("nothing happened", [], 9999.0, HOME),
     ("the side was lost just now", [("side_lost", 10.0)], 309.9, HOME),
     ("the side was lost for long enough", [("side_lost", 10.0)], 310.0, AWAY),
@@ -61,7 +61,7 @@ TABLE: list[tuple[str, list[tuple[object, ...]], float, Role]] = [
 
 @pytest.mark.spec("C-1")
 @pytest.mark.parametrize(("steps", "now", "side"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_where_messages_go(steps: list[tuple[object, ...]], now: float, side: Role) -> None:
+def test_where_messages_go(steps: list[tuple[object, ...]], now: float, side: Side) -> None:
     assert landing_after(*steps).where("orders", now) is side
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from sbpair.amqp.performatives import ACCEPTED, Condition, Modified, Rejected, Released
-from sbpair.pairing.pair_state import Role
+from sbpair.side import Side
 from sbpair.syphon import status as of_status
 from sbpair.syphon.events import BacklogDetached, BacklogMissing, SideAccepted, SideRefused
 from sbpair.syphon.in_flight import (
@@ -38,21 +38,21 @@ async def test_a_side_that_refuses_is_reported_once_and_once_when_it_accepts_aga
     sides = SideRefusals(events.append)  # type: ignore[arg-type]
     before = time.monotonic(), time.time()
     assert (sides.reason, dict(sides.current)) == (None, {})
-    sides.refused(Role.SECONDARY, "no right")
-    sides.refused(Role.SECONDARY, "still none")
+    sides.refused(Side.SECONDARY, "no right")
+    sides.refused(Side.SECONDARY, "still none")
     (event,) = events
     assert isinstance(event, SideRefused)
     assert (event.side, event.cause) == ("secondary", "no right")
     assert before[1] <= event.at <= time.time()
-    assert sides.current[Role.SECONDARY].cause == "no right"
-    assert before[0] <= sides.current[Role.SECONDARY].since <= time.monotonic()
-    sides.refused(Role.PRIMARY, "a bad key")
+    assert sides.current[Side.SECONDARY].cause == "no right"
+    assert before[0] <= sides.current[Side.SECONDARY].since <= time.monotonic()
+    sides.refused(Side.PRIMARY, "a bad key")
     assert (
         sides.reason
         == "the primary refuses the syphon: a bad key; the secondary refuses the syphon: no right"
     )
-    sides.accepted(Role.SECONDARY)
-    sides.accepted(Role.SECONDARY)
+    sides.accepted(Side.SECONDARY)
+    sides.accepted(Side.SECONDARY)
     assert sides.reason == "the primary refuses the syphon: a bad key"
     accepted = [each for each in events if isinstance(each, SideAccepted)]
     assert [(each.side, each.cause) for each in accepted] == [("secondary", "it accepts again")]
@@ -60,10 +60,10 @@ async def test_a_side_that_refuses_is_reported_once_and_once_when_it_accepts_aga
 
 async def test_the_refusals_that_are_shown_are_a_copy() -> None:
     sides = SideRefusals(lambda event: None)
-    sides.refused(Role.PRIMARY, "a")
+    sides.refused(Side.PRIMARY, "a")
     shown = sides.current
-    sides.accepted(Role.PRIMARY)
-    assert list(shown) == [Role.PRIMARY]
+    sides.accepted(Side.PRIMARY)
+    assert list(shown) == [Side.PRIMARY]
     assert not sides.current
 
 
@@ -73,7 +73,7 @@ async def test_a_refusal_that_lasts_is_waited_for(monkeypatch: pytest.MonkeyPatc
     waiting = asyncio.ensure_future(sides.wait_refused())
     await asyncio.sleep(0)
     assert not waiting.done()
-    sides.refused(Role.PRIMARY, "a bad key")
+    sides.refused(Side.PRIMARY, "a bad key")
     assert await asyncio.wait_for(waiting, PATIENCE) == "the primary refuses the syphon: a bad key"
     assert (
         await asyncio.wait_for(sides.wait_refused(), PATIENCE) == "the primary refuses the syphon: a bad key"
@@ -85,10 +85,10 @@ async def test_a_refusal_that_passes_within_its_grace_is_not_one(monkeypatch: py
     sides = SideRefusals(lambda event: None)
     waiting = asyncio.ensure_future(sides.wait_refused())
     for turn in range(3):
-        sides.refused(Role.PRIMARY, f"{turn}")
+        sides.refused(Side.PRIMARY, f"{turn}")
         for _ in range(5):
             await asyncio.sleep(0)
-        sides.accepted(Role.PRIMARY)
+        sides.accepted(Side.PRIMARY)
     for _ in range(5):
         await asyncio.sleep(0)
     assert not waiting.done()

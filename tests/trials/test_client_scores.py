@@ -9,7 +9,7 @@ import pytest
 
 from tests.trials.clients import page
 from tests.trials.clients.contestants import CONTESTANTS
-from tests.trials.clients.faults import BY_NAME, FAULTS, Role
+from tests.trials.clients.faults import BY_NAME, FAULTS, Side
 from tests.trials.clients.rounds import Facts, Operation, Outcome, Step
 from tests.trials.clients.score import score
 
@@ -36,11 +36,11 @@ def handled(number: int, outcome: Outcome = Outcome.OK, *, in_fault: bool = Fals
 
 
 def of_sender(steps: Iterable[Step], left: dict[str, int], over: float | None = 1.0) -> Facts:
-    return Facts(Role.SEND, list(steps), over, True, left=Counter(left))
+    return Facts(Side.SEND, list(steps), over, True, left=Counter(left))
 
 
 def of_receiver(steps: Iterable[Step], put: Iterable[str], left: dict[str, int]) -> Facts:
-    return Facts(Role.RECEIVE, list(steps), 0.0, True, put=tuple(put), left=Counter(left))
+    return Facts(Side.RECEIVE, list(steps), 0.0, True, put=tuple(put), left=Counter(left))
 
 
 def test_a_sender_whose_messages_are_all_there_once_is_unharmed() -> None:
@@ -125,7 +125,7 @@ def test_a_message_whose_completion_failed_may_come_again() -> None:
 
 def test_there_are_forty_faults_each_with_a_name_of_its_own() -> None:
     assert len(FAULTS) == len(BY_NAME) == 40
-    assert len({fault.title for fault in FAULTS if fault.role is Role.SEND}) == 26
+    assert len({fault.title for fault in FAULTS if fault.role is Side.SEND}) == 26
 
 
 def test_the_page_has_a_round_of_every_fault_and_every_client() -> None:

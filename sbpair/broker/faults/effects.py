@@ -12,6 +12,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
+from ...amqp.errors import (
+    CONNECTION_FORCED,
+    DETACH_FORCED,
+    INTERNAL_ERROR,
+    RESOURCE_LIMIT_EXCEEDED,
+    SERVER_BUSY,
+)
+
 
 class Outage(Enum):
     """How a namespace that was taken down behaves towards its clients."""
@@ -104,7 +112,7 @@ class RefusingEffect(Effect):
     """Base of the effects that refuse with an error condition and its description."""
 
     applies_to: ClassVar[frozenset[Operation]] = _REQUESTS
-    condition: str = "amqp:internal-error"
+    condition: str = INTERNAL_ERROR
     description: str = "Refused by a fault that was set on this entity."
 
 
@@ -120,7 +128,7 @@ class Throttle(RefusingEffect):
     """Refuse as the throttled service does: server busy, code 50009, retry after two seconds."""
 
     name: ClassVar[str] = "throttle"
-    condition: str = "com.microsoft:server-busy"
+    condition: str = SERVER_BUSY
     description: str = (
         "The request was terminated because the entity is being throttled. Error code: 50009. "
         "Please wait 2 seconds and try again."
@@ -133,7 +141,7 @@ class Full(RefusingEffect):
 
     name: ClassVar[str] = "full"
     applies_to: ClassVar[frozenset[Operation]] = _SENDS
-    condition: str = "amqp:resource-limit-exceeded"
+    condition: str = RESOURCE_LIMIT_EXCEEDED
     description: str = "The maximum entity size has been reached or exceeded. Error code: 40305."
 
 
@@ -143,7 +151,7 @@ class TwoFieldError(RefusingEffect):
 
     name: ClassVar[str] = "two-field-error"
     applies_to: ClassVar[frozenset[Operation]] = frozenset({Operation.SEND})
-    condition: str = "amqp:internal-error"
+    condition: str = INTERNAL_ERROR
     description: str = "Rejected with an error of two fields."
 
 
@@ -154,7 +162,7 @@ class EndingEffect(Effect):
     applies_to: ClassVar[frozenset[Operation]] = _TRAFFIC
     usual: ClassVar[frozenset[Operation]] = frozenset({Operation.SEND})
     answers: ClassVar[bool] = False
-    condition: str = "amqp:link:detach-forced"
+    condition: str = DETACH_FORCED
     description: str = "Ended by a fault that was set on this entity."
     carried_out: bool = False
 
@@ -176,7 +184,7 @@ class CloseConnection(EndingEffect):
     """Close the connection with a condition, instead of the operation or (``carried_out``) after it."""
 
     name: ClassVar[str] = "close"
-    condition: str = "amqp:connection:forced"
+    condition: str = CONNECTION_FORCED
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import click
 
 from sbpair.cli.backlog.target import BacklogTarget, with_target
 from sbpair.cli.output import age_seconds, age_text
-from sbpair.pairing.inventory import Inventory, index_of, take_inventory
 
+from ..inventory import Inventory, index_of, take_inventory
 from .target import administering, connected
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair import PairedServiceBusClient, PairedServiceBusSender, SendReceipt
 from sbpair.observation import EntityEmptied, messages_received, send_accepted
-from sbpair.pairing.pair_state import Role
 from sbpair.processor import MessagesReceived, ProcessorOptions, ReceivedMessage
+from sbpair.side import Side
 from sbpair.testing import Ledger
 
 from .plan import Act, DemoPlan, SendCall
 from .scoreboard import PRIMARY, Score, Scoreboard
 from .stage import PRIMARY_NAME, QUEUE, SECONDARY_NAME
 
-NAMES = {Role.PRIMARY: PRIMARY_NAME, Role.SECONDARY: SECONDARY_NAME}
+NAMES = {Side.PRIMARY: PRIMARY_NAME, Side.SECONDARY: SECONDARY_NAME}
 SENDERS = 4
 RETRY_PAUSE = 0.1  # seconds before a send that raised is repeated
 MAX_ACT_SECONDS = 60.0  # seconds, in addition to the outage, within which an act must begin

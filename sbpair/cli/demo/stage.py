@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.envelope.ordering import is_ordered_backlog
-from sbpair.pairing.inventory import index_of
 from sbpair.syphon import Syphon, SyphonOptions
 from sbpair.syphon.events import LandingBegan, LandingEnded, SyphonEvent
 
+from ..inventory import index_of
 from .plan import PING_INTERVAL, DemoPlan
 from .scoreboard import Score, Scoreboard
 

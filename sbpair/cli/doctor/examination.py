@@ -31,10 +31,10 @@ from sbpair.envelope import aliases
 from sbpair.envelope.names import backlog_queue_name, namespace_label, path_key, path_refusal
 from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
 from sbpair.pairing.backlog import differences
-from sbpair.pairing.inventory import take_inventory
 from sbpair.syphon.claims import NAMESPACE, refusal_of
 from sbpair.syphon.peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked
 
+from ..inventory import take_inventory
 from .facts import Backlog, Load, PairFacts, Ping, PrimaryEntity, Refusal
 from .probes import ping_trial, read_sender, read_status, scratch_queue
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sbpair.cli.twins import TwinComparison
-from sbpair.pairing.inventory import Inventory
+
+from ..inventory import Inventory
 
 NOT_FOUND, UNAUTHORIZED = "amqp:not-found", "amqp:unauthorized-access"
 

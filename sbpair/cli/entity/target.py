@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from sbpair.amqp.errors import NOT_ALLOWED, NOT_FOUND, SESSION_CANNOT_BE_LOCKED, TIMEOUT, UNAUTHORIZED_ACCESS
 from sbpair.cli.backlog.target import NO_RIGHT, Ending, over_amqp
 from sbpair.cli.errors import ExitCode, configuration
 from sbpair.cli.namespaces import NamespaceArgument, ca_file_option, namespace_argument, namespace_option
@@ -26,18 +27,18 @@ if TYPE_CHECKING:
     from sbpair.client.connection import NamespaceConnection
 
 Result = TypeVar("Result")
-TIMEOUT = 30.0  # seconds to connect
+CONNECT_TIMEOUT = 30.0  # seconds to connect
 EXPECTED = "NAMESPACE/ENTITY, e.g. env:SBPAIR_PRIMARY/orders, contoso/orders or primary/orders"
 DEAD_LETTERS = "/$DeadLetterQueue"
 ENDINGS: dict[str, Ending] = {
-    "amqp:unauthorized-access": NO_RIGHT,
-    "amqp:not-found": (ExitCode.CONFIGURATION, "create the entity or correct its name"),
-    "amqp:not-allowed": (
+    UNAUTHORIZED_ACCESS: NO_RIGHT,
+    NOT_FOUND: (ExitCode.CONFIGURATION, "create the entity or correct its name"),
+    NOT_ALLOWED: (
         ExitCode.CONFIGURATION,
         "an entity that requires sessions is read with --session ID or --next-session",
     ),
-    "com.microsoft:timeout": (ExitCode.FAILED, "no session has messages"),
-    "com.microsoft:session-cannot-be-locked": (ExitCode.FAILED, "another receiver holds the session"),
+    TIMEOUT: (ExitCode.FAILED, "no session has messages"),
+    SESSION_CANNOT_BE_LOCKED: (ExitCode.FAILED, "another receiver holds the session"),
 }
 
 
@@ -126,7 +127,7 @@ async def connected(target: EntityTarget) -> AsyncIterator[NamespaceConnection]:
     with configuration():
         namespace = target.namespace.namespace()
     with over_amqp(ENDINGS):
-        connection = await connect(namespace, ca_file=target.ca_file, timeout=TIMEOUT)
+        connection = await connect(namespace, ca_file=target.ca_file, timeout=CONNECT_TIMEOUT)
         try:
             yield connection
         finally:

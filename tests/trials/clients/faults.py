@@ -32,7 +32,7 @@ QUEUE = "orders"
 LASTING = 5.0  # seconds of a fault that lasts
 
 
-class Role(Enum):
+class Side(Enum):
     """What the client does while the fault strikes."""
 
     SEND = "send"
@@ -75,7 +75,7 @@ class Fault:
 
     name: str
     title: str
-    role: Role
+    role: Side
     cause: Cause
     seconds: float = 0.0
     moment: Moment = Moment.UNDER_WAY
@@ -89,15 +89,15 @@ def _frame(
 
 
 def _opening(name: str, title: str, cause: Cause, seconds: float = 0.0, *, over_tls: bool = False) -> Fault:
-    return Fault(name, title, Role.SEND, cause, seconds, Moment.OPENING, over_tls)
+    return Fault(name, title, Side.SEND, cause, seconds, Moment.OPENING, over_tls)
 
 
 def _sending(name: str, title: str, cause: Cause, seconds: float = 0.0, *, over_tls: bool = False) -> Fault:
-    return Fault(name, title, Role.SEND, cause, seconds, over_tls=over_tls)
+    return Fault(name, title, Side.SEND, cause, seconds, over_tls=over_tls)
 
 
 def _receiving(name: str, title: str, cause: Cause, seconds: float = 0.0) -> Fault:
-    return Fault(name, title, Role.RECEIVE, cause, seconds)
+    return Fault(name, title, Side.RECEIVE, cause, seconds)
 
 
 def _once(effect: object, operation: Operation | None = None, times: int = 1) -> FaultRule:

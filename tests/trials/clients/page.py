@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.tools.source import table
-from tests.trials.clients.faults import FAULTS, Fault, Moment, Role
+from tests.trials.clients.faults import FAULTS, Fault, Moment, Side
 
 STORED = Path(__file__).resolve().parents[3] / "docs" / "evidence" / "clients.json"
 
@@ -39,7 +39,7 @@ def settings() -> str:
     return table(("", ""), rows)
 
 
-def cells(role: Role) -> str:
+def cells(role: Side) -> str:
     """The faults of a role, against every client."""
     run = stored()
     found = {(each["fault"], each["client"]): each["symbols"] for each in run["rounds"]}
@@ -91,8 +91,8 @@ def _when(fault: Fault) -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "clients-run": settings,
-    "clients-senders": partial(cells, Role.SEND),
-    "clients-receivers": partial(cells, Role.RECEIVE),
+    "clients-senders": partial(cells, Side.SEND),
+    "clients-receivers": partial(cells, Side.RECEIVE),
     "clients-sums": sums,
     "clients-faults": faults,
 }

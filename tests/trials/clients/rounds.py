@@ -16,7 +16,7 @@ from itertools import count
 from math import inf
 
 from tests.trials.clients.contestants import Driver, NoAnswer, Start
-from tests.trials.clients.faults import Event, Fault, Moment, Role
+from tests.trials.clients.faults import Event, Fault, Moment, Side
 from tests.trials.clients.stage import Stage
 
 GRACE = 10.0  # seconds that an answer may come later than the time its command was given
@@ -87,7 +87,7 @@ class Step:
 class Facts:
     """What a round saw. ``over``: when the fault ended or, if it strikes once, when its step began; None if never."""
 
-    role: Role
+    role: Side
     steps: list[Step] = field(default_factory=list)
     over: float | None = None
     has_struck: bool = False
@@ -158,7 +158,7 @@ class Round:
             succeeded += step.is_success
 
     def _put(self, count: int) -> None:
-        if self._fault.role is Role.RECEIVE:
+        if self._fault.role is Side.RECEIVE:
             names = tuple(next(self._names) for _ in range(count))
             self._facts.put += names
             self._stage.put(names)
@@ -219,7 +219,7 @@ class Round:
     # -- one step
 
     def _step(self, limit: float) -> Step:
-        if self._fault.role is Role.SEND:
+        if self._fault.role is Side.SEND:
             name = next(self._names)
             asked = {"do": "send", "id": name, "limit": limit}
             return Step((self._ask(asked, limit + GRACE),), False)

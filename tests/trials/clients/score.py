@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from tests.trials.clients.faults import Role
+from tests.trials.clients.faults import Side
 from tests.trials.clients.rounds import Facts, Operation, Outcome, Step
 
 
@@ -73,7 +73,7 @@ class Score:
 def score(facts: Facts) -> Score:
     """Judge a round."""
     operations = [operation for step in facts.steps for operation in step.operations]
-    is_sender = facts.role is Role.SEND
+    is_sender = facts.role is Side.SEND
     ledger = _of_sender(operations, facts.left) if is_sender else _of_receiver(operations, facts)
     failures = [step for step in facts.steps if _is_failure(step)]
     return Score(

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from sbpair.auth.connection_string import parse
 from sbpair.client.route import Route
-from sbpair.pairing.pair_state import Role
 from sbpair.processor import LockLost, ProcessorEvent, ProcessorOptions, ReceivedMessage
 from sbpair.processor.aio import PairedServiceBusProcessor
 from sbpair.processor.side import SideAddress
+from sbpair.side import Side
 
 from .history import Handled
 from .network import HOST
@@ -27,7 +27,7 @@ from .plan import HEALED, PRIMARY, SECONDARY
 if TYPE_CHECKING:
     from .world import World
 
-SIDES = {Role.PRIMARY: PRIMARY, Role.SECONDARY: SECONDARY}
+SIDES = {Side.PRIMARY: PRIMARY, Side.SECONDARY: SECONDARY}
 LOCK = 60.0  # seconds that a lock lasts
 FAILING, SLOW = 0.1, 0.05  # of the handlers, while faults last
 
@@ -35,7 +35,7 @@ FAILING, SLOW = 0.1, 0.05  # of the handlers, while faults last
 class ProcessorProcess:
     """One process from its start to its death, or to the end of the run."""
 
-    def __init__(self, world: World, name: str, ends: Mapping[Role, str], rng: Random) -> None:
+    def __init__(self, world: World, name: str, ends: Mapping[Side, str], rng: Random) -> None:
         self.is_dead = False
         self._world, self._name = world, name
         self._rng = Random(rng.getrandbits(32))
@@ -48,7 +48,7 @@ class ProcessorProcess:
         self._task = asyncio.ensure_future(self._run())
         HOST.set("")
 
-    def _processor(self, path: str, addresses: Mapping[Role, SideAddress]) -> PairedServiceBusProcessor:
+    def _processor(self, path: str, addresses: Mapping[Side, SideAddress]) -> PairedServiceBusProcessor:
         window, rng = self._world.shape.deduplicate, self._rng
 
         async def handle(message: ReceivedMessage) -> None:
@@ -150,7 +150,7 @@ class ProcessorProcess:
     def _count(self, message: ReceivedMessage, took: float, *, is_again: bool) -> None:
         reached = self._world.history.reached
         reached["handled"] += 1
-        reached["handled on the secondary"] += message.side is Role.SECONDARY
+        reached["handled on the secondary"] += message.side is Side.SECONDARY
         reached["handled for longer than a lock"] += took > LOCK
         reached["handled again"] += is_again
 

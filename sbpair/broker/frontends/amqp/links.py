@@ -48,7 +48,7 @@ class Links:
         self._factory = NodeFactory(connection, self._session_granted)
         self._nodes: dict[Link, Node] = {}
         self._waits = Deadlines[Link]()  # attaches that wait for a session; ms of the connection's clock
-        self._held_back: set[QueueReceiver] = set()  # by the window of their session
+        self._held_back: set[Node] = set()  # by the window of their session
         self._idleness = Idleness(now.idle)
 
     def __iter__(self) -> Iterator[Node]:
@@ -126,7 +126,7 @@ class Links:
 
     # -- delivery
 
-    def hold_back(self, node: QueueReceiver) -> None:
+    def hold_back(self, node: Node) -> None:
         """Put a receiver back in line when the window of its session, which is used up, opens again."""
         self._held_back.add(node)
 
@@ -140,8 +140,7 @@ class Links:
     def unclogged(self, now: ClockReading) -> None:
         """Put all receivers back in line: the client reads again."""
         for node in self._nodes.values():
-            if isinstance(node, QueueReceiver):
-                node.unclogged(now)
+            node.unclogged(now)
 
     # -- transactions
 

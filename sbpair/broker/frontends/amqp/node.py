@@ -6,20 +6,36 @@ through the link. There is one node for each link.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ....amqp.events import CreditGranted, DispositionReceived, MessageReceived
 from ....amqp.link import ReceiverLink, SenderLink
-from ....amqp.performatives import Condition
+from ....amqp.performatives import Condition, DeliveryState
 from ...clock import ClockReading
 from ...entities.entity import Entity
+from ...entities.transaction import Transaction
+from ...errors import BrokerError
 from ..namespace_frontend import NamespaceFrontend
 from .claims import Claims
 
 if TYPE_CHECKING:
-    from .links import Links
     from .unread_answers import UnreadAnswers
+
+
+class ConnectionLinks(Protocol):
+    """The links of a client's connection as its nodes see them; iterating yields the nodes."""
+
+    def __iter__(self) -> Iterator[Node]: ...
+
+    def hold_back(self, node: Node) -> None:
+        """Put a receiver back in line when the window of its session, which is used up, opens again."""
+
+    def transaction(self, txn_id: bytes) -> Transaction:
+        """Return the open transaction of that id, declared on this connection. Raises UnknownTransaction."""
+
+    def refused(self, state: DeliveryState | None, error: BrokerError) -> None:
+        """Report a refused operation: if ``state`` makes it part of a transaction, the transaction fails."""
 
 
 class ConnectionContext(Hashable, Protocol):
@@ -52,7 +68,7 @@ class ConnectionContext(Hashable, Protocol):
         """The answers that the client has not read yet."""
 
     @property
-    def links(self) -> Links:
+    def links(self) -> ConnectionLinks:
         """The links of the connection."""
 
     def close(self, symbol: str, text: str, now: ClockReading) -> None:
@@ -99,6 +115,9 @@ class Node:
 
     def updated(self, now: ClockReading) -> None:
         """Called when an update has changed the entity's description."""
+
+    def unclogged(self, now: ClockReading) -> None:
+        """Called when what was in the way of deliveries is gone: the client reads, or a window has opened."""
 
     def deleted(self, path: str, condition: Condition) -> None:
         """End the link: the entity was deleted."""

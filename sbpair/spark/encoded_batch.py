@@ -9,10 +9,9 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from sbpair.envelope.copies import Message
+from sbpair.pairing import sdk
+from sbpair.pairing.request import PairedMessageBatch, SendRequest, prepared
 from sbpair.tracing import current
-
-from . import sdk
-from .request import PairedMessageBatch, SendRequest, prepared
 
 
 class EncodedMessage(Protocol):
@@ -50,7 +49,7 @@ class EncodedBatch(PairedMessageBatch, Generic[MessageT]):
         """Add a message.
 
         Raises MessageSizeExceededError when there is no room for it, and what its ``original`` and
-        :func:`~.request.prepared` raise where the SDK encodes it.
+        :func:`~sbpair.pairing.request.prepared` raise where the SDK encodes it.
         """
         before, encoded = self.size_in_bytes, message.encoded
         is_by_sdk = encoded is None or not self.messages or current.active is not None

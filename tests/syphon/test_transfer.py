@@ -14,7 +14,7 @@ from sbpair.amqp.types import Int, Symbol, Timestamp, UInt
 from sbpair.envelope.aliases import ANNOTATION_DESTINATION, ANNOTATION_SCHEDULED
 from sbpair.envelope.inspect import read_parked
 from sbpair.envelope.restore import Forward, restore
-from sbpair.envelope.transfer import DestinationUnknown, addressed, parked_again
+from sbpair.syphon.transfer import DestinationUnknown, addressed, parked_again
 
 NOW = 1_795_219_200_000
 DAY = 86_400_000

@@ -11,8 +11,8 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.envelope import copies
 from sbpair.envelope.copies import raw
-from sbpair.pairing.encoded_batch import EncodedBatch
 from sbpair.pairing.request import freeze
+from sbpair.spark.encoded_batch import EncodedBatch
 
 
 @dataclass

@@ -16,7 +16,7 @@ from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ConnectionLost, LinkRefused, RolledBack, TokenRefused
 from sbpair.client.link import Receiver, Sender
-from sbpair.client.transaction import MAX_OPEN, TransactionController
+from sbpair.syphon.transaction import MAX_OPEN, TransactionController
 from tests.syphon.pair import Pair, message_id, pair_of, parked, put, take
 from tests.waiting import until
 

@@ -25,11 +25,10 @@ from sbpair.amqp.performatives import (
     Rejected,
     Source,
 )
+from sbpair.client.connection import SECOND, UNSETTLED, NamespaceConnection
+from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, RolledBack
+from sbpair.client.link import ANSWER_TIMEOUT, Sender
 from sbpair.shared_task import result_of, share
-
-from .connection import SECOND, UNSETTLED, NamespaceConnection
-from .errors import ClientError, ConnectionLost, LinkRefused, RolledBack
-from .link import ANSWER_TIMEOUT, Sender
 
 NODE = "$coordinator"
 MAX_OPEN = 64  # transactions at a time; the service allows a connection 100

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbpair.cli.inventory import index_of, take_inventory
 from sbpair.envelope.names import backlog_queue_name
-from sbpair.pairing.inventory import index_of, take_inventory
 
 
 def backlogs(*indexes, namespace="contoso"):

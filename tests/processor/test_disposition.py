@@ -16,8 +16,8 @@ from sbpair.amqp.performatives import (
     Released,
 )
 from sbpair.amqp.types import Symbol
-from sbpair.client.disposition import settle_by_token
 from sbpair.client.request import RequestNode
+from sbpair.processor.disposition import settle_by_token
 from tests.client.played import Played, played, status
 
 __all__ = ["played"]

@@ -15,10 +15,9 @@ from sbpair.amqp.decoding import decode
 from sbpair.amqp.encoding import encode
 from sbpair.amqp.message import Sections, split
 from sbpair.amqp.types import Symbol
-
-from . import aliases as names
-from .aliases import format_duration, format_instant
-from .restore import (
+from sbpair.envelope import aliases as names
+from sbpair.envelope.aliases import format_duration, format_instant
+from sbpair.envelope.restore import (
     ABSOLUTE_EXPIRY_TIME,
     APPLICATION_PROPERTIES,
     CREATION_TIME,
@@ -33,7 +32,14 @@ from .restore import (
     SERVER_ANNOTATIONS,
     TTL,
 )
-from .scan import NULL, is_needlessly_wide, join_entries, join_fields, part_entries, split_fields
+from sbpair.envelope.scan import (
+    NULL,
+    is_needlessly_wide,
+    join_entries,
+    join_fields,
+    part_entries,
+    split_fields,
+)
 
 _DESTINATION = names.ANNOTATION_DESTINATION.encode()
 _KEY = encode(Symbol(names.ANNOTATION_DESTINATION))

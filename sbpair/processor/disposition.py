@@ -6,9 +6,8 @@ from uuid import UUID
 
 from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Modified, Rejected
 from sbpair.amqp.types import Array, Symbol
-
-from .locks import UUID_CODE
-from .request import RequestNode, refusal_of
+from sbpair.client.locks import UUID_CODE
+from sbpair.client.request import RequestNode, refusal_of
 
 REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
 
