@@ -64,22 +64,26 @@ class Messages:
         return len(self.message)
 
 
-def fold(mentions: Mentions, shifts: Mapping[str, int], aliases: Aliases) -> Messages:
+def fold(
+    mentions: Mentions, shifts: Mapping[str, int], aliases: Aliases, runs: Mapping[str, int]
+) -> Messages:
     """Fold ``mentions``, which hold all mentions of their messages.
 
-    ``shifts`` are corrections of writers' times, in microseconds; ``aliases`` are other names of namespaces.
+    ``shifts`` are corrections of writers' times, in microseconds; ``aliases`` are other names of namespaces;
+    ``runs`` are the runs of the writers, which may use the same ids.
     """
     contexts = [aliases.in_context(each) for each in mentions.contexts]
     mentions = replace(mentions, contexts=contexts)
     shift = np.array([shifts.get(each.writer or "", 0) for each in mentions.contexts], np.int64)
     shift = shift[mentions.context]
     at = np.where(mentions.at == NULL, NULL, mentions.at + shift)
-    return _Fold(_with_paths(replace(mentions, at=at))).messages()
+    return _Fold(_with_paths(replace(mentions, at=at)), runs).messages()
 
 
 class _Fold:
-    def __init__(self, mentions: Mentions) -> None:
+    def __init__(self, mentions: Mentions, runs: Mapping[str, int]) -> None:
         self.of = mentions
+        self.runs = runs
         facts = np.array([context.facts for context in mentions.contexts], np.int64)
         self.facts = facts[mentions.context]
         self.seen = int(np.bitwise_or.reduce(facts, initial=0))
@@ -165,19 +169,30 @@ class _Fold:
         stored = least(self.group, self.of.number, self.size)
         times = {name: self._fold(how, self.of.at, self.has(*facts)) for name, (how, facts) in TIMES.items()}
         backlog = np.array([NULL if each.backlog is None else each.backlog for each in self.of.contexts])
+        copies = self._copies()
         return {
             **kept,
             **times,
             "backlog": most(self.group, backlog[self.of.context], self.size),
             "sequence_number": np.where(received == NULL, stored, received),
-            "copies": self._copies(),
+            "copies": copies,
             "ambiguities": ambiguities,
+            "of_two_runs": self._of_two_runs(copies),
         }
 
     def _count(self, name: str) -> Ints:
         if not self.seen & FACTS[name]:
             return np.zeros(self.size, np.int64)
         return count(self.group[self.has(name)], self.size)
+
+    def _of_two_runs(self, copies: Ints) -> Ints:
+        """1 for an id that senders of two runs gave to messages, of which no two are known to have arrived."""
+        run = np.array([self.runs.get(each.writer or "", NULL) for each in self.of.contexts], np.int64)
+        of_sender = run[self.of.context]
+        which = self.has("is_sent") & (of_sender != NULL)
+        first, last = self._fold(least, of_sender, which), self._fold(most, of_sender, which)
+        found: Ints = np.where((first != last) & (copies < 2), 1, 0)
+        return found
 
     def _copies(self) -> Ints:
         """The greatest number of copies at one place: distinct numbers there.

@@ -83,11 +83,12 @@ def _duplicate(row: Mapping[str, Any]) -> tuple[bool, int, str, str]:
 class Fold:
     """The work on a part: writes parts of the tables, returns Found, and packs the messages of sessions.
 
-    ``shifts`` are corrections of writers' times in microseconds.
+    ``shifts`` are corrections of writers' times in microseconds, ``runs`` the runs of the writers.
     """
 
     shifts: Mapping[str, int]
     aliases: Aliases
+    runs: Mapping[str, int]
     evidence: Evidence
     parts: int
     out: Storage
@@ -96,7 +97,7 @@ class Fold:
         mentions = gathered(packets)
         if mentions is None or not len(mentions.message):
             return
-        messages = fold(mentions, self.shifts, self.aliases)
+        messages = fold(mentions, self.shifts, self.aliases, self.runs)
         judgement = judge(messages, self.evidence)
         table = messages_table(messages, judgement)
         self.out.write_table("messages", table, part)

@@ -25,6 +25,7 @@ from .object_storage import without_secret
 from .order import Order, SessionCounts
 from .reading import Read, ReadPlan, facts_of_unread, plan
 from .report import Made, headline, page
+from .separate_runs import separate_runs
 from .storage import Storage
 from .summary import Summary, summarise
 from .tables import DUPLICATES_SCHEMA, MESSAGES_SCHEMA, MISSING_SCHEMA, ORDER, WAITS, writers_table
@@ -95,8 +96,9 @@ def _audited(
     clocks = facts.corrections()
     facts.corrected(clocks)
     evidence = Evidence(facts.writers.values(), facts.of_syphons(), facts.when_emptied(), skew)
+    runs = separate_runs(facts.writers.values())
     shifts = {clock.writer: clock.micros for clock in clocks}
-    folded = scattered.regroup(Fold(shifts, aliases, evidence, reading.parts, out))
+    folded = scattered.regroup(Fold(shifts, aliases, runs, evidence, reading.parts, out))
     found = Found()
     for each in folded.answers():
         found.add(each)

@@ -141,15 +141,14 @@ class Summary:
 
     @property
     def holed(self) -> list[Writer]:
-        """The incomplete journals that may have recorded messages unknown to the audit.
+        """The journals that may have recorded what the audit does not know: a message, a copy, that a queue was empty.
 
-        These are senders' journals with gaps, and incomplete journals whose role is unknown.
+        These are journals with gaps, and incomplete ones whose role is unknown.
         """
         return [
             each
             for each in self.writers
-            if (each.role == "sender" and each.reason in GAPS)
-            or (each.role == UNKNOWN and each.reason not in (None, NOT_READ))
+            if each.reason in GAPS or (each.role == UNKNOWN and each.reason not in (None, NOT_READ))
         ]
 
     @property

@@ -54,6 +54,7 @@ SOUND = (
 COUNTS = (  # of a message: the rules see whether it is positive
     "received", "completed", "accepted_by_primary", "parked", "spooled", "handed_on", "raised", "forwarded",
     "landed", "stored", "backlogged", "expired_there", "buried", "deleted", "expired", "set_aside", "refused_in_spool",
+    "of_two_runs",
 )  # fmt: skip
 BALANCES = ("held", "held_in_backlog")  # may be negative: the rules see the sign
 EVIDENCE = (
@@ -105,6 +106,7 @@ class VerdictRule:
 
 # The first condition that is true decides.
 RULES = (
+    VerdictRule("of_two_runs > 0", Verdict.UNPROVEN, "its id is of senders of two runs: audit each run by itself"),
     VerdictRule("arrived AND is_sent", Verdict.DELIVERED),
     VerdictRule("arrived AND raised > 0", Verdict.RECOVERED),
     VerdictRule("arrived AND NOT senders_tell", Verdict.DELIVERED),  # healthy sends are not recorded

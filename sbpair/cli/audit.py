@@ -92,7 +92,7 @@ def command(
     including subdirectories and gzipped files, and writes report.html, summary.json and
     Parquet tables. Exit code 1 when a message is lost, unexpected or unproven, or has an
     unexplained copy; when a session whose sender keeps the order is out of order; when a
-    file that may be a journal was not read, a sender's journal has gaps or is not there at
+    file that may be a journal was not read, a journal has gaps, or a sender's is not there at
     all; when clocks differ; and when there are no messages.
 
     \b

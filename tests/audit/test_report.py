@@ -150,7 +150,9 @@ def test_what_was_not_read_is_listed_and_makes_the_answer_unproven() -> None:
         ("sender", "it has unreadable lines", False),
         ("sender", "it has no closing record: killed, or still writing", True),
         ("?", "it has no closing record: killed, or still writing", False),
-        ("receiver", "records are missing", True),  # whatever its silence could have said is a verdict
+        ("receiver", "records are missing", False),  # a copy, or that its queue was empty
+        ("syphon", "its lines are not those that were written: the checksum differs", False),
+        ("receiver", "it has no closing record: killed, or still writing", True),
     ],
 )
 def test_holes_in_a_journal_that_may_be_a_senders_may_be_messages(
