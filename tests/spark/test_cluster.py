@@ -16,7 +16,7 @@ import sysconfig
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyspark
@@ -29,7 +29,7 @@ from tests.spark.conftest import INTERPRETED
 from tests.spark.ledger import bodies_in, send, string
 
 ROOT = Path(__file__).resolve().parents[2]
-HOW_TO = ROOT / "docs" / "how-to" / "spark-on-a-cluster.md"
+HOW_TO = ROOT / "docs" / "how-to" / "spark.md"
 CHECKOUT = ("sbpair", "samples", "pyproject.toml", "hatch_build.py", "README.md", "LICENSE")
 SPARK = Path(pyspark.__file__).parent
 SMALL = {
@@ -117,7 +117,7 @@ def cluster(broker: Broker, tmp_path: Path) -> Cluster:
 
 def commands(directory: Path) -> Path:
     """``python`` and ``pip``, as the reader has them."""
-    for name, call in (("python", ""), ("pip", "-m pip")):
+    for name, call in (("python", ""), ("pip", "-m pip"), ("sbpair", "-m sbpair")):
         command = directory / "bin" / name
         command.parent.mkdir(exist_ok=True)
         command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {call} "$@"\n')
@@ -176,6 +176,26 @@ def test_the_line_for_spark_connect_runs_a_stream_and_a_table(broker: Broker, cl
     with connect_server(cluster) as address:
         printed = cluster.run(submit.replace("spark.example:15002", address))
     assert_each_order_became_one_invoice(broker, printed)
+
+
+@pytest.mark.spec("R-143")
+def test_the_lines_of_the_first_job_run_on_a_laptop(cluster: Cluster) -> None:
+    """With free ports, and without the installation."""
+    (block,) = re.findall(
+        r"^```bash\n(pip install.*?)^```$", HOW_TO.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    install, broker, *others = block.splitlines()
+    assert install == "pip install 'sbpair[cli,spark]'"
+    free = broker.replace(
+        "sbpair broker", "exec sbpair broker --namespace contoso:0 --namespace contoso-dr:0"
+    )
+    (cluster.checkout.parent / "conf" / "spark-defaults.conf").write_text("spark.driver.memory 1g\n")
+    laptop = replace(
+        cluster,
+        environment={**cluster.environment, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+    )
+    printed = laptop.run("\n".join(["trap 'kill %1; wait' EXIT", free, *others]))
+    assert "invoices that wait: 25" in printed
 
 
 @contextmanager
