@@ -33,6 +33,7 @@ PERMUTED = pytest.StashKey[Seeded]()  # set with --permute-turns
 ONE_WORKER = (  # each group runs on one worker: what it starts (a JVM, a browser, a demo) is too expensive for all six
     "tests/page/",
     "tests/trials/test_spark_cluster.py",  # this one and the next start a Spark each
+    "tests/spark/test_cluster.py",  # executors of its own
     "tests/spark/test_command.py",
     "tests/spark/test_audit.py",  # shares one Spark
     "tests/spark/test_outage.py",  # waits for outages, on a second Spark

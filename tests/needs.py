@@ -45,6 +45,7 @@ NEEDS = (
             "trials/test_spark_kills.py",
         ),
     ),
+    Need("deltalake", "--group pipeline", ("spark/test_lakehouse.py",)),
 )
 
 
