@@ -13,10 +13,10 @@ def serve_in_loop(
     started: Future[None],
     new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
-    """Run ``serve(started)`` in a new event loop; the target of a thread, whose owner waits for ``started``.
+    """Run ``serve(started)`` in a new event loop: the target of a thread whose owner waits for ``started``.
 
-    ``serve`` resolves ``started`` once it serves. Whatever ends the thread before, such as the lack of a descriptor for
-    the loop, becomes the exception of ``started``; what ends it later is raised.
+    ``serve`` resolves ``started`` as soon as it serves. An error before that, for example no file descriptor for the
+    loop, becomes the exception of ``started``. An error after that is raised.
     """
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:

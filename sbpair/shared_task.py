@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def share(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Begin ``work`` as a task whose error counts as retrieved, even if all callers are cancelled."""
+    """Begin ``work`` as a task. asyncio never logs its error as "never retrieved", even if nobody waits for it."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(_retrieve)
     return task

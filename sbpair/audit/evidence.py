@@ -108,7 +108,7 @@ class Evidence:
         )
 
     def answered(self, question: str, primary: str | None, secondary: str | None) -> str:
-        """``question``, its placeholder for a role replaced by the problem of that role's journals."""
+        """Return ``question`` with each role, such as {sender}, replaced by what is wrong with its journals."""
         if not question:
             return ""
         whose = {"sender": primary, "syphon": primary, "broker": primary, "secondary": secondary}
@@ -122,7 +122,7 @@ class Evidence:
         return question.format(**blamed)
 
     def _blame_way(self, primary: str | None, secondary: str | None) -> str:
-        """Why the journals of syphons do not tell of messages parked on ``secondary``; None: it has several names."""
+        """Why the syphons' journals do not cover the messages on ``secondary``; it is None if it has several names."""
         if secondary is None:
             return f"the secondary of {primary} has several names in these journals: name one by an alias"
         known = sorted(
@@ -190,7 +190,7 @@ class Evidence:
         if not whose and not broken:
             return f"there is no journal of a {role} of {namespace}"
         if not broken:
-            return f"the journals of its {role}s do not tell"
+            return f"the journals of its {role}s do not say"
         named = [f"{_name(each)}: {each.reason}" for each in broken[:MAX_NAMED]]
         more = f"; and {len(broken) - MAX_NAMED} more" if len(broken) > MAX_NAMED else ""
         return f"a journal is incomplete ({'; '.join(named)}{more})"

@@ -114,7 +114,7 @@ class Facts:
                 self.writers.setdefault(sums.writer, WriterFacts(sums.writer)).altered += 1
 
     def corrections(self) -> list[ClockCorrection]:
-        """The corrections of the writers that recorded a difference, each by its last record."""
+        """One correction for each writer that recorded a clock difference; the last record counts."""
         return [ClockCorrection(writer, ahead) for writer, (_, ahead) in sorted(self.clocks.items())]
 
     def corrected(self, clocks: list[ClockCorrection]) -> None:

@@ -183,8 +183,10 @@ def _is_misplaced(rows: pa.RecordBatch, group: Ints) -> Bools:
 
 
 def _inversions(group: Ints, number: Ints) -> tuple[Bools, Ints]:
-    """Which rows, by group and place, have a lower number than an earlier one of their group; and the index, for each
-    row, of the highest number up to it."""
+    """Compare each row with the earlier rows of its group; the rows are sorted by group, then by place.
+
+    Return whether one of them has a higher number, and the index of the row with the highest number so far.
+    """
     if not len(group):
         return np.zeros(0, bool), np.zeros(0, np.int64)
     _, rank = np.unique(number, return_inverse=True)  # small enough to add a group's own offset

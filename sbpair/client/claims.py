@@ -193,7 +193,7 @@ class Tokens:
             await self._put(path)
         except ClientError as error:
             if self._puts.get(path) is not put:
-                return  # forgotten meanwhile
+                return  # the path was forgotten, or got another token, while this one was on its way
             logger.warning("the token for %s was not renewed: %s", path, error)
             left = put.token.expires - time.time()
             if left > 0:

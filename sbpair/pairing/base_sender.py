@@ -72,9 +72,9 @@ class BaseSender:
             raise ValueError("the sender is closed; get another from an open paired client")
 
     def _fast_message(self, message: object) -> AmqpAnnotatedMessage | None:
-        """The prepared message when the fast path may send it; None when it needs the flow.
+        """Prepare a message for the fast path; None if it has to go through the flow.
 
-        Nearly every message passes here, so it is short on purpose. Raises as :func:`prepared` does.
+        This runs for nearly every message, so it does little. Raises as :func:`prepared` does.
         """
         core = self._core
         if not (self._health.is_calm and isinstance(message, ServiceBusMessage)):
@@ -83,7 +83,7 @@ class BaseSender:
             return None
         outgoing = prepared(message, self.entity_name)
         headroom = core.headroom
-        # One that may be too large to park needs the flow, which checks (P-22).
+        # A message that may be too large to park goes through the flow, which checks its size (P-22).
         return outgoing if headroom is None or is_smaller(outgoing, headroom.roomy) else None
 
     def _session_of(self, given: AmqpAnnotatedMessage | SendRequest) -> str | None:

@@ -24,9 +24,10 @@ MAX_SESSIONS = 100_000  # remembered per queue; beyond, the queue counts as unkn
 
 @dataclass(frozen=True, slots=True)
 class PeekRequest:
-    """Peek at an ordered backlog queue: at one parked session, or at all of it if ``parked_id`` is None.
+    """A request to peek at an ordered backlog queue: at the session ``parked_id``, or at the whole queue if it is None.
 
-    ``began`` is the fence's count of attempts at the start of the peek: earlier ones were parked before it.
+    ``began`` is the number of attempts that the fence had counted when the peek started. Those attempts were parked
+    before the peek, so it sees their messages.
     """
 
     index: int

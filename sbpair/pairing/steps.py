@@ -138,7 +138,7 @@ class SendState:
         self.doubt(classification)
 
     def doubt(self, classification: Classification) -> None:
-        """Record that the message may have been stored by a failed attempt, if it may."""
+        """Record an ambiguous failure: the message may have been stored although the attempt failed."""
         self.is_ambiguous = self.is_ambiguous or classification.is_ambiguous
 
 

@@ -37,25 +37,25 @@ FIRST_RETRY, MAX_RETRY_SECONDS = (
 
 
 class SideTurns:
-    """The order in which the sides handle a session that both hold: one after the other."""
+    """Turns for a session that both sides hold: only one side handles it at a time."""
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
 
     def enter(self, session_id: str) -> asyncio.Future[None]:
-        """Queue for a session. The future resolves when the turn begins; call :meth:`leave` with it in any case."""
+        """Queue for a session; return a future that resolves when the turn begins. Give it to :meth:`leave`."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queues.setdefault(session_id, deque()).append(turn)
         self._begin(session_id)
         return turn
 
     def leave(self, session_id: str, turn: asyncio.Future[None]) -> None:
-        """End a turn, or the wait for it; the next in the queue begins."""
+        """End a turn, or stop waiting for it. The next turn in the queue begins."""
         self._queues[session_id].remove(turn)
         self._begin(session_id)
 
     def _begin(self, session_id: str) -> None:
-        """Begin the first turn of the queue, unless it has begun; forget a queue that is empty."""
+        """Begin the first turn of the queue if it has not begun; remove the queue if it is empty."""
         queue = self._queues[session_id]
         if not queue:
             del self._queues[session_id]

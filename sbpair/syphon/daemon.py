@@ -507,13 +507,13 @@ class Syphon:
                 self._monitor_connection.abort()
 
     def _busy_backlogs(self) -> tuple[str, ...]:
-        """Return the backlogs that may hold messages: all but those whose long poll waits."""
+        """Return the backlogs that may hold messages: all but those on which a long poll waits."""
         session = self._session
         return self.backlogs if session is None or not session.is_connected else session.busy_backlogs()
 
     async def _borrow_secondary(self) -> NamespaceConnection:
         """Return a connection to the secondary: that of the session, or another one while there is no session."""
-        async with self._borrowing:  # one that is due meanwhile waits for the same connection
+        async with self._borrowing:  # monitors that ask at the same time share one connection
             if self._session is not None and self._session.is_connected:
                 return self._session.secondary
             if self._monitor_connection is None or not self._monitor_connection.is_open:

@@ -1,4 +1,4 @@
-"""Message properties as subscription rules read and write them.
+"""Message properties in the form in which subscription rules read and write them.
 
 Only the two property sections are re-encoded; a property that no action changes keeps its bytes.
 """
@@ -93,7 +93,7 @@ class AmqpPropertyCodec(ExtractedFieldCodec):
 
 
 def value_of(value: object) -> Value:
-    """Return an AMQP value as the type that filters compute with."""
+    """Convert an AMQP value to the type with which filters compute."""
     if isinstance(value, Timestamp):
         return instant_of(value)
     if isinstance(value, Described) and isinstance(value.value, int):
@@ -105,7 +105,7 @@ def value_of(value: object) -> Value:
 
 
 def amqp_of(value: Value) -> object:
-    """Return a computed value as the type that AMQP encodes."""
+    """Convert a computed value to the type that AMQP encodes."""
     if isinstance(value, datetime):
         return Timestamp((value - EPOCH) // timedelta(milliseconds=1))
     if isinstance(value, timedelta):

@@ -1,4 +1,4 @@
-"""A small HTTP service beside a broker, on its own port, in its own thread, for the length of a ``with``.
+"""A small HTTP service of a broker. It has its own port and thread, and runs for the length of a ``with`` block.
 
     port bound  ---- first connection ----> aiohttp is imported, the application built, requests are served
 

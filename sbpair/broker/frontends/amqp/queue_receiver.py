@@ -339,7 +339,7 @@ class QueueReceiver(Node):
 def settlement_of(queue: Entity, token: LockToken, state: DeliveryState | None) -> Settlement:
     """Return the settlement that the client's ``state`` requests.
 
-    Raises NotImplementedHere for a non-terminal state.
+    Raises NotImplementedHere for a state that is not an outcome.
     """
     match state:
         case Accepted():
@@ -356,11 +356,13 @@ def settlement_of(queue: Entity, token: LockToken, state: DeliveryState | None) 
         case Released() | None:
             return Settlement(queue, token, SettlementVerb.RELEASE)
         case _:
-            raise NotImplementedHere("A delivery state that is not an outcome settles nothing.")
+            raise NotImplementedHere(
+                "Only an outcome settles a delivery; this delivery state is not an outcome."
+            )
 
 
 def answer_to(state: DeliveryState | None) -> Outcome:
-    """Return the state that clients expect as the answer to theirs."""
+    """Return the state with which the broker answers the client's ``state``."""
     match state:
         case Accepted():
             return ACCEPTED
