@@ -222,5 +222,6 @@ def _write(path: Path, content: bytes, mode: int) -> None:
     # Removed first: an existing file would keep its mode, and a link would be followed.
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        os.fchmod(file.fileno(), mode)  # a umask removes permissions that its readers need
+        if hasattr(os, "fchmod"):  # elsewhere a file has no mode
+            os.fchmod(file.fileno(), mode)  # a umask removes permissions that its readers need
         file.write(content)

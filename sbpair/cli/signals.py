@@ -65,5 +65,8 @@ def stop_on_signal() -> asyncio.Event:
         click.echo("sbpair: stopping; a second signal exits at once", err=True)
 
     for number in SIGNALS:
-        loop.add_signal_handler(number, on_signal)
+        try:
+            loop.add_signal_handler(number, on_signal)
+        except NotImplementedError:  # the loops of Windows
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(on_signal))
     return stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 from uuid import UUID
@@ -27,7 +28,9 @@ UUID_CODE = 0x98
 
 def steady() -> float:
     """Return seconds by a clock that nobody sets, and that goes on while the machine is suspended."""
-    return time.monotonic() if _STEADY is None else time.clock_gettime(_STEADY)
+    if sys.platform == "win32" or _STEADY is None:
+        return time.monotonic()
+    return time.clock_gettime(_STEADY)
 
 
 class LockClock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -29,14 +30,15 @@ from ..amqp.errors import (
     UNAUTHORIZED_ACCESS,
 )
 
-HAS_BOOTTIME = hasattr(time, "CLOCK_BOOTTIME")  # Linux
 MIN_SUSPENSION = 0.5  # seconds; shorter spans are the time between reading two clocks
 FRESH = 0.5  # seconds for which a computed remaining time to live is used
 
 
 def time_suspended() -> float:
     """Return for how many seconds this machine has been suspended since boot; 0.0 where that is unknown."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic() if HAS_BOOTTIME else 0.0
+    if sys.platform != "linux":
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 class MessageTarget(Protocol):

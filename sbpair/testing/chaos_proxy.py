@@ -32,6 +32,8 @@ from sbpair.loop_thread import serve_in_loop
 from .frames import IN, OUT, Action, ActiveRule, Conversation, FrameRule, Passing, altered
 from .streams import Streams, accept_until, accepted, opened
 
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows, SIGTERM ends a process as hard
+
 Result = TypeVar("Result")
 LOOPBACK = "127.0.0.1"
 CHUNK = 65_536
@@ -409,7 +411,7 @@ class _ProxiedConnection:
                 await active.released()
                 return False
             case Action.KILL if rule.pid is not None:
-                os.kill(rule.pid, signal.SIGKILL)
+                os.kill(rule.pid, KILL)
             case Action.RESET:
                 self.reset()
         self.end()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -39,7 +40,9 @@ WANTED = 65_536
 
 def raise_limit(wanted: int = WANTED) -> None:
     """Raise the soft limit of open files to ``wanted``, at most to the hard limit; never lower it."""
-    with suppress(ImportError, OSError, ValueError):  # no such limits here, or the system refuses
+    if sys.platform == "win32":
+        return  # which has no such limits
+    with suppress(ImportError, OSError, ValueError):  # the system refuses
         import resource  # imported late: not available everywhere
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -50,6 +53,8 @@ def raise_limit(wanted: int = WANTED) -> None:
 
 def limit() -> int:
     """Return the soft limit of open files; 0 where it is unknown."""
+    if sys.platform == "win32":
+        return 0
     try:
         import resource
     except ImportError:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import sys
 from pathlib import Path
 
 from ..errors import StoreError, StoreInUse
@@ -26,6 +28,7 @@ LOG_SHARE = 4
 """Without a reserve, the disk must have the reserve's size divided by this free, for the write-ahead log."""
 
 PRIVATE_DIRECTORY, PRIVATE_FILE = 0o700, 0o600
+OPEN_OWN = os.O_CREAT | os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -93,7 +96,7 @@ class DataDirectory:
                 return True
             if self._free() < 2 * self._size:
                 return False
-            descriptor = os.open(self._reserve, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, PRIVATE_FILE)
+            descriptor = os.open(self._reserve, OPEN_OWN, PRIVATE_FILE)
             try:
                 _allocate(descriptor, self._size)
             finally:
@@ -104,15 +107,17 @@ class DataDirectory:
         return True
 
     def _free(self) -> int:
-        found = os.statvfs(self.path)
-        return found.f_bavail * found.f_frsize
+        return shutil.disk_usage(self.path).free
 
 
 def _acquire_lock(path: Path) -> int:
+    if sys.platform == "win32":
+        raise StoreError(
+            "A broker keeps no data on Windows, where nothing locks its directory: leave out data."
+        )
     import fcntl  # imported late: a broker in memory also runs on systems without fcntl
 
-    lock = path / "owner.lock"
-    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
+    descriptor = os.open(path / "owner.lock", OPEN_OWN, PRIVATE_FILE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -123,8 +128,17 @@ def _acquire_lock(path: Path) -> int:
         os.close(descriptor)
         raise
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    overwrite(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
+
+
+def overwrite(descriptor: int, content: bytes) -> None:
+    """Write at the beginning of a file. Raises OSError."""
+    if sys.platform == "win32":
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, content)
+    else:
+        os.pwrite(descriptor, content, 0)
 
 
 def _allocate(descriptor: int, size: int) -> None:
@@ -141,7 +155,7 @@ def make_private(path: Path) -> None:
     Syncing the directory makes the file's name survive a power failure. Raises StoreError when that fails.
     """
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, PRIVATE_FILE))
+        os.close(os.open(path, OPEN_OWN, PRIVATE_FILE))
         path.chmod(PRIVATE_FILE)
         _sync(path.parent)
     except OSError as error:

@@ -26,7 +26,7 @@ from uuid import uuid4
 from zlib import crc32
 
 from ..errors import StoreDamaged, StoreError
-from .directory import PRIVATE_FILE
+from .directory import OPEN_OWN, PRIVATE_FILE, overwrite
 from .schema import APPLICATION_ID, IDENTITY, MIGRATIONS, ChecksumMismatch, verified
 
 _LINE_FORMAT = "{identity} layout {layout:04} commits {commits:020}"
@@ -90,10 +90,9 @@ class MarkFile:
         self._mark = mark
         path = mark_path(database)
         try:
-            flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._descriptor = os.open(path, flags, PRIVATE_FILE)
+            self._descriptor = os.open(path, OPEN_OWN, PRIVATE_FILE)
             try:
-                os.pwrite(self._descriptor, mark.line(), 0)
+                overwrite(self._descriptor, mark.line())
                 os.fsync(self._descriptor)  # the directory entry is synced with the database's
             except BaseException:
                 self.close()
@@ -109,7 +108,7 @@ class MarkFile:
     def advance(self, commits: int) -> None:
         """Record that ``commits`` commits are synced; written at once, without waiting for a sync."""
         self._mark = DatabaseMark(self._mark.identity, self._mark.layout, commits)
-        os.pwrite(self._descriptor, self._mark.line(), 0)
+        overwrite(self._descriptor, self._mark.line())
 
     def close(self) -> None:
         """Sync the mark and close it."""
