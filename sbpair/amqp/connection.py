@@ -96,6 +96,8 @@ class Connection(Endpoint):
         self.limits = limits or Limits()
         self.allowance = self.limits.max_held
         """Bytes of memory the peer may occupy; may be changed at any time."""
+        self.unfinished = 0
+        """Bytes of deliveries whose last frame has not arrived."""
         self.disposition_budget = self.limits.disposition_budget
         self.channel_max = channel_max
         self.handle_max = handle_max

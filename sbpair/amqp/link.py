@@ -329,6 +329,15 @@ class ReceiverLink(Link):
         self._largest = largest
         self._refused_for_size = refused
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a delivery whose last frame has not arrived, 0 without one."""
+        return 0 if self._partial is None else self._partial.held_bytes
+
+    def detach(self, condition: Condition | None = None, closed: bool = True) -> None:
+        super().detach(condition, closed)
+        self.drop_partial()  # a peer may never answer
+
     def receive_attach(self, attach: Attach) -> None:
         super().receive_attach(attach)
         self.delivery_count = attach.initial_delivery_count or 0
@@ -381,7 +390,7 @@ class ReceiverLink(Link):
 
     def _add_piece(self, partial: _Partial, tail: TransferTail, payload: bytes) -> None:
         if tail.aborted:  # discarded, as if never sent (2.6.14)
-            self._drop_partial()
+            self.drop_partial()
             return
         partial.settled = partial.settled or tail.settled  # set by any frame of the delivery (2.7.5)
         if tail.state is not None:
@@ -390,14 +399,14 @@ class ReceiverLink(Link):
         if partial.size <= self._largest:
             partial.pieces.append(payload)
             partial.held_bytes += len(payload) + PIECE_WEIGHT
-            self.charge(len(payload) + PIECE_WEIGHT)
+            self._charge_partial(len(payload) + PIECE_WEIGHT)
         else:
             partial.pieces.clear()  # rejected once its last frame arrives; nothing is kept until then
-            self.charge(-partial.held_bytes)
+            self._charge_partial(-partial.held_bytes)
             partial.held_bytes = 0
         if tail.more:
             return
-        self._drop_partial()
+        self.drop_partial()
         number, settled = partial.delivery_id, partial.settled
         if partial.size > self._largest:
             self._reject(number, settled, partial.size)
@@ -405,10 +414,15 @@ class ReceiverLink(Link):
             whole = b"".join(partial.pieces)
             self._deliver(number, partial.tag, whole, settled, partial.message_format, partial.state)
 
-    def _drop_partial(self) -> None:
+    def drop_partial(self) -> None:
+        """Drop a delivery whose last frame has not arrived."""
         if self._partial is not None:
-            self.charge(-self._partial.held_bytes)
+            self._charge_partial(-self._partial.held_bytes)
             self._partial = None
+
+    def _charge_partial(self, size: int) -> None:
+        self.session.connection.unfinished += size
+        self.charge(size)
 
     def _deliver(
         self,
@@ -462,5 +476,5 @@ class ReceiverLink(Link):
             self.session.flow(self, self.credit, drain=self._is_draining)
 
     def finish(self, condition: Condition | None, closed: bool) -> None:
-        self._drop_partial()
+        self.drop_partial()
         super().finish(condition, closed)

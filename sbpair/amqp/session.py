@@ -170,9 +170,14 @@ class Session(Endpoint):
         self.drop_credit()
 
     def drop_credit(self) -> None:
-        """Take the credit of all links: nothing more can be sent, however much a flow of the same chunk granted."""
+        """Take the credit of all links: nothing more can be sent, however much a flow of the same chunk granted.
+
+        Partial deliveries are dropped, for they will not be finished.
+        """
         for link in self._ours.values():
             link.credit = 0
+            if isinstance(link, ReceiverLink):
+                link.drop_partial()
 
     # Output
 

@@ -8,6 +8,7 @@ Authorises paths over ``$cbs``, keeps the tokens fresh, opens links and dispatch
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TypeVar, cast
 from uuid import uuid4
@@ -38,6 +39,9 @@ from .claims import Tokens
 from .errors import ConnectionLost, LinkRefused, SessionUnavailable
 from .link import ClientLink, OnDisposition, OnDrained, OnMessage, Opened, Receiver, Sender
 from .session import SessionReceiver, session_filter, waiting_for
+from .unfinished import in_excess
+
+logger = logging.getLogger("sbpair.syphon")
 
 AnyLink = TypeVar("AnyLink", bound=ClientLink)
 
@@ -73,6 +77,8 @@ class NamespaceConnection(asyncio.Protocol):
         self._flush_is_due = False
         self._timer: asyncio.TimerHandle | None = None
         self.is_writable = True
+        self.unfinished_limit = 2 * MAX_MESSAGE_BYTES
+        """Bytes of unfinished deliveries above which only the one that is furthest on is kept."""
         self._is_paused = False
         self._made_at = 0.0
         self.round_trip = 0.0
@@ -88,6 +94,8 @@ class NamespaceConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._engine.receive_data(data, self._loop.time())
+        if self._engine.unfinished > self.unfinished_limit:
+            self._drop_excess()
         self._process()
 
     def eof_received(self) -> None:
@@ -290,7 +298,21 @@ class NamespaceConnection(asyncio.Protocol):
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes of deliveries whose last frame has not arrived."""
+        return self._engine.unfinished
+
     # Internals.
+
+    def _drop_excess(self) -> None:
+        for link in in_excess(self._links, self.unfinished_limit):
+            logger.warning(
+                "%s is detached: unfinished deliveries take more than %d bytes",
+                link.name,
+                self.unfinished_limit,
+            )
+            link.detach()
 
     async def _attach(self, link: AnyLink) -> AnyLink:
         self.register(link)

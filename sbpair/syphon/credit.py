@@ -98,19 +98,26 @@ class Window:
 class MemoryBudget:
     """The bytes of messages in memory, at most ``total``, shared by a number of ``backlogs``.
 
-    ``used``: bytes of all messages in memory. ``held``: bytes of those that wait for their destination, at most half of
-    the total, except that each destination holds one. Free bytes are shared among the backlogs as credit, in messages
-    of the recent size. Because sizes vary, more bytes may arrive than expected; the socket is then not read until
-    bytes are free. One message is always accepted, regardless of its size.
+    ``used``: bytes of all messages in memory; ``unfinished`` returns those of messages that are arriving. ``held``:
+    bytes of those that wait for their destination, at most half of the total, except that each destination holds one.
+    Free bytes are shared among the backlogs as credit, in messages of the recent size. Because sizes vary, more bytes
+    may arrive than expected; the socket is then not read until bytes are free. One message is always accepted,
+    regardless of its size.
     """
 
-    def __init__(self, total: int, backlogs: int) -> None:
+    def __init__(self, total: int, backlogs: int, unfinished: Callable[[], int] = lambda: 0) -> None:
         self.total = total
+        self._unfinished = unfinished
         self.used = 0
         self.held = 0
         self._backlogs = max(1, backlogs)
         self.waiting: dict[Callable[[], None], None] = {}
         """The callbacks to call once half of the budget is free, or taken by held messages only."""
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether no further bytes are to be read."""
+        return self.used + self._unfinished() > self.total
 
     def credit(self, size: int, wake: Callable[[], None]) -> int:
         """Return how many messages of ``size`` bytes one backlog may deliver; with 0, ``wake`` is called later."""
@@ -118,6 +125,7 @@ class MemoryBudget:
         if free <= 0:
             self.wake_later(wake)
             return 0
+        free = max(0, free - self._unfinished())  # nobody is called when those are finished
         return max(1, free // self._backlogs // max(size, SMALLEST_SIZE))
 
     def wake(self) -> None:

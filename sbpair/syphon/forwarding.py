@@ -107,7 +107,8 @@ class ForwardingSession:
                 lost=self.unresponsive,
             )
         names, allowed = tuple(backlogs), options.allowed_destinations
-        self.budget = MemoryBudget(options.memory_budget, len(names))
+        self.budget = MemoryBudget(options.memory_budget, len(names), lambda: secondary.unfinished)
+        secondary.unfinished_limit = options.memory_budget // 2
         keys = None if allowed is None else frozenset(map(path_key, allowed))
         settings = PumpSettings(
             window=options.window,

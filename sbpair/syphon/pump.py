@@ -217,7 +217,7 @@ class Pump:
         budget = self._budget
         budget.used += message.size
         self._largest = max(self._largest, message.size)
-        if budget.used > budget.total:
+        if budget.is_exceeded:
             self._pause_reading()
         if left:
             destination.post(message)

@@ -60,7 +60,8 @@ class Conversation:
     """Both directions of one connection."""
 
     def __init__(self) -> None:
-        self._waiting = {IN: b"", OUT: b""}
+        self._waiting = {IN: bytearray(), OUT: bytearray()}
+        self._needed = {IN: 0, OUT: 0}  # bytes from which on the waiting ones are worth a look
         self._is_opaque = False
         self._names: dict[str, str] = {}  # link name -> address
         self._links: dict[tuple[str, int, int], str] = {}  # direction, session, handle -> address
@@ -68,8 +69,13 @@ class Conversation:
         self._deliveries: dict[tuple[str, int, int], str] = {}  # direction, session, delivery-id -> address
 
     def feed(self, direction: str, data: bytes) -> list[Passing]:
-        """The frames completed by ``data``; an incomplete one is kept."""
-        data = self.rest(direction) + data
+        """The frames completed by ``data``; an incomplete one is kept. Takes time proportional to the bytes fed."""
+        waiting = self._waiting[direction]
+        if waiting:
+            waiting += data
+            if len(waiting) < self._needed[direction] and not self._is_opaque:
+                return []
+            data = self.rest(direction)
         if self._is_opaque:
             return [Passing(data, direction)]
         found: list[Passing] = []
@@ -77,15 +83,18 @@ class Conversation:
         while (size := self._size(data, at)) is not None and at + size <= len(data):
             found.append(self._passing(direction, data[at : at + size]))
             at += size
-        self._waiting[direction] = data[at:]
         if self._is_opaque:
-            found.append(Passing(self._waiting[direction], direction))
-            self._waiting[direction] = b""
+            found.append(Passing(data[at:], direction))
+        else:
+            waiting += memoryview(data)[at:]
+            self._needed[direction] = size or _HEADER_SIZE
         return found
 
     def rest(self, direction: str) -> bytes:
         """Take the bytes of the incomplete frame."""
-        rest, self._waiting[direction] = self._waiting[direction], b""
+        waiting = self._waiting[direction]
+        rest = bytes(waiting)
+        waiting.clear()
         return rest
 
     def _size(self, data: bytes, at: int) -> int | None:

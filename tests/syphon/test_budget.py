@@ -37,6 +37,19 @@ def test_who_got_no_credit_is_called_when_half_of_the_budget_is_free_again() -> 
         assert len(woken) == times
 
 
+@pytest.mark.spec("R-119")
+def test_what_is_arriving_counts() -> None:
+    arriving = 0
+    budget = MemoryBudget(100 * MIB, 10, lambda: arriving)
+    assert (budget.credit(MIB, lambda: None), budget.is_exceeded) == (10, False)
+    arriving = 60 * MIB
+    assert (budget.credit(MIB, lambda: None), budget.is_exceeded) == (4, False)
+    arriving = 101 * MIB
+    assert (budget.credit(MIB, lambda: None), budget.is_exceeded) == (1, True)
+    budget.used, arriving = 60 * MIB, 41 * MIB
+    assert budget.is_exceeded
+
+
 @pytest.mark.spec("R-22", "R-27")
 def test_where_more_than_half_is_held_it_is_enough_that_nothing_else_is_in_memory() -> None:
     budget, woken = MemoryBudget(10 * MIB, 1), []

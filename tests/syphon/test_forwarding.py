@@ -46,6 +46,7 @@ class PlayedSide:
         self.asked: list[tuple[float, str]] = []
         self.forgotten: list[str] = []
         self.claims = 0
+        self.unfinished = self.unfinished_limit = 0
         self.round_trip = 0.0
         self.close_count = self.abort_count = 0
 

@@ -20,7 +20,8 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.client.dial import connect
 from sbpair.testing import ChaosProxy
-from sbpair.testing.frames import Action, altered
+from sbpair.testing.chaos_proxy import CHUNK
+from sbpair.testing.frames import IN, MAX_FRAME_BYTES, Action, Conversation, altered
 from tests.syphon.pair import parked
 from tests.waiting import PATIENCE, wait_until
 
@@ -457,3 +458,27 @@ def test_a_proxy_that_stops_while_clients_connect_closes_what_it_accepted(contos
     gc.collect()
 
     assert [str(warning.message) for warning in recwarn if "unclosed" in str(warning.message)] == []
+
+
+@pytest.mark.spec("R-119")
+def test_one_frame_of_64_mib_takes_time_in_proportion_to_its_bytes():
+    conversation, chunk = Conversation(), bytes(CHUNK)
+    head = MAX_FRAME_BYTES.to_bytes(4, "big") + b"\x02\x00\x00\x00"
+    began = time.process_time()
+    assert conversation.feed(IN, head) == []
+    for _ in range(MAX_FRAME_BYTES // CHUNK - 1):
+        assert conversation.feed(IN, chunk) == []
+    (passing,) = conversation.feed(IN, chunk[len(head) :])
+    assert time.process_time() - began < 3.0  # measured: 0.1 s; with a copy of all for each chunk 11 s
+    assert len(passing.raw) == MAX_FRAME_BYTES
+
+
+@pytest.mark.spec("R-119")
+@pytest.mark.parametrize("size", [1, 3, 7, 8, 11])
+def test_frames_and_what_is_no_amqp_come_out_whole_in_pieces_of_any_size(size):
+    said = b"AMQP\x00\x01\x00\x00" + b"\x00\x00\x00\x08\x02\x00\x00\x00" + b"GET / HTTP/1.1\r\n\r\n"
+    conversation = Conversation()
+    pieces = [said[at : at + size] for at in range(0, len(said), size)]
+    passed = [each.raw for piece in pieces for each in conversation.feed(IN, piece)]
+    assert passed[:2] == [said[:8], said[8:16]]
+    assert b"".join(passed) + conversation.rest(IN) == said
