@@ -89,16 +89,14 @@ def test_the_block_that_starts_a_broker_ends(tmp_path: Path, page: Path, broker:
 @pytest.mark.spec("R-120")
 def test_a_taken_port_is_said_in_a_clear_sentence_and_the_block_ends(tmp_path: Path) -> None:
     made = "python3 -m venv .venv && . .venv/bin/activate"
-    with closing(socket.socket()) as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            holder.bind(("127.0.0.1", 5672))
-            holder.listen()
-        except OSError:
-            pass  # somebody else has it, which is the same
-        run = pasted([made, starting_a_broker(DOCS / "how-to" / "use-the-broker.md")], tmp_path, "bash")
+    block = starting_a_broker(DOCS / "how-to" / "use-the-broker.md")
+    with closing(socket.create_server(("127.0.0.1", 0))) as holder:  # another may come and go on 5672
+        port = holder.getsockname()[1]
+        asked = block.replace("sbpair broker ", f"sbpair broker --namespace contoso:{port} ")
+        run = pasted([made, asked], tmp_path, "bash")
+    assert asked != block
     assert run.stdout == "the broker did not start: it says why above\n"
     assert run.stderr == (
-        "sbpair: Namespace 'contoso' cannot listen on 127.0.0.1:5672: Address already in use. "
+        f"sbpair: Namespace 'contoso' cannot listen on 127.0.0.1:{port}: Address already in use. "
         "Port 0 takes a free one.\n"
     )

@@ -72,7 +72,7 @@ KNOWN: dict[str, Known] = {
     "ServiceBusAuthenticationError": CREDENTIALS,
     "ServiceBusAuthorizationError": RIGHTS,
     "ClientAuthenticationError": Known(ExitCode.AUTHORIZATION, AMBIENT_FAILED),
-    "MessagingEntityNotFoundError": Known(ExitCode.CONFIGURATION, "create the queue or correct its name"),
+    "MessagingEntityNotFoundError": Known(ExitCode.CONFIGURATION, "create the entity or correct its name"),
     "BacklogUnavailableError": NO_ANSWER,
     "SpoolError": SETTINGS,
     "CaFileError": SETTINGS,

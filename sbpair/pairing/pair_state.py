@@ -78,12 +78,16 @@ class PairState:
         """Whether both sides are open, so that :meth:`answered` would change nothing."""
 
     def state_of(self, role: Side) -> SideState:
-        """The state of one side."""
-        return self._sides[role].state
+        """The state of one side; one that was open when the pair was faulted is closed with it."""
+        state = self._sides[role].state
+        return SideState.CLOSED if self._fell_with_it(role) else state
 
     def cause_of(self, role: Side) -> str:
         """The reason for which a side is not open; "" if it is."""
-        return self._sides[role].cause
+        return f"the pair is faulted: {self.fault}" if self._fell_with_it(role) else self._sides[role].cause
+
+    def _fell_with_it(self, role: Side) -> bool:
+        return self.fault is not None and self._sides[role].state is SideState.OPEN
 
     @property
     def is_over(self) -> bool:

@@ -190,7 +190,7 @@ def test_a_parked_message_without_a_destination_is_found_before_it_is_dead_lette
     code, findings = doctor()
 
     assert code == 1
-    assert told(findings, "primary nowhere") == ["the queue does not exist"]
+    assert told(findings, "primary nowhere") == ["the entity does not exist"]
     assert broker.namespace("contoso-dr").counts(BACKLOG.format(0)).active == 1
 
 
@@ -202,7 +202,7 @@ def test_a_disabled_destination_is_found(doctor, broker):
     code, findings = doctor("--queue", "orders")
 
     assert code == 1
-    assert told(findings, "orders") == ["the queue is ReceiveDisabled"]
+    assert told(findings, "orders") == ["it is ReceiveDisabled"]
 
 
 @pytest.mark.usefixtures("backlogs")

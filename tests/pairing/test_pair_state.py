@@ -38,6 +38,18 @@ def test_read_strictly_a_side_that_stays_refused_faults_the_pair_after_five_seco
     assert pair_state.fault == PairFault(role, SideState.REFUSED, WHY)
 
 
+@pytest.mark.spec("R-87")
+@pytest.mark.parametrize("role", Side)
+def test_after_a_fault_no_side_is_open(role: Side) -> None:
+    pair_state = PairState(faults_on_refusal=True)
+    pair_state.refused(role, WHY, 0.0)
+    assert pair_state.state_of(role.partner) is SideState.OPEN
+    pair_state.handle_timer(5.0)
+    assert (pair_state.state_of(role), pair_state.cause_of(role)) == (SideState.REFUSED, WHY)
+    assert pair_state.state_of(role.partner) is SideState.CLOSED
+    assert pair_state.cause_of(role.partner) == f"the pair is faulted: {pair_state.fault}"
+
+
 @pytest.mark.spec("P-50")
 def test_a_partner_that_follows_in_time_ends_the_pair_without_a_fault() -> None:
     pair_state = PairState()

@@ -85,7 +85,7 @@ def _refused(refusal: Refusal) -> tuple[str, str, str]:
         step = CREATE_ORDERED if is_ordered_backlog(refusal.path) else CREATE
         return "the backlog queue does not exist", "senders cannot park there", step
     if refusal.condition == NOT_FOUND:
-        return "the queue does not exist", "messages parked for it will be dead-lettered", "create it"
+        return "the entity does not exist", "messages parked for it will be dead-lettered", "create it"
     why = {
         ("primary", "Send"): "neither a sender nor the syphon can deliver to it",
         ("secondary", "Send"): "a sender cannot park there",
@@ -266,7 +266,7 @@ def _destinations(facts: PairFacts) -> Iterator[Finding]:
                 "consumers get nothing" if severity is WARNING else "messages parked for it are dead-lettered"
             )
             step = "make it Active before messages come home"
-            yield Finding(severity, each.path, f"the queue is {each.status}", why, step)
+            yield Finding(severity, each.path, f"it is {each.status}", why, step)
         yield from _ages(each)
 
 
