@@ -123,10 +123,123 @@ def test_a_consumer_of_a_topic_has_a_subscription_as_long_as_its_link():
     assert not lab.namespace.subscriptions("news")
 
 
-@pytest.mark.parametrize(
-    "source", [{"durable": 2}, {"capabilities": ("topic", "shared")}], ids=["durable", "shared"]
-)
-def test_a_durable_or_shared_consumer_of_a_topic_is_refused(source):
-    client = premium().client(properties=JMS)
-    receiver(client, **{"address": "news", "capabilities": ("topic",), **source})
+def test_a_temporary_topic_lasts_as_long_as_its_link():
+    lab = premium()
+    client = lab.client(properties=JMS)
+    link = sender(client, dynamic=True, capabilities=("temporary-topic",))
+    address = link.remote_attach.target.address
+    receiver(client, address=address, capabilities=("temporary-topic",))
+    client.send(link, Message(body=DataBody((b"news",))).encode())
+    assert len(client.take(MessageReceived)) == 1
+    link.detach()
+    lab.run()
+    assert not lab.namespace.topics()
+
+
+def named(client, name, *, source=None, **more):
+    """Attach a receiver whose link has this name."""
+    source = {"address": "news", "capabilities": ("topic",)} if source is None else source
+    link = client.session.attach_receiver(
+        name, source=Source(**source) if source else None, target=Target("t"), **more
+    )
+    client.lab.run()
+    if link.is_open:
+        link.flow(5)
+        client.lab.run()
+    return link
+
+
+def publish(lab):
+    client = lab.client(properties=JMS)
+    client.send(
+        sender(client, address="news", capabilities=("topic",)), Message(body=DataBody((b"x",))).encode()
+    )
+
+
+DURABLE = {"address": "news", "capabilities": ("topic",), "durable": 2}
+SHARED = {"address": "news", "capabilities": ("topic", "shared", "global")}
+
+
+def test_a_durable_subscription_keeps_what_comes_while_nobody_reads_until_it_is_unsubscribed():
+    lab = premium()
+    client = lab.client(properties=JMS)
+    link = named(client, "audit", source=DURABLE)
+    assert link.is_open
+    named(client, "audit|2", source=DURABLE)
+    assert refusals(client) == ["amqp:not-allowed"]  # one consumer at a time
+    link.detach(closed=False)
+    lab.run()
+    publish(lab)
+    named(client, "audit", source=DURABLE).detach(closed=False)
+    lab.run()
+    assert len(client.take(MessageReceived)) == 1
+    assert len(lab.namespace.subscriptions("news")) == 1
+    ending = named(client, "audit", source={})
+    assert ending.remote_attach.source.address == "news"
+    ending.detach()
+    lab.run()
+    assert not lab.namespace.subscriptions("news")
+
+
+def test_another_selector_makes_a_durable_subscription_anew():
+    lab = premium()
+    client = lab.client(properties=JMS)
+    for text in ("n > 1", "n > 1", "n > 2"):
+        selector = {Symbol("jms-selector"): Described(Symbol("apache.org:selector-filter:string"), text)}
+        named(client, "audit", source=DURABLE | {"filter": selector}).detach(closed=False)
+        lab.run()
+        publish(lab)
+    (made,) = lab.namespace.subscriptions("news")
+    assert [each.filter.expression for each in made.rules] == ["n > 2"]
+
+
+def test_the_consumers_of_a_shared_subscription_share_its_messages_and_it_ends_with_the_last():
+    lab = premium()
+    first, second = lab.client(properties=JMS), lab.client(properties=JMS)
+    links = [named(client, f"audit|volatile{n}", source=SHARED) for n, client in enumerate((first, second))]
+    assert all(link.is_open for link in links)
+    for _ in range(4):
+        publish(lab)
+    assert len(first.take(MessageReceived)) + len(second.take(MessageReceived)) == 4
+    (made,) = lab.namespace.subscriptions("news")
+    assert made.path == "news/Subscriptions/audit"
+    links[0].detach()
+    lab.run()
+    assert lab.namespace.subscriptions("news")
+    links[1].detach()
+    lab.run()
+    assert not lab.namespace.subscriptions("news")
+
+
+def test_to_unsubscribe_from_nothing_is_refused():
+    lab = premium()
+    client = lab.client(properties=JMS)
+    named(client, "audit", source={})
+    assert refusals(client) == ["amqp:not-found"]
+
+
+def test_a_browser_sees_each_message_once_and_takes_none():
+    lab = premium()
+    client = lab.client(properties=JMS)
+    link = sender(client, address="orders", capabilities=("queue",))
+    for body in (b"a", b"b", b"c"):
+        client.send(link, Message(body=DataBody((body,))).encode())
+    browser = receiver(client, credit=2, address="orders", capabilities=("queue",), distribution_mode="copy")
+    assert len(client.take(MessageReceived)) == 2
+    browser.flow(10, drain=True)
+    lab.run()
+    (last,) = client.take(MessageReceived)
+    assert bytes(Message.decode(last.payload).body.sections[0]) == b"c"
+    assert last.settled
+    assert browser.credit == 0
+    assert lab.namespace.queue("orders").counts(0).active == 3
+
+
+def test_for_another_client_a_copy_is_no_browser_and_a_topic_no_source():
+    lab = premium()
+    made = sender(lab.client(properties=JMS), address="orders", capabilities=("queue",))
+    assert made.is_open
+    sender(lab.client(properties=JMS), address="news", capabilities=("topic",))
+    client = lab.client()
+    receiver(client, **DURABLE)
     assert refusals(client) == ["amqp:not-allowed"]

@@ -79,6 +79,7 @@ public class JavaClient {
 
         ServiceBusClientBuilder builder = builder(plain);
         check("send and settle", () -> sendAndSettle(builder));
+        check("footer", () -> footer(builder));
         check("batch", () -> batch(builder));
         check("schedule", () -> schedule(builder));
         check("receive and delete", () -> receiveAndDelete(builder));
@@ -291,6 +292,18 @@ public class JavaClient {
             seen.add(refused(() -> { rules.deleteRule("none"); return null; }).split(" ")[0]);
         }
         return seen;
+    }
+
+    static Object footer(ServiceBusClientBuilder builder) {
+        String queue = prefix + "settle";
+        try (ServiceBusSenderClient sender = sender(builder, queue); ServiceBusReceiverClient receiver = receiver(builder, queue)) {
+            ServiceBusMessage message = new ServiceBusMessage(BinaryData.fromString("footed"));
+            message.getRawAmqpMessage().getFooter().put("foot", "note");
+            sender.sendMessage(message);
+            ServiceBusReceivedMessage got = one(receiver);
+            receiver.complete(got);
+            return got.getBody() + " " + got.getRawAmqpMessage().getFooter();
+        }
     }
 
     static Object sendAndSettle(ServiceBusClientBuilder builder) {

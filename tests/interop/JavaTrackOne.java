@@ -2,14 +2,18 @@ import com.microsoft.azure.servicebus.ClientFactory;
 import com.microsoft.azure.servicebus.IMessage;
 import com.microsoft.azure.servicebus.IMessageReceiver;
 import com.microsoft.azure.servicebus.IMessageSender;
+import com.microsoft.azure.servicebus.IMessageSession;
 import com.microsoft.azure.servicebus.Message;
 import com.microsoft.azure.servicebus.QueueClient;
 import com.microsoft.azure.servicebus.ReceiveMode;
 import com.microsoft.azure.servicebus.primitives.ConnectionStringBuilder;
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.Collection;
+import java.util.stream.Collectors;
 
-// The Java SDK of Track 1, unmodified. Arguments: the connection string, a queue, a topic. Lines of "check TAB what it saw".
+// The Java SDK of Track 1, unmodified. Arguments: the connection string, a queue, a topic, a queue of sessions. Lines of "check TAB what it saw".
 public class JavaTrackOne {
   private static final Duration PATIENCE = Duration.ofSeconds(20);
 
@@ -32,7 +36,23 @@ public class JavaTrackOne {
     say("queue client on a topic", onTopic(connection, topic));
     receiver.close();
     sender.close();
+    say("sessions", sessions(connection, arguments[3]));
     System.exit(0);
+  }
+
+  private static String sessions(String connection, String queue) throws Exception {
+    QueueClient client = new QueueClient(new ConnectionStringBuilder(connection, queue), ReceiveMode.PEEKLOCK);
+    for (String session : new String[] {"a", "b"}) {
+      Message message = new Message("one");
+      message.setSessionId(session);
+      client.send(message);
+    }
+    Method listed = QueueClient.class.getDeclaredMethod("getMessageSessions"); // its own tests stand in its package
+    listed.setAccessible(true);
+    String found = ((Collection<?>) listed.invoke(client)).stream()
+        .map(each -> ((IMessageSession) each).getSessionId()).sorted().collect(Collectors.joining(" "));
+    client.close();
+    return found;
   }
 
   private static String onTopic(String connection, String topic) {

@@ -180,6 +180,15 @@ const checks = {
     return [...saw, refused];
   },
 
+  async claims(connection) {
+    const twice = [];
+    for (let turn = 0; turn < 2; turn += 1) {
+      const link = connection.open_sender({ target: { address: "$cbs" }, name: `cbs-${turn}` });
+      twice.push(await attached(link, "sender_open", "sender_error").then(() => "open", (error) => error.message));
+    }
+    return twice;
+  },
+
   async rules(connection) {
     const subscription = "rhea-events/Subscriptions/dear";
     const management = await Management.of(connection, subscription);

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sbpair.broker import Broker
 from tests.peers import go_program
 
 SOURCE = Path(__file__).with_name("go_client")
@@ -31,9 +32,12 @@ def seen(broker, contoso, tmp_path_factory) -> dict[str, Any]:
         contoso.create_topic(topic)
         contoso.create_subscription(topic, subscription)
     contoso.create_topic("go-subscribed")
+    contoso.create_topic("go-failing")
     listener = contoso.add_policy("go-listener", ("Listen",))
-    command = [str(program), contoso.connection_string, str(broker.ca_file), listener]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    with Broker({"contoso": 0}, tier="Premium") as dear:
+        premium = (dear.namespace("contoso").connection_string, str(dear.ca_file))
+        command = [str(program), contoso.connection_string, str(broker.ca_file), listener, *premium]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -102,3 +106,11 @@ def test_it_finds_what_its_own_live_tests_expect(seen):
     assert seen["admin unmanaged"] == [True] * 5
     assert seen["empty state"] is True
     assert seen["updated"] == ["before", "after"]
+
+
+@pytest.mark.spec("X-12", "X-14", "X-15", "X-16", "X-17", "X-18", "X-24", "X-26")
+def test_its_administration_finds_what_the_live_tests_of_the_sdks_expect(seen):
+    assert seen["admin described"] == ["sb://localhost/go-Settle", 1, True, True, "<Error><Code>"]
+    assert seen["admin versionless"] == 1
+    assert seen["admin premium"] == ["Premium", 1, True]
+    assert seen["failing filter"] == ["broken", "FilterEvaluationException"]

@@ -97,6 +97,11 @@ def test_it_sends_receives_and_settles(seen, check, saw):
     assert seen[check] == saw
 
 
+@pytest.mark.spec("X-23")
+def test_a_footer_whose_keys_it_sends_as_strings_comes_back_to_it(seen):
+    assert seen["footer"] == "footed {foot=note}"
+
+
 def test_it_is_told_what_is_wrong(seen):
     assert seen["wrong key"].startswith("UNAUTHORIZED ")
     assert seen["no entity"].startswith("FAILED MESSAGING_ENTITY_NOT_FOUND ")

@@ -82,15 +82,17 @@ def test_the_javascript_sdk_of_generation_1_finds_the_dead_letters_of_a_subscrip
 
 
 @pytest.mark.client("java")
-@pytest.mark.spec("X-1", "X-20", "X-21")
+@pytest.mark.spec("X-1", "X-20", "X-21", "X-22")
 def test_the_java_sdk_of_track_1_connects_and_takes_no_topic_for_a_queue(on_5671, contoso, address, tmp_path):
     contoso.create_queue("track-one")
     contoso.create_topic("track-one-news")
+    contoso.create_queue("track-one-sessions", requires_session=True)
     printed = peers.run_java(
         HERE / "JavaTrackOne.java",
         address,
         "track-one",
         "track-one-news",
+        "track-one-sessions",
         within=100,
         classpath=peers.track_one_classpath,
         options=peers.java_trust(on_5671.ca_file, tmp_path),
@@ -99,6 +101,7 @@ def test_the_java_sdk_of_track_1_connects_and_takes_no_topic_for_a_queue(on_5671
         "received": "one",
         "deferred": "one 2",  # this SDK counts from 1
         "peeked": "null",
+        "sessions": "a b",
         "queue client on a topic": "UnsupportedOperationException",
     }
 
@@ -120,5 +123,12 @@ def test_the_jms_library_makes_what_it_names_on_premium(tmp_path):
             "named topic": "published",
             "temporary queue": "reply",
             "deleted": "true",
+            "temporary topic": "passing news",
+            "browsed": "[a, b] then a",
+            "shared": "task null",
+            "shared durable": "kept for all",
+            "durable": "kept",
+            "unsubscribed twice": "InvalidDestinationRuntimeException",
         }
         assert contoso.counts("jms-named").total == 0
+        assert contoso.subscription_names("jms-news") == contoso.subscription_names("jms-kept") == []

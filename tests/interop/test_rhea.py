@@ -59,3 +59,8 @@ def seen(broker, contoso) -> dict[str, Any]:
 )
 def test_it_sends_receives_and_settles(seen, check, saw):
     assert seen[check] == saw
+
+
+@pytest.mark.spec("X-10")
+def test_its_second_sender_on_the_node_of_claims_is_refused(seen):
+    assert seen["claims"] == ["open", "amqp:not-allowed"]

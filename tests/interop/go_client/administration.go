@@ -13,8 +13,9 @@ import (
 
 type administrator struct{ client *admin.Client }
 
-func administration(connectionString string, trusted *tls.Config) administrator {
+func administration(connectionString string, trusted *tls.Config, policies ...policy.Policy) administrator {
 	chosen := &admin.ClientOptions{}
+	chosen.PerCallPolicies = policies
 	chosen.Transport = &http.Client{Transport: &http.Transport{TLSClientConfig: trusted}}
 	chosen.Retry = policy.RetryOptions{MaxRetries: -1}
 	return administrator{must(admin.NewClientFromConnectionString(connectionString, chosen))}

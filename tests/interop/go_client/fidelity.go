@@ -2,10 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 )
 
 // What the SDK's own live tests expect of the service.
@@ -85,4 +91,105 @@ func (a administrator) updated(ctx context.Context, connectionString string) (an
 		}
 	}
 	return saw, nil
+}
+
+// described: what an entity says of its use and of its forwarding, and how it refuses a change.
+func (a administrator) described(ctx context.Context) (any, error) {
+	made, err := a.client.CreateQueue(ctx, "go-described", nil)
+	if err != nil {
+		return nil, err
+	}
+	made.ForwardTo = to.Ptr("SB://LocalHost/go-Settle")
+	if _, err := a.client.UpdateQueue(ctx, "go-described", made.QueueProperties, nil); err != nil {
+		return nil, err
+	}
+	found, err := a.client.GetQueue(ctx, "go-described", nil)
+	if err != nil {
+		return nil, err
+	}
+	queue, err := a.client.GetQueueRuntimeProperties(ctx, "go-described", nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.client.CreateSubscription(ctx, "go-topic", "described", nil); err != nil {
+		return nil, err
+	}
+	subscription, err := a.client.GetSubscriptionRuntimeProperties(ctx, "go-topic", "described", nil)
+	if err != nil {
+		return nil, err
+	}
+	made.RequiresSession = to.Ptr(true)
+	_, refused := a.client.UpdateQueue(ctx, "go-described", made.QueueProperties, nil)
+	return []any{
+		*found.ForwardTo,
+		queue.AccessedAt.Year(),
+		subscription.AccessedAt.Equal(subscription.CreatedAt),
+		tells(refused, "The value for the RequiresSession property of an existing Queue cannot be changed"),
+		begins(refused),
+	}, nil
+}
+
+// begins: the first characters of the body of an error.
+func begins(err error) string {
+	var answer *azcore.ResponseError
+	if !errors.As(err, &answer) {
+		return "no answer"
+	}
+	body, err := runtime.Payload(answer.RawResponse)
+	if err != nil {
+		return err.Error()
+	}
+	return string(body[:min(len(body), 13)])
+}
+
+// versionless takes the version from each request.
+type versionless struct{ counted *int }
+
+func (v versionless) Do(request *policy.Request) (*http.Response, error) {
+	query := request.Raw().URL.Query()
+	query.Del("api-version")
+	request.Raw().URL.RawQuery = query.Encode()
+	*v.counted++
+	return request.Next()
+}
+
+// premium: what only a Premium namespace has, and what it refuses.
+func (a administrator) premium(ctx context.Context) (any, error) {
+	found, err := a.client.GetNamespaceProperties(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	small := &admin.CreateQueueOptions{Properties: &admin.QueueProperties{MaxMessageSizeInKilobytes: to.Ptr(int64(1023))}}
+	_, refused := a.client.CreateQueue(ctx, "go-small", small)
+	small.Properties.MaxMessageSizeInKilobytes = to.Ptr(int64(102400))
+	_, err = a.client.CreateQueue(ctx, "go-large", small)
+	return []any{found.SKU, *found.MessagingUnits, tells(refused, "between 1024 and 102400")}, err
+}
+
+// failing: a filter that fails on a message dead-letters it.
+func (a administrator) failing(ctx context.Context, client *azservicebus.Client) (any, error) {
+	if _, err := a.client.CreateSubscription(ctx, "go-failing", "s", &admin.CreateSubscriptionOptions{
+		Properties: &admin.SubscriptionProperties{EnableDeadLetteringOnFilterEvaluationExceptions: to.Ptr(true)},
+	}); err != nil {
+		return nil, err
+	}
+	rule := &admin.CreateRuleOptions{Name: to.Ptr("odd"), Filter: &admin.SQLFilter{Expression: "a / b = 1"}}
+	if _, err := a.client.CreateRule(ctx, "go-failing", "s", rule); err != nil {
+		return nil, err
+	}
+	message := text("broken")
+	message.ApplicationProperties = map[string]any{"a": int64(1), "b": int64(0)}
+	if err := send(ctx, client, "go-failing", message); err != nil {
+		return nil, err
+	}
+	dead := &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter}
+	receiver, err := client.NewReceiverForSubscription("go-failing", "s", dead)
+	if err != nil {
+		return nil, err
+	}
+	found, err := one(ctx, receiver)
+	if err != nil {
+		return nil, err
+	}
+	return []string{string(found.Body), *found.DeadLetterReason}, nil
 }

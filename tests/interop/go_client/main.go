@@ -1,5 +1,6 @@
 // The unmodified Go SDK against a namespace of the broker: prints what each check saw, as one JSON object.
-// Arguments: the connection string, the authority's certificate (PEM), one of a policy that may only listen. Entities are there, named "go-...".
+// Arguments: the connection string, the authority's certificate (PEM), one of a policy that may only listen,
+// the connection string and the certificate of a Premium namespace. Entities are there, named "go-...".
 package main
 
 import (
@@ -28,6 +29,9 @@ func main() {
 	overTLS := must(azservicebus.NewClientFromConnectionString(secure, options(trusted)))
 	overWebSocket := must(azservicebus.NewClientFromConnectionString(secure, webSocket(trusted)))
 	listening := administration(strings.Replace(os.Args[3], ";UseDevelopmentEmulator=true", "", 1), trusted)
+	premium := administration(strings.Replace(os.Args[4], ";UseDevelopmentEmulator=true", "", 1), trust(os.Args[5]))
+	unversioned := 0
+	old := administration(secure, trusted, versionless{&unversioned})
 	administration := administration(secure, trusted)
 
 	seen := map[string]any{}
@@ -52,8 +56,15 @@ func main() {
 		"admin namespace":     administration.namespace,
 		"admin missing":       administration.missing,
 		"admin unmanaged":     listening.unmanaged,
-		"empty state":         func(ctx context.Context) (any, error) { return emptyState(ctx, client) },
-		"updated":             func(ctx context.Context) (any, error) { return administration.updated(ctx, plain) },
+		"admin described":     administration.described,
+		"admin premium":       premium.premium,
+		"admin versionless": func(ctx context.Context) (any, error) {
+			_, err := old.client.GetQueue(ctx, "go-settle", nil)
+			return unversioned, err
+		},
+		"failing filter": func(ctx context.Context) (any, error) { return administration.failing(ctx, client) },
+		"empty state":    func(ctx context.Context) (any, error) { return emptyState(ctx, client) },
+		"updated":        func(ctx context.Context) (any, error) { return administration.updated(ctx, plain) },
 	} {
 		seen[name] = look(run)
 	}

@@ -25,11 +25,14 @@ from .coordinator import CoordinatorNode
 from .entity_type import check_entity_type
 from .jms import (
     existing_or_named,
+    is_for_browser,
     is_for_subscription,
-    is_for_temporary_queue,
-    temporary_queue,
-    temporary_subscription,
+    is_without_address,
+    node_without_address,
+    subscription,
 )
+from .jms_browser import QueueBrowser
+from .jms_subscriptions import offered_by
 from .management import manage
 from .node import ConnectionContext, Node
 from .queue_receiver import SETTLED, QueueReceiver
@@ -99,8 +102,8 @@ class NodeFactory:
         """Return the node of a link. Raises BrokerError when the link is refused."""
         if isinstance(attach.target, Coordinator) and isinstance(link, ReceiverLink):
             return self._coordinator(link)
-        if isinstance(link, ReceiverLink) and is_for_temporary_queue(self._connection, link, attach):
-            return temporary_queue(self._connection, link, now)
+        if is_without_address(self._connection, link, attach):
+            return node_without_address(self._connection, link, attach, now)
         address = parse_address(address_of(link, attach))
         if address.kind is NodeKind.CLAIMS:
             self._check_claim_links(link)
@@ -149,8 +152,10 @@ class NodeFactory:
 
     def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Entity, now: ClockReading) -> Node:
         if is_for_subscription(self._connection, attach, queue):
-            return temporary_subscription(self._connection, link, attach, queue, now)
+            return subscription(self._connection, link, attach, queue, now)
         check_received_from(queue)
+        if is_for_browser(self._connection, attach):
+            return QueueBrowser(self._connection, link, queue)
         if len(self._connection.frontend.tenants_of(queue)) >= MAX_RECEIVERS:
             self._check_receivers(queue)
         deletes = attach.snd_settle_mode == SETTLED
@@ -187,7 +192,12 @@ def answer_attach(node: Node, attach: Attach) -> None:
         source, properties = attach.source, None
         if isinstance(node, QueueReceiver):
             source, properties = node.answer(attach)
-        link.attach(source=source, target=attach.target or Target(), properties=properties)
+        link.attach(
+            source=source,
+            target=attach.target or Target(),
+            properties=properties,
+            offered_capabilities=offered_by(node, attach),
+        )
         return
     limit = MAX_REQUEST_SIZE if node.queue is not None else MAX_CLAIM_SIZE
     if isinstance(node, QueueSender):

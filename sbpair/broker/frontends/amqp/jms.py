@@ -1,11 +1,12 @@
 """JMS 2.0 on Premium: entities that a client of the JMS library names are created as it attaches (X-25).
 
     target or source with the capability queue or topic    a missing entity is created; needs Manage on its path
-    dynamic target with the capability temporary-queue     a queue with a name of its own, deleted with the link
+    dynamic target with the capability temporary-queue     a queue with a name of its own, deleted with the link;
+                   or temporary-topic                      likewise a topic
     a receiver on a topic, neither durable nor shared      a subscription, deleted with the link; its selector is a rule
 
 The library (azure-servicebus-jms) says in ``open`` that it is one, and after how many idle seconds what it creates is
-deleted. Durable and shared subscriptions by link and temporary topics are not implemented.
+deleted. Durable and shared subscriptions are in ``jms_subscriptions``, browsers in ``jms_browser``.
 """
 
 from __future__ import annotations
@@ -26,22 +27,45 @@ from ...entities.partitioned_entities import AnyTopic
 from ...entities.quotas import Tier
 from ...entities.rules import Rule, SqlFilter
 from ...errors import BrokerError, EntityNotFound
+from .jms_browser import is_browser
+from .jms_subscriptions import is_named, is_to_end_one, named_subscription, unsubscription
 from .node import ConnectionContext
 from .queue_receiver import SETTLED, QueueReceiver
 from .queue_sender import QueueSender
 
 IS_CLIENT = "com.microsoft:is-client-provider"
 IDLE = "com.microsoft:{}-auto-delete-on-idle-duration-in-seconds"
-TEMPORARY = "temporary-queue"
+TEMPORARY = {"temporary-queue": "queue", "temporary-topic": "topic"}
 _SELECTORS = ("apache.org:selector-filter:string", 0x0000468C00000004)
 
 
-def is_for_temporary_queue(connection: ConnectionContext, link: Link, attach: Attach) -> bool:
-    """Whether the attach asks for a temporary queue, and the client may."""
+def is_without_address(connection: ConnectionContext, link: Link, attach: Attach) -> bool:
+    """Whether the attach asks for a temporary entity or for the end of a subscription, and the client may."""
+    if not _is_jms(connection):
+        return False
+    return _temporary_kind(link, attach) is not None or is_to_end_one(link, attach)
+
+
+def node_without_address(
+    connection: ConnectionContext, link: Link, attach: Attach, now: ClockReading
+) -> QueueSender | QueueReceiver:
+    """Return the node of such a link. Raises Unauthorized, EntityNotFound."""
+    kind = _temporary_kind(link, attach)
+    if kind is None:
+        assert isinstance(link, SenderLink)  # noqa: S101 - it ends a subscription
+        return unsubscription(connection, link, attach, now)
+    assert isinstance(link, ReceiverLink)  # noqa: S101 - it asks for a temporary entity
+    path = f"temporary-{kind}-{uuid.uuid4().hex}"
+    connection.claims.require(path, (Right.MANAGE,), now.wall)
+    made = _created(connection.frontend.namespace, kind, path, None, now.entity)
+    return TemporarySender(connection, link, made)
+
+
+def _temporary_kind(link: Link, attach: Attach) -> str | None:
     target = attach.target
     if not isinstance(target, Target) or not target.dynamic or not isinstance(link, ReceiverLink):
-        return False
-    return TEMPORARY in (target.capabilities or ()) and _is_jms(connection)
+        return None
+    return next((kind for name, kind in TEMPORARY.items() if name in (target.capabilities or ())), None)
 
 
 def existing_or_named(
@@ -59,46 +83,47 @@ def existing_or_named(
         return _created(namespace, kind, path, _idle(connection, kind), now.entity)
 
 
-def temporary_queue(connection: ConnectionContext, link: ReceiverLink, now: ClockReading) -> QueueSender:
-    """Create a temporary queue and return the node of the link that it lasts as long as. Raises Unauthorized."""
-    path = f"{TEMPORARY}-{uuid.uuid4().hex}"
-    connection.claims.require(path, (Right.MANAGE,), now.wall)
-    queue = _created(connection.frontend.namespace, "queue", path, None, now.entity)
-    return TemporaryQueueSender(connection, link, queue)
-
-
-class TemporaryQueueSender(QueueSender):
-    """The link of a temporary queue, which is deleted with it."""
+class TemporarySender(QueueSender):
+    """The link of a temporary queue or topic, which is deleted with it."""
 
     def target(self, attach: Attach) -> Target:
-        """Return the target of the answering attach: the address of the queue."""
-        assert isinstance(attach.target, Target)  # noqa: S101 - it asks for a temporary queue
+        """Return the target of the answering attach: the address of the entity."""
+        assert isinstance(attach.target, Target)  # noqa: S101 - it asks for a temporary entity
         return replace(attach.target, address=self.queue.path)
 
     def detached(self, now: ClockReading) -> None:
-        """Delete the queue."""
+        """Delete the entity."""
         super().detached(now)
+        namespace, path = self.connection.frontend.namespace, self.queue.path
         with suppress(BrokerError):  # deleted already
-            self.connection.frontend.namespace.delete_queue(self.queue.path, now.entity)
+            if isinstance(self.queue, AnyTopic):
+                namespace.delete_topic(path)
+            else:
+                namespace.delete_queue(path, now.entity)
 
 
 def is_for_subscription(connection: ConnectionContext, attach: Attach, entity: Entity) -> bool:
-    """Whether the attach of a receiver asks for a subscription of the topic ``entity`` as long as its link."""
-    source = attach.source
-    if not isinstance(entity, AnyTopic) or not isinstance(source, Source) or source.durable:
-        return False
-    return _is_jms(connection) and "shared" not in (source.capabilities or ())
+    """Whether the attach of a receiver asks for a subscription of the topic ``entity``."""
+    return isinstance(entity, AnyTopic) and isinstance(attach.source, Source) and _is_jms(connection)
 
 
-def temporary_subscription(
+def subscription(
     connection: ConnectionContext, link: SenderLink, attach: Attach, topic: Entity, now: ClockReading
 ) -> QueueReceiver:
-    """Create such a subscription and return the node of its link. Raises Unauthorized, InvalidRule."""
-    connection.claims.require(topic.path, (Right.MANAGE,), now.wall)
+    """Return the node of such a link. Raises Unauthorized, InvalidRule, NotAllowed."""
     asked = SubscriptionDescription(auto_delete_on_idle=_idle(connection, "subscriber"))
-    name, rule = f"jms-{uuid.uuid4().hex}", _rule(attach, now.entity)
+    rule = _rule(attach, now.entity)
+    if is_named(attach):
+        return named_subscription(connection, link, attach, topic, asked, rule, now)
+    connection.claims.require(topic.path, (Right.MANAGE,), now.wall)
+    name = f"jms-{uuid.uuid4().hex}"
     made = connection.frontend.namespace.create_subscription(topic.path, name, asked, now.entity, rule)
     return TemporarySubscriptionReceiver(connection, link, made, deletes=attach.snd_settle_mode == SETTLED)
+
+
+def is_for_browser(connection: ConnectionContext, attach: Attach) -> bool:
+    """Whether the attach of a receiver asks for copies, and the client may."""
+    return is_browser(attach) and _is_jms(connection)
 
 
 class TemporarySubscriptionReceiver(QueueReceiver):

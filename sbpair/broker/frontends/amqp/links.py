@@ -32,7 +32,7 @@ from .attach import NodeFactory, address_of, answer_attach, check_address, is_pe
 from .connection_limits import Idleness
 from .coordinator import CoordinatorNode
 from .faults import end_faulted, refusal
-from .jms import is_for_temporary_queue
+from .jms import is_without_address
 from .node import ConnectionContext, Node
 from .queue_receiver import QueueReceiver
 from .queue_sender import QueueSender
@@ -91,7 +91,7 @@ class Links:
         """Open the link that the client attaches, refuse it, or let it wait for a session."""
         link, attach = event.link, event.attach
         try:
-            if not is_for_temporary_queue(self._connection, link, attach):
+            if not is_without_address(self._connection, link, attach):
                 check_address(link, attach)
             effect = self._apply_fault(link, attach, now)
             if effect is not None and not isinstance(effect, NoCredit):
