@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import ssl
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -29,7 +30,6 @@ from .host_name import HostName
 from .retry import RetryPolicy
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Mapping
 
     from azure.servicebus import aio
@@ -276,6 +276,8 @@ class SdkNamespace:
 
         bounded = self._bounded()
         context = self._settings.ssl_context if bounded is None else bounded.context
+        if context is None and not self._use_tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused; else the SDK reads authorities per link
         keywords = self._keywords(context, retry_total)
         if self._connection_string is not None:
             return aio.ServiceBusClient.from_connection_string(self._connection_string, **keywords)

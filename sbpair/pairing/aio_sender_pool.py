@@ -1,7 +1,8 @@
 """Pool of asyncio SDK senders to one entity, with a deadline for every call.
 
 Calls share senders, as they do with the SDK (R-5). The pool opens another sender when one is crowded; no call waits
-for that while any sender is open. Opening runs in its own task and outlives the call that started it (R-8).
+for that while any sender is open, unless links are lost again and again: then calls keep apart, and several senders are
+opened side by side (H-54). Opening runs in its own task and outlives the call that started it (R-8).
 
 A send over a shared link runs in its caller's task; any other call has a task of its own. If that call overruns its
 deadline or its caller is cancelled, the pool does not wait for the SDK to clean up: the task is cancelled, the sender
@@ -29,6 +30,7 @@ from azure.servicebus.exceptions import (
 from sbpair.own_copy import own_copy
 from sbpair.tracing import current
 
+from .crowding import Crowding
 from .host_name import HostName
 from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
 from .wire import AsyncWire
@@ -42,7 +44,6 @@ ABORT_GRACE = 0.1  # seconds within which a call fails on its own once its conne
 CLOSE_TIMEOUT = 2.0  # seconds for closing a link, and for a cancelled call to end
 CLOSED = "The paired client was closed during a call."
 MAX_SENDERS = 16  # per entity
-CROWD = 100  # calls on one sender above which another is opened
 IDLE = 60.0  # seconds after which unused senders, except the last, are closed
 
 
@@ -273,7 +274,9 @@ class AsyncSenderPool:
         self._senders: list[AsyncPooledSender] = []  # open to calls; the first ones are filled first
         self._leaving: set[AsyncPooledSender] = set()  # closed to calls, until their last one has ended
         self._doubted_at = -math.inf  # when a call last failed in a way that leaves its link in doubt
+        self._crowding = Crowding()
         self._opening: _Opening | None = None  # the one for which calls wait
+        self._beside: dict[_Opening, None] = {}  # others for which they wait, while calls keep apart
         self._outdated: set[_Opening] = set()  # continue, but their failure says nothing
         self._waiters: dict[asyncio.Future[None], None] = {}  # waiting calls, the longest first
 
@@ -291,15 +294,16 @@ class AsyncSenderPool:
         """An open sender with room for one more call, if there is one."""
         least: AsyncPooledSender | None = None
         for pooled in self._senders:
-            if pooled.calls < CROWD and pooled.has_room:
+            if pooled.calls < self._crowding.limit and pooled.has_room:
                 pooled.calls += 1
                 return pooled
             if pooled.has_room and (least is None or pooled.calls < least.calls):
                 least = pooled
         if self._senders:
             self._open_another()
-        if least is not None:
-            least.calls += 1
+        if least is None or (self._crowding.is_reduced and len(self._senders) < MAX_SENDERS):
+            return None  # while links are lost under others, a call waits for one of its own
+        least.calls += 1
         return least
 
     async def acquire(self, until: float, *, is_fresh: bool = False) -> AsyncPooledSender:
@@ -310,7 +314,7 @@ class AsyncSenderPool:
         in time for another reason or :meth:`recall` was called, and ServiceBusError when the client is closed.
         """
         if is_fresh:
-            self._retire(self._doubted_at)
+            self._retire(self._doubted_at, spares_busy=self._crowding.is_reduced)
         while (pooled := self.try_acquire()) is None:
             if self._is_ended:
                 raise ServiceBusError(CLOSED)
@@ -321,12 +325,15 @@ class AsyncSenderPool:
     def release(self, pooled: AsyncPooledSender) -> None:
         """Return a sender after a successful call."""
         pooled.used_at = time.monotonic()
+        if self._crowding.is_reduced:
+            self._crowding.succeeded(pooled.used_at)
         self._left(pooled, is_sound=True)
 
     def discard(self, pooled: AsyncPooledSender) -> None:
         """Retire a sender after a call that leaves it in doubt; other calls on it may finish."""
         if pooled in self._senders:  # the first of those that share it
             self._doubted_at = time.monotonic()
+            self._crowding.lost(pooled.opened_at, self._doubted_at)
         pooled.is_retired = True
         self._left(pooled, is_sound=False)
 
@@ -387,40 +394,56 @@ class AsyncSenderPool:
         for pooled in [pooled for pooled in self._senders if pooled.calls == 0]:
             self._senders.remove(pooled)
             self._tasks.let_end("sbpair-close", pooled.close())
-        opening = self._opening
-        if opening is not None and opening.task is not None and (now or not self._waiters):
-            opening.task.cancel()
-            opening.end()
+        for opening in self._awaited() if now or not self._waiters else ():
+            if opening.task is not None:
+                opening.task.cancel()
+                opening.end()
         if now:
             self._wake(ServiceBusError(CLOSED))
             for pooled in (*self._senders, *self._leaving):
                 pooled.abort()
+
+    def _awaited(self) -> list[_Opening]:
+        """The openings for which calls wait."""
+        return [*self._beside] if self._opening is None else [self._opening, *self._beside]
 
     def _outdate(self) -> None:
         """Let later calls open a link of their own.
 
         The first MAX_LATE_OPENINGS openings continue, since a slow peer may answer them yet; others end.
         """
-        opening, self._opening = self._opening, None
-        if opening is None or opening.task is None:
-            return
-        self._outdated.add(opening)
-        if len(self._outdated) > MAX_LATE_OPENINGS:
-            opening.task.cancel()
+        outdated = self._awaited()
+        self._opening = None
+        self._beside.clear()
+        for opening in outdated:
+            self._outdated.add(opening)
+            if len(self._outdated) > MAX_LATE_OPENINGS and opening.task is not None:
+                opening.task.cancel()
 
     def _open_another(self) -> None:
+        """Open a sender, unless enough are being opened: one, or one for each call that waits while calls keep apart."""
         if self._opening is not None and self._opening.is_late:
             self._outdate()
-        if (
-            self._opening is not None
-            or (self._is_closed and self._senders)
-            or len(self._senders) >= MAX_SENDERS
-        ):
+        wanted = len(self._waiters) + 1 if self._crowding.is_reduced else 1
+        under_way = len(self._awaited())
+        if under_way >= min(wanted, MAX_SENDERS - len(self._senders)) or (self._is_closed and self._senders):
             return
+        if self._opening is not None:
+            self._beside[self._opening] = None
         self._opening = opening = _Opening()
         opening.look()
         opening.task = self._tasks.start("sbpair-open", self._open(opening))
         opening.task.add_done_callback(lambda task: self._opening_ended(opening, task))
+
+    def _ended(self, opening: _Opening) -> bool:
+        """End an opening; return whether calls waited for it."""
+        opening.end()
+        self._outdated.discard(opening)
+        is_awaited = opening is self._opening or opening in self._beside
+        self._beside.pop(opening, None)
+        if self._opening is opening:
+            self._opening = self._beside.popitem()[0] if self._beside else None
+        return is_awaited
 
     async def _open(self, opening: _Opening) -> None:
         try:
@@ -450,10 +473,7 @@ class AsyncSenderPool:
             self._opening_failed(opening, asyncio.CancelledError())
 
     def _opened(self, opening: _Opening, pooled: AsyncPooledSender) -> None:
-        opening.end()
-        self._outdated.discard(opening)
-        if self._opening is opening:
-            self._opening = None
+        self._ended(opening)
         pooled.used_at = pooled.opened_at = time.monotonic()
         if self._is_ended or (self._is_closed and not self._waiters):
             self._tasks.let_end("sbpair-close", pooled.close())
@@ -463,13 +483,12 @@ class AsyncSenderPool:
         self._opened_one()
 
     def _opening_failed(self, opening: _Opening, error: BaseException) -> None:
-        opening.end()
-        self._outdated.discard(opening)
-        if self._opening is not opening:  # no call waits for this one
+        if not self._ended(opening):
             return
-        self._opening = None
         if not isinstance(error, Exception):  # cancelled: the client is being closed
             self._wake(ServiceBusError(CLOSED))
+        elif self._awaited():  # the other calls have openings of their own
+            self._wake_first(error)
         elif self._waiters:
             self._wake(error)
         elif self._failed is not None and not self._is_closed:
@@ -505,17 +524,12 @@ class AsyncSenderPool:
 
     def _wake(self, error: Exception | None = None) -> None:
         for waiter in self._waiters:
-            if waiter.done():
-                continue
-            if error is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(own_copy(error))
+            _end_wait(waiter, error)
 
-    def _wake_first(self) -> None:
+    def _wake_first(self, error: Exception | None = None) -> None:
         waiter = next((waiter for waiter in self._waiters if not waiter.done()), None)
         if waiter is not None:
-            waiter.set_result(None)
+            _end_wait(waiter, error)
 
     def _left(self, pooled: AsyncPooledSender, *, is_sound: bool) -> None:
         pooled.calls -= 1
@@ -531,12 +545,23 @@ class AsyncSenderPool:
             is_good = is_sound and not (pooled.is_retired or pooled.has_overrun)
             self._tasks.let_end("sbpair-close", pooled.close() if is_good else pooled.discard())
 
-    def _retire(self, before: float) -> None:
-        """Retire the senders on which no call has succeeded since then."""
+    def _retire(self, before: float, *, spares_busy: bool = False) -> None:
+        """Retire the senders on which no call has succeeded since then, all or the idle ones."""
         for pooled in [pooled for pooled in self._senders if pooled.used_at <= before]:
+            if pooled.calls and spares_busy:
+                continue
             self._senders.remove(pooled)
             pooled.is_retired = True
             if pooled.calls:
                 self._leaving.add(pooled)
             else:
                 self._tasks.let_end("sbpair-close", pooled.discard())
+
+
+def _end_wait(waiter: asyncio.Future[None], error: Exception | None) -> None:
+    if waiter.done():
+        return
+    if error is None:
+        waiter.set_result(None)
+    else:
+        waiter.set_exception(own_copy(error))

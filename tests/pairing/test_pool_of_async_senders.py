@@ -16,7 +16,6 @@ from azure.servicebus.exceptions import (
 
 from sbpair.pairing import waiting
 from sbpair.pairing.aio_sender_pool import (
-    CROWD,
     IDLE,
     LOOK,
     MAX_SENDERS,
@@ -24,6 +23,7 @@ from sbpair.pairing.aio_sender_pool import (
     AsyncSenderPool,
     Tasks,
 )
+from sbpair.pairing.crowding import CROWD
 from sbpair.pairing.waiting import StillWaiting
 from tests.pairing.scripted_sender import Sender
 from tests.waiting import PATIENCE, turns
@@ -38,6 +38,7 @@ class Pooled:
     made: list[Sender]
     failures: list[Exception] = field(default_factory=list)
     opened: list[int] = field(default_factory=list)
+    later: list[Sender] = field(default_factory=list)  # made next
 
     async def acquired(self, count: int, **settings: bool) -> list[AsyncPooledSender]:
         return [await self.pool.acquire(time.monotonic() + PATIENCE, **settings) for _ in range(count)]
@@ -78,7 +79,7 @@ async def make() -> MakePool:
             opened=lambda: opened.append(len(made)),
             **settings,
         )
-        built.append(Pooled(pool, tasks, made, failures, opened))
+        built.append(Pooled(pool, tasks, made, failures, opened, next_ones))
         return built[-1]
 
     yield build
@@ -363,6 +364,74 @@ async def test_after_a_failure_a_fresh_call_uses_no_sender_without_a_success_sin
     it.pool.release(busy)
     await turns()
     assert it.made[1].closings == ["sbpair-close"]
+
+
+async def reduced(make: MakePool) -> Pooled:
+    """A pool whose links were lost three times in a row, so that each call has a link of its own."""
+    it = make()
+    for _ in range(3):
+        (pooled,) = await it.acquired(1)
+        pooled.wire.is_shared = True
+        it.pool.discard(pooled)
+    return it
+
+
+@pytest.mark.spec("H-54")
+async def test_while_links_are_lost_again_and_again_calls_wait_for_links_of_their_own_opened_side_by_side(
+    make: MakePool,
+) -> None:
+    it = await reduced(make)
+    it.later.extend(Sender(hangs=True) for _ in range(3))
+    calls = [asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE)) for _ in range(3)]
+    await turns()
+    first, second, third = it.made[-3:]
+    assert all(each.is_entered.is_set() for each in (first, second, third))
+    second.gate.set()
+    await turns()
+    assert [call.done() for call in calls] == [True, False, False]
+    third.gate.set()
+    first.gate.set()
+    assert {(await call).sender for call in calls} == {first, second, third}
+    assert len(it.made) == 6
+
+
+@pytest.mark.spec("H-54")
+async def test_while_calls_keep_apart_an_opening_that_fails_ends_the_wait_of_one(make: MakePool) -> None:
+    it = await reduced(make)
+    refused = Sender(ServiceBusConnectionError(message="refused"), hangs=True)
+    it.later.extend([Sender(hangs=True), refused])
+    calls = [asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE)) for _ in range(2)]
+    await turns()
+    refused.gate.set()
+    await turns()
+    assert [call.done() for call in calls] == [True, False]
+    with pytest.raises(ServiceBusConnectionError, match="refused"):
+        await calls[0]
+    it.made[-2].gate.set()
+    assert (await calls[1]).sender is it.made[-2]
+
+
+@pytest.mark.spec("H-54")
+async def test_while_calls_keep_apart_a_fresh_call_leaves_links_in_use_alone(make: MakePool) -> None:
+    it = await reduced(make)
+    busy, idle, failed = await it.several(3)
+    it.pool.release(idle)
+    it.pool.discard(failed)
+    (fresh,) = await it.acquired(1, is_fresh=True)
+    assert fresh not in (busy, idle, failed)
+    assert (busy.is_retired, idle.is_retired) == (False, True)
+
+
+@pytest.mark.spec("H-54")
+async def test_calls_that_keep_apart_share_links_again_once_there_are_as_many_as_allowed(
+    make: MakePool,
+) -> None:
+    it = await reduced(make)
+    for pooled in await it.acquired(MAX_SENDERS):
+        pooled.wire.is_shared = True
+    assert it.pool.links == MAX_SENDERS
+    (shared,) = await it.acquired(1)
+    assert shared.calls == 2
 
 
 async def test_a_call_that_is_not_fresh_uses_any_sender(make: MakePool) -> None:

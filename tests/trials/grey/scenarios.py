@@ -178,13 +178,17 @@ SCENARIOS = {
         Scenario(
             "detached-50",
             "half of the sends detach their link",
-            ("pair", "asyncio"),
+            ("sdk", "pair", "asyncio"),
             primary=_share(DetachLink(), 0.5),
             workers=20,
             seconds=30.0,
             options=SCALED | {"failover_share": 1.0},
-            promise="asyncio raises no more than blocking",
-            bar=lambda figures: figures["asyncio"]["raised"] <= figures["pair"]["raised"] + 0.01,
+            promise="both raise half as often as the bare SDK, or a little more; asyncio no more than blocking, within "
+            "the 3 % that 600 sends differ by chance",
+            bar=lambda figures: (
+                max(figures["pair"]["raised"], figures["asyncio"]["raised"]) <= 0.6 * figures["sdk"]["raised"]
+                and figures["asyncio"]["raised"] <= figures["pair"]["raised"] + 0.03
+            ),
         ),
     )
 }
