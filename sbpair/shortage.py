@@ -24,6 +24,15 @@ def is_shortage(errors: Iterable[BaseException]) -> bool:
     return False
 
 
+def came_of_shortage(error: BaseException) -> bool:
+    """Whether this error, or one that it was raised from, came of a shortage of this machine."""
+    causes, each = [error], error.__cause__
+    while each is not None and each not in causes:
+        causes.append(each)
+        each = each.__cause__
+    return is_shortage(causes)
+
+
 def _lacks_descriptor() -> bool:
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))

@@ -167,6 +167,11 @@ READ = (
         ("backlog",),
         "messages that landed and were refused after all, in the backlog's transfer dead-letter queue",
     ),
+    Metric(
+        "sbpair_syphon_pace",
+        ("path", "side"),
+        "messages a second that a destination is sent at most: the 200 slowest of those that are paced",
+    ),
 )
 
 SEND_SECONDS = Metric(
@@ -482,6 +487,9 @@ class Shown(Protocol):
     @property
     def untransferred(self) -> Mapping[str, int]: ...
 
+    @property
+    def paces(self) -> Mapping[tuple[str, ...], float]: ...
+
 
 def show_syphon(metrics: Metrics, syphon: Shown) -> None:
     """Add gauges for the sides that refuse ``syphon`` and for the messages in its backlogs."""
@@ -510,6 +518,7 @@ def show_syphon(metrics: Metrics, syphon: Shown) -> None:
         ("backlog_untransferred", untransferred),
     ):
         metrics.read_gauge(f"sbpair_syphon_{name}", read)
+    metrics.read_gauge("sbpair_syphon_pace", lambda: syphon.paces)
 
 
 def show_conditions(

@@ -73,6 +73,11 @@ class HostedSyphon:
         return self._syphon.untransferred
 
     @property
+    def paces(self) -> dict[tuple[str, ...], float]:
+        """The messages per second of each destination that is paced, by path and side."""
+        return self._syphon.paces
+
+    @property
     def levels(self) -> dict[str, BacklogDepth]:
         """How many messages wait in each backlog, where the status pages show it."""
         return self._syphon.levels

@@ -277,7 +277,8 @@ class SdkNamespace:
         bounded = self._bounded()
         context = self._settings.ssl_context if bounded is None else bounded.context
         if context is None and not self._use_tls:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unused; else the SDK reads authorities per link
+            # Unused: without it, the SDK reads the file of authorities for each link.
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         keywords = self._keywords(context, retry_total)
         if self._connection_string is not None:
             return aio.ServiceBusClient.from_connection_string(self._connection_string, **keywords)

@@ -421,7 +421,7 @@ class AsyncSenderPool:
                 opening.task.cancel()
 
     def _open_another(self) -> None:
-        """Open a sender, unless enough are being opened: one, or one for each call that waits while calls keep apart."""
+        """Open a sender unless enough are being opened: one; while calls keep apart, one for each that waits."""
         if self._opening is not None and self._opening.is_late:
             self._outdate()
         wanted = len(self._waiters) + 1 if self._crowding.is_reduced else 1

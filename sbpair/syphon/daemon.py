@@ -31,6 +31,7 @@ from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, Tok
 from sbpair.emitter import Emitter
 from sbpair.envelope.names import backlog_queue_name, label_of_backlogs
 from sbpair.envelope.ordering import ordered_backlog_name
+from sbpair.shortage import came_of_shortage
 
 from ..side import Side
 from . import events
@@ -194,6 +195,13 @@ class Syphon:
         return dict(self._untransferred.found)
 
     @property
+    def paces(self) -> dict[tuple[str, ...], float]:
+        """The messages per second that a destination is sent at most, while it is paced: by path and side."""
+        now = time.monotonic()
+        sides = zip((Side.PRIMARY, Side.SECONDARY), self._paces, strict=True)
+        return {(path, side.value): rate for side, each in sides for path, rate in each.rates(now).items()}
+
+    @property
     def landing(self) -> tuple[str, ...]:
         """The destinations whose messages land on the secondary now, as keys: paths in lower case."""
         return () if self._landing is None else self._landing.landing
@@ -341,6 +349,10 @@ class Syphon:
         try:
             primary = await self._open(stack, Side.PRIMARY, self._primary)
         except ClientError as error:
+            if came_of_shortage(error):  # R-108: it says nothing about the primary
+                if landing is not None and not self._paces[0].is_side_lost:
+                    landing.side_reached()  # counted from the end of the last session, as if it were lost
+                raise
             self._has_failed = True
             self._paces[0].side_lost(self._now())
             if landing is not None and isinstance(error, ConnectionLost):

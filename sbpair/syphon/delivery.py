@@ -28,6 +28,7 @@ from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 from sbpair.asked_pause import asked_pause
 from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLost, said
+from sbpair.shortage import came_of_shortage
 
 from .awaited import AwaitedAnswers
 from .destination_host import DeliveryTimeouts, DestinationHost
@@ -544,7 +545,7 @@ class Destination:
         try:
             sender = await self._host.open_sender(self)
         except ConnectionLost as error:
-            self._wait(str(error))
+            self._wait(str(error), is_in_reach=came_of_shortage(error))  # or not known to be out of it
         except ClientError as error:
             self._refuse(error)
         else:

@@ -24,9 +24,7 @@ LARGEST_WINDOW = 100_000  # messages: more are never in flight
 FIRST_RATE = 50.0  # messages per second, for an entity that was out of reach
 LOWEST_RATE = 2.0  # messages per second
 FAST = 3000.0  # messages per second; above that, answers set the pace
-STEADY = 50.0  # messages per second that a rate grows in a second
 DOUBLING = 0.7  # messages per second for each message accepted: a rate doubles in a second
-DOUBLES_ABOVE = 500.0  # messages per second
 HALVED_EVERY = 1.0  # seconds, at least
 RECOVERS_IN = 30.0  # seconds from half of a rate until it is reached again
 SMOOTHED = 0.01  # seconds of messages that are sent together
@@ -54,15 +52,18 @@ class Pace:
 
     def rate(self, now: float) -> float:
         """Return the messages per second; infinite while answers set the pace."""
+        ceiling = self._ceiling
+        if ceiling is not None and self._grown(ceiling, now) >= max(FAST, 4 * ceiling):
+            self._be_free()
+        return self.shown(now)
+
+    def shown(self, now: float) -> float:
+        """Return the messages per second as :meth:`rate` does; changes nothing, in any thread."""
         rate, ceiling = self._rate, self._ceiling
         if rate is None:
             return self._max_rate
         if ceiling is not None:
-            part = max(0.0, now - self._grows_from) / RECOVERS_IN
-            rate = ceiling * (1 + (part - 1) ** 3 / 2)
-            if rate >= max(FAST, 4 * ceiling):
-                self._be_free()
-                return self._max_rate
+            rate = self._grown(ceiling, now)
         return min(self._max_rate, max(LOWEST_RATE, rate))
 
     def room(self, now: float, in_flight: int) -> int:
@@ -101,7 +102,7 @@ class Pace:
             if self._window < LARGEST_WINDOW:
                 self._window += 1
         elif self._ceiling is None:
-            self._rate += DOUBLING if self._rate > DOUBLES_ABOVE else STEADY / self._rate
+            self._rate += DOUBLING
             if self._rate >= FAST:
                 self._be_free()
 
@@ -126,6 +127,11 @@ class Pace:
     def paused_for(self, now: float) -> float:
         """Return for how many seconds the entity asked to wait."""
         return max(0.0, self._paused_until - now)
+
+    def _grown(self, ceiling: float, now: float) -> float:
+        """Return the rate that has grown back towards, or beyond, the rate at which the entity was busy."""
+        part = max(0.0, now - self._grows_from) / RECOVERS_IN
+        return ceiling * (1 + (part - 1) ** 3 / 2)
 
     def _proven(self, now: float) -> float:
         """Return the messages that were accepted within a second, at least ``FIRST_RATE``."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from heapq import nsmallest
 
 from sbpair.envelope.names import path_key
 
 from .pace import Pace
 
+MAX_SHOWN = 200  # rates of a metric
 MAX_PATHS = 10_000  # paces kept; senders choose the paths
 OUTAGE = 5.0  # seconds: a side that was away for longer may come back with little room
 REMEMBERED = 600.0  # seconds for which an entity counts as having just come back
@@ -43,9 +45,18 @@ class Paces:
         return pace
 
     def rates(self, now: float) -> dict[str, float]:
-        """Return the messages per second for each path that is paced, in lower case."""
-        paced = {key: pace.rate(now) for key, pace in self._paces.items()}
-        return {key: rate for key, rate in paced.items() if rate < math.inf}
+        """Return the messages per second for each path that is paced, in lower case: the MAX_SHOWN slowest.
+
+        May be called in any thread.
+        """
+        shown = ((pace.shown(now), key) for key, pace in list(self._paces.items()))
+        slowest = nsmallest(MAX_SHOWN, ((rate, key) for rate, key in shown if rate < math.inf))
+        return {key: rate for rate, key in slowest}
+
+    @property
+    def is_side_lost(self) -> bool:
+        """Whether the side was out of reach, and was not reached since."""
+        return self._lost_at is not None
 
     def side_lost(self, now: float) -> None:
         """Record that the side is out of reach."""

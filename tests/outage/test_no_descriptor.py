@@ -39,3 +39,40 @@ def test_a_process_without_a_descriptor_does_not_leave_a_healthy_primary(pairing
         [sys.executable, "-c", PROGRAM, *strings], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.stdout.strip(), done.returncode) == ("PRIMARY []", 0), done.stderr
+
+
+DIALLING = """
+import asyncio, os, resource, sys
+from sbpair.auth.connection_string import parse
+from sbpair.client.dial import connect
+from sbpair.client.errors import ConnectionLost
+from sbpair.shortage import came_of_shortage
+
+async def dial():
+    access = parse(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    held = []
+    try:
+        while True:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+    try:
+        await connect(access, timeout=10)
+    except ConnectionLost as error:
+        print(came_of_shortage(error))
+    for each in held:
+        os.close(each)
+    (await connect(access, timeout=10)).abort()
+
+asyncio.run(dial())
+"""
+
+
+@pytest.mark.spec("R-108")
+def test_a_syphon_without_a_descriptor_knows_that_it_did_not_reach_the_primary_for_that(pairing) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DIALLING, pairing.primary.connection_string],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.stdout.strip(), done.returncode) == ("True", 0), done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -414,6 +415,26 @@ async def test_once_the_primary_was_out_of_reach_for_long_enough_a_session_lands
         assert world.syphon.status.state is SyphonState.RUNNING
         assert len(world.said(SyphonConnected)) == 1
         assert PRIMARY_IS_BACK not in [event.reason for event in world.said(SyphonDisconnected)]
+
+
+def without_descriptor() -> ConnectionLost:
+    lost = ConnectionLost("contoso.example cannot be reached: Too many open files")
+    lost.__cause__ = OSError(errno.EMFILE, "Too many open files")
+    return lost
+
+
+@pytest.mark.spec("R-108", "C-1")
+@driven
+async def test_a_process_without_a_descriptor_does_not_let_messages_land(worlds: Worlds) -> None:
+    world = landing(worlds)
+    world.dials["primary"].extend([without_descriptor() for _ in range(20)])
+    async with running(world):
+        await asyncio.sleep(60.0)
+        assert len(world.to("primary")) >= 4
+        assert (world.sessions, world.syphon.paces) == ([], {})
+        world.dials["primary"].clear()
+        await asyncio.sleep(60.0)
+        assert world.session.has_primary
 
 
 @pytest.mark.spec("C-1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
@@ -175,6 +176,19 @@ async def test_a_lost_connection_is_tried_again_ever_more_rarely() -> None:
     spans = [later - earlier for earlier, later in zip(scene.opened_at, scene.opened_at[1:], strict=False)]
     assert spans == [0.5, 1.0, 2.0, 4.0, LONGEST_RETRY, LONGEST_RETRY, LONGEST_RETRY]
     assert scene.link.all_sent[:1] == [1]
+
+
+@pytest.mark.spec("R-108")
+@driven
+async def test_a_process_without_a_descriptor_holds_a_destination_and_does_not_call_it_out_of_reach() -> None:
+    short = ConnectionLost("no connection")
+    short.__cause__ = OSError(errno.EMFILE, "Too many open files")
+    scene = Scene(opens=[short] * 3)
+    scene.post([1])
+    await asyncio.sleep(0.1)
+    assert (scene.orders.state, scene.orders.is_in_doubt, scene.host) == (WAITING, False, [])
+    await asyncio.sleep(10.0)
+    assert scene.link.all_sent == [1]
 
 
 @driven

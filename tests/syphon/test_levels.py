@@ -117,3 +117,15 @@ async def test_a_stranded_backlog_has_a_gauge(pair: Pair) -> None:
     async with running(syphon):
         await until(lambda: syphon.stranded == {extra: True})
         assert gauges(metrics)[f'sbpair_syphon_backlog_stranded{{backlog="{extra}"}}'] == 1
+
+
+@pytest.mark.spec("H-10")
+async def test_the_pace_of_a_destination_that_has_just_come_back_has_a_gauge(pair: Pair) -> None:
+    syphon = pair.syphon(max_rate=700)
+    metrics = Metrics()
+    show_syphon(metrics, syphon)
+    await pair.park([parked(0)])
+    async with running(syphon):
+        await until(lambda: syphon.counters.completed == 1)
+        (shown,) = [(name, rate) for name, rate in gauges(metrics).items() if "sbpair_syphon_pace" in name]
+        assert shown == ('sbpair_syphon_pace{path="orders",side="primary"}', 700.0)

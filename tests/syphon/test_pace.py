@@ -9,7 +9,6 @@ import pytest
 from sbpair.asked_pause import asked_pause
 from sbpair.syphon.pace import (
     BURST,
-    DOUBLES_ABOVE,
     FAST,
     FIRST_RATE,
     FIRST_WINDOW,
@@ -17,10 +16,9 @@ from sbpair.syphon.pace import (
     LARGEST_WINDOW,
     LOWEST_RATE,
     RECOVERS_IN,
-    STEADY,
     Pace,
 )
-from sbpair.syphon.paces import MAX_PATHS, OUTAGE, REMEMBERED, Paces
+from sbpair.syphon.paces import MAX_PATHS, MAX_SHOWN, OUTAGE, REMEMBERED, Paces
 
 pytestmark = pytest.mark.spec("H-10")
 
@@ -109,20 +107,24 @@ def test_messages_of_a_paced_entity_are_sent_evenly() -> None:
     assert pace.room(100.0, 0) == BURST
 
 
-def test_an_entity_that_comes_back_begins_slowly_grows_steadily_and_then_doubles_each_second() -> None:
+def test_an_entity_that_comes_back_begins_slowly_and_doubles_each_second() -> None:
     pace = accept(Pace(), 10_000)
     pace.was_out_of_reach()
     assert pace.rate(0.0) == FIRST_RATE
-    assert spend(pace, 0.0, 1.0) == pytest.approx(FIRST_RATE + STEADY / 2, abs=BURST + 2)
-    assert pace.rate(1.0) == pytest.approx(FIRST_RATE + STEADY, rel=0.15)
-    spend(pace, 1.0, 8.0)
-    steady = pace.rate(9.0)
-    assert steady == pytest.approx(DOUBLES_ABOVE, rel=0.1)
-    spend(pace, 9.0, 2.0)
-    assert pace.rate(11.0) > 3.2 * steady
-    spend(pace, 11.0, 3.0)
+    assert spend(pace, 0.0, 1.0) == pytest.approx(1.4 * FIRST_RATE, abs=BURST + 2)
+    for second in range(1, 6):
+        assert pace.rate(second) == pytest.approx(FIRST_RATE * 2**second, rel=0.25)
+        assert not pace.is_free
+        spend(pace, float(second), 1.0)
+    spend(pace, 6.0, 1.0)
     assert pace.is_free
-    assert FAST > DOUBLES_ABOVE
+    assert FAST < FIRST_RATE * 2**6
+
+
+def test_2200_messages_come_home_within_six_seconds_after_an_outage() -> None:
+    pace = Pace()
+    pace.was_out_of_reach()
+    assert spend(pace, 0.0, 6.0) >= 2200
 
 
 def test_a_rate_that_is_not_used_does_not_grow_and_a_slower_one_stays() -> None:
@@ -185,3 +187,15 @@ def test_only_so_many_paths_have_a_pace() -> None:
     assert paces.of("0", 0.0) is first
     paces.of("one more", 0.0)
     assert paces.of("0", 0.0) is not first
+
+
+def test_of_many_paces_the_slowest_are_shown_and_showing_them_changes_nothing() -> None:
+    paces = Paces()
+    for number in range(MAX_SHOWN + 5):
+        paces.of(f"q{number}", 0.0).was_busy(number * 0.001)
+    shown = paces.rates(1.0)
+    assert len(shown) == MAX_SHOWN
+    assert len(paces.rates(1e6)) == MAX_SHOWN
+    assert not paces.of("q0", 1e6).is_free
+    assert paces.of("q0", 1e6).rate(1e6) == math.inf
+    assert paces.of("q0", 1e6).is_free

@@ -114,7 +114,10 @@ def _number(value: float | None, unit: str) -> str:
 
 def _others(figures: Mapping[str, Any]) -> str:
     shown = {"home": "home", "late": "later than 8 s", "withdrawals": "withdrawals"}
-    return ", ".join(f"{figures[key]} {name}" for key, name in shown.items() if figures.get(key))
+    found = [f"{figures[key]} {name}" for key, name in shown.items() if figures.get(key)]
+    if figures.get("raised") and figures.get("raised_after"):
+        found.append(f"none raised before {figures['raised_after']:g} s")
+    return ", ".join(found)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

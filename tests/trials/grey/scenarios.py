@@ -17,6 +17,8 @@ SCALED: Mapping[str, Any] = {
 }
 """The options of a client that goes through an incident in seconds in place of minutes."""
 
+HINT = 2.0  # seconds that a broker without room asks to wait
+
 Figures = Mapping[str, Any]
 Bar = Callable[[Mapping[str, Figures]], bool]
 """Whether the figures, by contestant, are what is promised."""
@@ -113,12 +115,13 @@ SCENARIOS = {
             ("sdk", "pair"),
             primary=_share(Throttle(), 0.2),
             rate=None,
-            workers=4,
+            workers=120,
             seconds=60.0,
             timeout=60.0,
             options={},
-            promise="at least the rate of the bare SDK, within the 10 % that a hundred pauses differ by chance",
-            bar=lambda figures: figures["pair"]["goodput_per_s"] >= 0.9 * figures["sdk"]["goodput_per_s"],
+            promise="a stored message costs at most the time that it costs the bare SDK, within the 5 % that 14,000 "
+            "sends differ by chance",
+            bar=lambda figures: figures["pair"]["time_each"] <= 1.05 * figures["sdk"]["time_each"],
         ),
         _one_answer(2.0),
         _one_answer(5.0),
@@ -132,9 +135,10 @@ SCENARIOS = {
             seconds=30.0,
             timeout=10.0,
             options=SCALED | {"suspect_policy": "redirect"},
-            promise="nobody is refused while there is time; at most 100 withdrawals",
+            promise="no send raises while it has more time than the 2 s that the service asks it to wait; at most 100 "
+            "withdrawals",
             bar=lambda figures: (
-                figures["pair"]["raised_early"] == 0 and figures["pair"]["withdrawals"] <= 100
+                figures["pair"]["raised_after"] >= 10 - HINT and figures["pair"]["withdrawals"] <= 100
             ),
         ),
         Scenario(
@@ -169,9 +173,10 @@ SCENARIOS = {
             workers=150,
             seconds=40.0,
             parked=2500,
-            promise="at most 1 % of the live sends raise, p99 ≤ 2 s, at least 800 home",
+            promise="at most 1 % of the live sends raise, p99 is at most one pause of the 2 s that the service asks "
+            "for, at least 800 home",
             bar=lambda figures: all(
-                each["raised"] <= 0.01 and each["p99"] <= 2.0 and each["home"] >= 800
+                each["raised"] <= 0.01 and each["p99"] <= HINT + 0.1 and each["home"] >= 800
                 for each in figures.values()
             ),
         ),
