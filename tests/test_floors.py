@@ -41,13 +41,14 @@ SYPHONS_ENVELOPE = (
     "inspect",
 )
 
-GROUND = ("fork", "loop_thread", "own_copy", "shared_task", "side")
+GROUND = ("fork", "html_parts", "loop_thread", "own_copy", "shared_task", "side")
 
 WITHOUT_CIRCLES = (
     "audit",
     "auth",
     "cli",
     "client",
+    "contract",
     "envelope",
     "observation",
     "paired_client",
@@ -82,6 +83,7 @@ FLOORS: dict[str, set[str]] = {
     },
     "spark": {"amqp", "audit", "auth", "client", "envelope", "observation", "pairing", "syphon", "tracing"},
     "tracing": set(),
+    "contract": {"amqp", "auth", "client", "envelope", "pairing", "syphon"},
     "testing": {"amqp", "broker", "client", "envelope", "paired_client", "pairing", "processor", "syphon"},
     "cli": {
         "amqp",
@@ -89,6 +91,7 @@ FLOORS: dict[str, set[str]] = {
         "auth",
         "broker",
         "client",
+        "contract",
         "envelope",
         "observation",
         "pairing",

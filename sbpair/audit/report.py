@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
 from sbpair import __version__
+from sbpair.html_parts import STYLE, Row, section, table
 
 from .bill import Meter
 from .figures import flow_figure, waits_figure
@@ -18,18 +19,6 @@ from .timeline import Episode
 from .verdict import SOUND, Verdict
 from .writers import SHORT
 
-STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:980px;margin:2em auto;padding:0 1em}
-h1{font-size:1.5em}h2{font-size:1.1em;margin-top:2em;border-bottom:1px solid #ddd}
-.verdict{padding:.7em 1em;border-radius:6px;font-weight:600}.ok{background:#e3f3e1}.bad{background:#fbe3e4}
-table{border-collapse:collapse;margin:.6em 0}
-td,th{padding:.2em .9em .2em 0;text-align:left;vertical-align:top}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}tr.bad td{color:#a3123a;font-weight:600}
-td.t{white-space:nowrap;font-variant-numeric:tabular-nums}
-th{border-bottom:1px solid #bbb;font-weight:600}svg{max-width:100%;height:auto}small{color:#666}
-.wide{overflow-x:auto}
-@media(max-width:40em){body{margin:1em auto;padding:0 .7em}td,th{padding-right:.6em}}
-"""
 MEANING = {
     Verdict.DELIVERED: "received or completed by a receiver",
     Verdict.RECOVERED: "its send raised an error, but it arrived",
@@ -45,7 +34,6 @@ MEANING = {
 }
 ROLES = ("sender", "syphon", "receiver", "broker", UNKNOWN)
 ALL = "the Parquet tables contain all"
-Row = tuple[Sequence[object], bool]  # the cells, and whether to highlight the row
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +53,20 @@ def page(summary: Summary, made: Made) -> str:
         _headline(summary),
         f"<p>{escape(sources(summary))}<br><small>{escape(made.directory)}, {made.at:%Y-%m-%d %H:%M:%S} UTC, "
         f"sbpair {__version__}</small></p>",
-        _section("Messages", _verdicts(summary)),
-        _section("Not as expected", _missed(summary)),
-        _section("Files not read", _unread(summary)),
-        _section("Entities", _entities(summary)),
-        _section("Timeline (UTC)", flow_figure(summary.flow, summary.step, summary.timeline)),
-        _section("Failovers", _timeline(summary.timeline)),
-        _section("Waiting times in backlog queues", waits_figure(summary.waits)),
-        _section("Not accounted for", _troubles(summary)),
-        _section("Why messages are unproven", _reasons(summary)),
-        _section("Duplicates", _duplicates(summary)),
-        _section("Order", _order(summary)),
-        _section("Journals", _writers(summary)),
-        _section("Clocks", _clocks(summary)),
-        _section("Operations", _bill(summary)),
+        section("Messages", _verdicts(summary)),
+        section("Not as expected", _missed(summary)),
+        section("Files not read", _unread(summary)),
+        section("Entities", _entities(summary)),
+        section("Timeline (UTC)", flow_figure(summary.flow, summary.step, summary.timeline)),
+        section("Failovers", _timeline(summary.timeline)),
+        section("Waiting times in backlog queues", waits_figure(summary.waits)),
+        section("Not accounted for", _troubles(summary)),
+        section("Why messages are unproven", _reasons(summary)),
+        section("Duplicates", _duplicates(summary)),
+        section("Order", _order(summary)),
+        section("Journals", _writers(summary)),
+        section("Clocks", _clocks(summary)),
+        section("Operations", _bill(summary)),
         "</html>",
     ]
     return "".join(parts)
@@ -150,22 +138,18 @@ def _headline(summary: Summary) -> str:
     return f"<p class='verdict {kind}'>{escape(headline(summary))}</p>"
 
 
-def _section(title: str, content: str) -> str:
-    return f"<h2>{escape(title)}</h2>{content}" if content else ""
-
-
 def _verdicts(summary: Summary) -> str:
     rows: list[Row] = [
         ((verdict.value, count, MEANING[verdict]), verdict not in SOUND)
         for verdict, count in summary.verdicts.items()
         if count
     ]
-    return _table(("verdict", "messages", "meaning"), rows) if rows else ""
+    return table(("verdict", "messages", "meaning"), rows) if rows else ""
 
 
 def _missed(summary: Summary) -> str:
     rows: list[Row] = [((each,), True) for each in summary.missed[:MAX_ROWS]]
-    return _table(("journal",), rows) + _more(len(summary.missed)) if rows else ""
+    return table(("journal",), rows) + _more(len(summary.missed)) if rows else ""
 
 
 def _unread(summary: Summary) -> str:
@@ -173,7 +157,7 @@ def _unread(summary: Summary) -> str:
     if not rows:
         return ""
     note = "<p>These files may be journals with messages that are not counted here.</p>"
-    return note + _table(("file", "reason"), rows)
+    return note + table(("file", "reason"), rows)
 
 
 def _entities(summary: Summary) -> str:
@@ -190,7 +174,7 @@ def _entities(summary: Summary) -> str:
         for each in worst
     ]
     heads = ("primary", "entity", "messages", *(kind.value for kind in kinds))
-    return _table(heads, rows[:MAX_ROWS]) + _more(len(rows))
+    return table(heads, rows[:MAX_ROWS]) + _more(len(rows))
 
 
 def _bad(entity: EntityVerdicts) -> int:
@@ -218,7 +202,7 @@ def _timeline(episodes: Sequence[Episode]) -> str:
         for episode in episodes[:MAX_ROWS]
     ]
     heads = ("primary", "entity", "suspect (UTC)", "failed over", "recovered", "seconds", "cause")
-    return _table(heads, rows) + _more(len(episodes)) if rows else ""
+    return table(heads, rows) + _more(len(episodes)) if rows else ""
 
 
 def _troubles(summary: Summary) -> str:
@@ -226,12 +210,12 @@ def _troubles(summary: Summary) -> str:
         ((each.verdict, each.primary, each.path, each.message_id), True) for each in summary.troubles
     ]
     heads = ("verdict", "primary", "entity", "message id")
-    return _table(heads, rows) + _more(sum(map(_bad, summary.entities))) if rows else ""
+    return table(heads, rows) + _more(sum(map(_bad, summary.entities))) if rows else ""
 
 
 def _reasons(summary: Summary) -> str:
     rows: list[Row] = [((count, reason), False) for reason, count in summary.reasons.items()]
-    return _table(("messages", "reason"), rows) if rows else ""
+    return table(("messages", "reason"), rows) if rows else ""
 
 
 def _duplicates(summary: Summary) -> str:
@@ -258,7 +242,7 @@ def _duplicates(summary: Summary) -> str:
         "explanation.</p>"
     )
     heads = ("primary", "entity", "message id", "copies", "explained")
-    return note + repeated + _table(heads, rows) + _more(summary.duplicated)
+    return note + repeated + table(heads, rows) + _more(summary.duplicated)
 
 
 def order_of_sessions(summary: Summary) -> str:
@@ -292,7 +276,7 @@ def _order(summary: Summary) -> str:
     ]  # fmt: skip
     heads = ("order", "primary", "entity", "session", "sender", "to be", "messages", "parked", "inversions",
              "gaps", "first inversion")  # fmt: skip
-    return f"<p>{order_of_sessions(summary)}.</p>{note}" + _table(heads, rows) + _more(summary.sessions)
+    return f"<p>{order_of_sessions(summary)}.</p>{note}" + table(heads, rows) + _more(summary.sessions)
 
 
 def _writers(summary: Summary) -> str:
@@ -305,7 +289,7 @@ def _writers(summary: Summary) -> str:
         for each in summary.writers[:MAX_ROWS]
     ]  # fmt: skip
     heads = ("role", "namespace", "writer", "records", "from (UTC)", "to", "state")
-    return _table(heads, rows) + _more(len(summary.writers)) if rows else ""
+    return table(heads, rows) + _more(len(summary.writers)) if rows else ""
 
 
 def _clocks(summary: Summary) -> str:
@@ -320,7 +304,7 @@ def _clocks(summary: Summary) -> str:
     if not rows:
         return note if summary.is_skew_exceeded else ""
     found = "<p>These syphons measured a difference to the secondary's clock; their times are corrected.</p>"
-    return note + found + _table(("writer", "corrected by"), rows[:MAX_ROWS]) + _more(len(rows))
+    return note + found + table(("writer", "corrected by"), rows[:MAX_ROWS]) + _more(len(rows))
 
 
 def _bill(summary: Summary) -> str:
@@ -332,23 +316,7 @@ def _bill(summary: Summary) -> str:
     sums = (sum(charge.operations for charge in summary.bill if charge.meter is meter) for meter in Meter)
     rows.append((("total", *sums), False))
     note = "<p>Counted from the journals, which contain healthy sends only where that is enabled.</p>"
-    return note + _table(("operations", *(meter.value for meter in Meter)), rows)
-
-
-def _table(heads: Iterable[str], rows: Sequence[Row]) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join(
-        f"<tr{' class=bad' if is_bad else ''}>{''.join(_cell(value) for value in cells)}</tr>"
-        for cells, is_bad in rows
-    )
-    return f"<div class=wide><table><tr>{head}</tr>{body}</table></div>"
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, datetime):
-        return f"<td class=t>{value.strftime('%Y-%m-%d %H:%M:%S.%f')[:-3]}</td>"
-    is_number = isinstance(value, int | float)
-    return f"<td{' class=n' if is_number else ''}>{'' if value is None else escape(str(value))}</td>"
+    return note + table(("operations", *(meter.value for meter in Meter)), rows)
 
 
 def _span(start: datetime | None, end: datetime | None) -> str:

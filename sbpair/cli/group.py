@@ -45,6 +45,7 @@ COMMANDS = {
     "spark": ("sbpair.cli.spark", "Audit journals, drain backlogs and settle checkpoints with Spark."),
     "spool": ("sbpair.cli.spool", "List, export, redrive or purge the messages in a spool on disk."),
     "syphon": ("sbpair.cli.syphon", "Bring parked messages home: as a daemon, or one drain."),
+    "verify": ("sbpair.cli.verify", "Check what sbpair assumes about Service Bus against yours."),
 }
 
 EPILOG = (

@@ -32,10 +32,12 @@ if TYPE_CHECKING:
         AzureSasCredential,
         TokenCredential,
     )
+    from azure.servicebus import ServiceBusClient
     from azure.servicebus.management import ServiceBusAdministrationClient
 
     from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient
     from sbpair.auth.connection_string import NamespaceAccess
+    from sbpair.pairing.address import SdkNamespace
     from sbpair.syphon import Syphon, SyphonOptions
 
 SHAPE = "Endpoint=sb://NAME.servicebus.windows.net/;SharedAccessKeyName=...;SharedAccessKey=..."
@@ -229,14 +231,19 @@ class NamespaceArgument:
 
     def administration(self, role: str, ca_file: str | None) -> ServiceBusAdministrationClient:
         """Return the SDK's administration client for the namespace, as ``role`` of a pair."""
+        return self._of_the_sdk(role, ca_file).administration(connect_timeout=ADMIN_CONNECT_TIMEOUT)
+
+    def client(self, role: str, ca_file: str | None) -> ServiceBusClient:
+        """Return the SDK's client for the namespace, as ``role`` of a pair, without retries."""
+        return self._of_the_sdk(role, ca_file).client()
+
+    def _of_the_sdk(self, role: str, ca_file: str | None) -> SdkNamespace:
         from sbpair.pairing.address import SdkNamespace, SdkSettings
 
         settings = SdkSettings(connection_verify=ca_file)
         if self.connection_string is not None:
-            side = SdkNamespace.from_connection_string(role, self.connection_string, settings)
-        else:
-            side = SdkNamespace(role, self.netloc, settings, credential=ambient(self.flag))
-        return side.administration(connect_timeout=ADMIN_CONNECT_TIMEOUT)
+            return SdkNamespace.from_connection_string(role, self.connection_string, settings)
+        return SdkNamespace(role, self.netloc, settings, credential=ambient(self.flag))
 
     def credential(self) -> TokenCredential | AzureNamedKeyCredential | AzureSasCredential:
         """Return the credential that opens it, for a pair whose other side has no connection string.

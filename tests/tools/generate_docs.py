@@ -51,7 +51,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     )
     for name, block in subject.BLOCKS.items()
 }
-REQUIREMENT = r"[PQTGFSRCOEHX]-\d+"
+REQUIREMENT = r"[PQTGFSRCOEHXK]-\d+"
 CITED = re.compile(rf" \({REQUIREMENT}(?:(?:, | and |; ){REQUIREMENT})*\)|\b{REQUIREMENT}: ")
 SHOW_IDS = {
     "proofs",
@@ -65,6 +65,7 @@ SHOW_IDS = {
     "pair-proved",
     "half-down-proved",
     "outside-proved",
+    "contract-proved",
 }
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SPEC_ID = re.compile(r"(?<![\w-])([PQTGFSRCOEHX])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
+SPEC_ID = re.compile(r"(?<![\w-])([PQTGFSRCOEHXK])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
 PROVES_NOTHING = {"skip", "xfail"}
 RELEASE = re.compile(r"\d+\.\d+")
 SINCE = re.compile(rf"planned|{RELEASE.pattern}|not driven: \S.*")

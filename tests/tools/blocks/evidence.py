@@ -100,6 +100,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "pair-proved": partial(proved, "P"),
     "half-down-proved": partial(proved, "H"),
     "outside-proved": partial(proved, "X"),
+    "contract-proved": partial(proved, "K"),
     "promises-proved": partial(proved, "G"),
     "faults-driven": faults_driven,
 }

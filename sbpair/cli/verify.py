@@ -1,0 +1,297 @@
+"""`sbpair verify`: check the contract with Service Bus against two namespaces (K-1, K-5)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sbpair.cli.errors import ConfigurationError, ExitCode, configuration
+from sbpair.cli.namespaces import NamespaceArgument, ca_file_option, pair_options
+from sbpair.cli.output import notice, plain, redact
+from sbpair.cli.parameters import EntityPath
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from sbpair.contract.entry import Finding
+    from sbpair.contract.plan import Plan, Powers
+    from sbpair.contract.report import Result
+    from sbpair.contract.target import Target
+    from sbpair.side import Side
+
+SHOWN = 12  # names of a list on the terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the flags say about one run."""
+
+    only: tuple[str, ...]
+    budget: int | None
+    queue: str | None
+    keep: bool
+    slow: bool
+    yes: bool
+    json_file: Path | None
+    page_file: Path | None
+
+
+@click.command("verify")
+@pair_options
+@ca_file_option
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="ID",
+    help="An entry or a subject, such as locks-3 or locks; repeat for more. By default all.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    metavar="OPERATIONS",
+    help="Leave out what would cost more than this many operations.",
+)
+@click.option(
+    "--queue",
+    type=EntityPath(),
+    help="An empty queue of the primary: without the Manage right, run on it what can run there.",
+)
+@click.option("--slow", is_flag=True, help="Also the entries that wait for minutes, such as idle links.")
+@click.option("--keep", is_flag=True, help="Keep the entities that it creates; --clean deletes them.")
+@click.option("--clean", is_flag=True, help="Delete what earlier runs left behind, and check nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the result as JSON, without names of namespaces.",
+)
+@click.option(
+    "--out",
+    "page_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PAGE",
+    help="Write the result as an HTML page.",
+)
+def command(
+    primary: NamespaceArgument,
+    secondary: NamespaceArgument,
+    ca_file: str | None,
+    only: tuple[str, ...],
+    budget: int | None,
+    queue: str | None,
+    slow: bool,
+    keep: bool,
+    clean: bool,
+    yes: bool,
+    json_file: Path | None,
+    page_file: Path | None,
+) -> int:
+    """Check what sbpair assumes about Service Bus against yours.
+
+    Each entry of the contract is a sentence about the service on which a promise rests, and a
+    check of it. Before anything is created, it prints what it will create, how many operations
+    that costs and how long it takes, and asks. Everything that it creates has a name that begins
+    with sbpair-verify-, and is deleted at the end, after Ctrl-C too; --clean deletes what a
+    killed run left. Nothing else is touched. It needs Manage, or with --queue Send and Listen.
+
+    Exit code 0: everything that could be checked holds; 1: something differs; 5: a namespace
+    cannot be reached, or nothing could be checked.
+
+    \b
+    Examples:
+      sbpair verify --out page.html --json result.json
+      sbpair verify --only locks --only pings-2
+      sbpair verify --clean
+    """
+    from sbpair.side import Side
+
+    with configuration():
+        targets = {
+            Side.PRIMARY: _target(primary, Side.PRIMARY, ca_file),
+            Side.SECONDARY: _target(secondary, Side.SECONDARY, ca_file),
+        }
+    if clean:
+        return _clean(targets, yes)
+    wishes = Wishes(only, budget, queue, keep, slow, yes, json_file, page_file)
+    powers = asyncio.run(_powers(targets, queue))
+    plan = _plan(wishes, powers)
+    _show_plan(plan, wishes)
+    if plan.runnable and not yes:
+        click.confirm("Go on?", abort=True, err=True)
+    began, at = time.monotonic(), datetime.now(UTC)
+    findings = _run(targets, plan, keep)
+    tiers = {str(side): each.tier.name.capitalize() if each.tier is not None else "unknown"
+             for side, each in powers.items()}  # fmt: skip
+    return _finish(plan, findings, tiers, at, time.monotonic() - began, targets, wishes)
+
+
+def _target(argument: NamespaceArgument, side: Side, ca_file: str | None) -> Target:
+    from sbpair.contract.target import Target
+
+    return Target(
+        argument.namespace(),
+        lambda: argument.administration(str(side), ca_file),
+        lambda: argument.client(str(side), ca_file),
+        ca_file,
+    )
+
+
+async def _powers(targets: Mapping[Side, Target], queue: str | None) -> dict[Side, Powers]:
+    from sbpair.contract.rights import powers_of
+    from sbpair.side import Side
+
+    named = {side: queue if side is Side.PRIMARY else None for side in targets}
+    found = await asyncio.gather(*(powers_of(target, named[side]) for side, target in targets.items()))
+    return dict(zip(targets, found, strict=True))
+
+
+def _plan(wishes: Wishes, powers: Mapping[Side, Powers]) -> Plan:
+    from sbpair.contract.book import entries
+    from sbpair.contract.naming import new_run
+    from sbpair.contract.plan import chosen, planned
+
+    try:
+        selected = chosen(entries(), wishes.only)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    return planned(
+        selected, powers, run=new_run(), queue=wishes.queue, budget=wishes.budget, slow=wishes.slow
+    )
+
+
+def _show_plan(plan: Plan, wishes: Wishes) -> None:
+    from sbpair.contract.report import KINDS
+
+    created = [f"{side}/{name}" for side, name in plan.created]
+    click.echo(f"{len(plan.runnable)} of {len(plan.steps)} entries can be checked.")
+    if created:
+        click.echo(f"It creates{'' if wishes.keep else ', and deletes at the end,'} {len(created)} entities:")
+        for name in created[:SHOWN]:
+            click.echo(f"  {plain(name)}")
+        if len(created) > SHOWN:
+            click.echo(f"  and {len(created) - SHOWN} more, all named sbpair-verify-{plan.run}-...")
+    price = plan.price
+    click.echo(f"It costs about {price.total} operations:")
+    for kind, words in KINDS.items():
+        click.echo(f"  {asdict(price)[kind]:6} {words}")
+    click.echo(f"It takes about {plan.seconds:.0f} s with namespaces nearby, longer from far away.")
+
+
+def _run(targets: Mapping[Side, Target], plan: Plan, keep: bool) -> list[Finding]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True, highlight=False)
+    with Progress(*columns, TextColumn("{task.fields[left]}"), console=console, transient=True) as progress:
+        return asyncio.run(_with_progress(targets, plan, keep, progress))
+
+
+async def _with_progress(
+    targets: Mapping[Side, Target], plan: Plan, keep: bool, progress: Progress
+) -> list[Finding]:
+    from sbpair.contract.run import Run
+
+    bar = progress.add_task("checking", total=len(plan.steps), left="")
+    began = time.monotonic()
+
+    def told(_: Finding) -> None:
+        left = max(plan.seconds - (time.monotonic() - began), 0.0)
+        progress.update(bar, advance=1, left=f"about {left:.0f} s left")
+
+    run = Run(targets, plan, keeps=keep, told=told)
+    running = asyncio.ensure_future(run.findings())
+    if sys.platform != "win32":
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        notice("stopped; what it created is deleted", "verify")
+        raise KeyboardInterrupt from None
+
+
+def _finish(
+    plan: Plan,
+    findings: list[Finding],
+    tiers: dict[str, str],
+    at: datetime,
+    seconds: float,
+    targets: Mapping[Side, Target],
+    wishes: Wishes,
+) -> int:
+    from sbpair.contract.entry import Verdict
+    from sbpair.contract.report import Result, as_json, headline, page
+
+    nameless = tuple(replace(each, seen=_nameless(each.seen, targets)) for each in findings)
+    result = Result(plan.run, at, tiers, plan.price, seconds, nameless)
+    _show(result)
+    if wishes.json_file is not None:
+        _write(wishes.json_file, json.dumps(as_json(result), indent=1) + "\n")
+    if wishes.page_file is not None:
+        _write(wishes.page_file, page(result))
+    click.echo(headline(result))
+    counts = result.counts
+    if counts[Verdict.DIFFERS]:
+        return ExitCode.FAILED
+    return ExitCode.OK if counts[Verdict.HOLDS] else ExitCode.UNAVAILABLE
+
+
+def _nameless(seen: str, targets: Mapping[Side, Target]) -> str:
+    """What was seen without secrets and the names of the namespaces."""
+    for side, target in targets.items():
+        for name in (target.namespace.netloc, target.namespace.name):
+            seen = seen.replace(name, f"({side})")
+    return redact(seen)
+
+
+def _show(result: Result) -> None:
+    from sbpair.contract.entry import Verdict
+
+    why: dict[str, list[str]] = {}
+    for each in result.findings:
+        if each.verdict is Verdict.DIFFERS:
+            click.echo(f"DIFFERS  {each.entry.id}: {plain(each.entry.sentence)}")
+            click.echo(f"    seen:  {plain(each.seen)}")
+            click.echo(f"    falls: {', '.join(each.entry.falls)}")
+        elif each.verdict is Verdict.UNKNOWN:
+            why.setdefault(each.seen, []).append(each.entry.id)
+    for seen, ids in why.items():
+        named = ", ".join(ids[:SHOWN]) + (f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else "")
+        click.echo(f"unknown  {named}: {plain(seen)}")
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def _clean(targets: Mapping[Side, Target], yes: bool) -> int:
+    from sbpair.contract.cleaning import clean, leftovers
+
+    found = leftovers(targets)
+    if not found:
+        click.echo("nothing was left behind")
+        return ExitCode.OK
+    for each in found:
+        click.echo(f"  {each.side}/{plain(each.name)}")
+    if not yes:
+        click.confirm(f"Delete these {len(found)}?", abort=True, err=True)
+    with suppress(BrokenPipeError):
+        clean(targets, found)
+    click.echo(f"{len(found)} deleted")
+    return ExitCode.OK

@@ -1,0 +1,33 @@
+"""All entries of the contract, by subject (K-3); the broker of this package keeps them all (K-4)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from .entry import Entry
+
+SUBJECTS = {
+    "names": "Backlog queues and names",
+    "sending": "Sending",
+    "fidelity": "What a message keeps",
+    "settling": "Settling",
+    "locks": "Locks",
+    "expiry": "Time to live",
+    "schedule": "Scheduling",
+    "peeking": "Peeking",
+    "pings": "Pings",
+    "deadletters": "Dead letters",
+}
+"""The subjects in the order of the page, with their titles; each is a module of `subjects`."""
+
+
+def entries() -> tuple[Entry, ...]:
+    """Every entry, by subject and number."""
+    return tuple(each for subject in SUBJECTS for each in of_subject(subject))
+
+
+def of_subject(subject: str) -> tuple[Entry, ...]:
+    """The entries of one subject, by number."""
+    module = import_module(f"{__package__}.subjects.{subject}")
+    found = [value for value in vars(module).values() if isinstance(value, Entry)]
+    return tuple(sorted(found, key=lambda each: int(each.id.rpartition("-")[2])))

@@ -1,0 +1,134 @@
+"""A receiver for checks: takes messages one at a time, and settles them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from sbpair.amqp.events import MessageReceived
+from sbpair.amqp.message import Message
+from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Modified, Rejected, Released
+from sbpair.amqp.types import Symbol
+from sbpair.client.link import Receiver
+
+from .entry import Differs
+
+PATIENCE = 10.0  # seconds to wait for what must come
+SILENCE = 0.7  # seconds in which what must not come would have come
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message that arrived."""
+
+    event: MessageReceived
+    message: Message
+
+    @property
+    def body(self) -> object:
+        body = self.message.body
+        return getattr(body, "data", None) if body is not None else None
+
+    @property
+    def count(self) -> int:
+        """The delivery count of its header."""
+        header = self.message.header
+        return 0 if header is None or header.delivery_count is None else int(header.delivery_count)
+
+    def annotation(self, name: str) -> object:
+        return self.message.message_annotations.get(Symbol(name))
+
+
+class Inbox:
+    """What arrives on one receiver."""
+
+    def __init__(self) -> None:
+        self.arrived: asyncio.Queue[Arrival] = asyncio.Queue()
+        self._held: dict[int, Arrival] = {}
+        self._receiver: Receiver | None = None
+
+    def on_message(self, event: MessageReceived) -> None:
+        arrival = Arrival(event, Message.decode(event.payload))
+        if not event.settled:
+            self._held[event.delivery_id] = arrival
+        self.arrived.put_nowait(arrival)
+
+    def opened(self, receiver: Receiver) -> None:
+        """Receive from this receiver."""
+        self._receiver = receiver
+
+    @property
+    def receiver(self) -> Receiver:
+        assert self._receiver is not None  # noqa: S101 - it is opened before anyone has it
+        return self._receiver
+
+    async def take(self, within: float = PATIENCE) -> Arrival:
+        """The next message. Raises Differs when none comes in time, or the link ends."""
+        arrival = await self.taken(within)
+        if arrival is None:
+            ended = self.receiver.detached
+            why = f"the link ended ({ended.result()})" if ended.done() else f"none came in {within:g} s"
+            raise Differs(f"a message was expected on {self.receiver.path}: {why}")
+        return arrival
+
+    async def taken(self, within: float = PATIENCE) -> Arrival | None:
+        """The next message, or None when none comes in time or the link ends."""
+        if self.arrived.empty() and not self.receiver.credit:
+            self.receiver.flow(1)
+        getting = asyncio.ensure_future(self.arrived.get())
+        try:
+            either: tuple[asyncio.Future[Any], ...] = (getting, self.receiver.detached)
+            await asyncio.wait(either, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+            return getting.result() if getting.done() else None
+        finally:
+            getting.cancel()
+
+    async def nothing(self, within: float = SILENCE) -> None:
+        """Raise Differs if a message comes within this time."""
+        arrival = await self.taken(within)
+        if arrival is not None:
+            raise Differs(f"a message came that should not: {arrival.body!r:.80}")
+
+    async def complete(self, arrival: Arrival) -> DeliveryState | None:
+        return await self.settle(arrival, Accepted())
+
+    async def abandon(self, arrival: Arrival) -> DeliveryState | None:
+        return await self.settle(arrival, Modified(delivery_failed=True, undeliverable_here=False))
+
+    async def defer(self, arrival: Arrival) -> DeliveryState | None:
+        return await self.settle(arrival, Modified(delivery_failed=True, undeliverable_here=True))
+
+    async def dead_letter(self, arrival: Arrival, reason: str, text: str = "") -> DeliveryState | None:
+        info: dict[object, object] = {
+            Symbol("DeadLetterReason"): reason,
+            Symbol("DeadLetterErrorDescription"): text,
+        }
+        error = Condition("com.microsoft:dead-letter", text, info)
+        return await self.settle(arrival, Rejected(error))
+
+    async def settle(self, arrival: Arrival, state: DeliveryState) -> DeliveryState | None:
+        """Settle a message and wait for the peer's answer; None when the link ended or it took too long."""
+        number = arrival.event.delivery_id
+        self._held.pop(number, None)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self.receiver.settled(number, state)
+        except TimeoutError:
+            return None
+
+    async def close(self) -> None:
+        """Give back what is left, and detach."""
+        receiver = self._receiver
+        if receiver is None or receiver.detached.done():
+            return
+        if receiver.credit:
+            receiver.flow(receiver.credit, drain=True)
+            try:
+                async with asyncio.timeout(2.0):
+                    await receiver.drained()
+            except TimeoutError:
+                pass
+        for number in self._held:
+            receiver.give_back(number, number, Released())
+        await receiver.close()

@@ -1,0 +1,145 @@
+"""Which entries of the contract can run, what they create and what they cost. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sbpair.side import Side
+
+from .entry import ONE_QUEUE, Entity, Entry, Price, Subscription, Tier
+from .naming import name_of
+
+SIDE_BY_SIDE = 12  # entries at a time
+ENTITY_SECONDS = 0.3  # to create and delete one
+
+
+@dataclass(frozen=True, slots=True)
+class Powers:
+    """What the keys may do with one namespace, and its tier."""
+
+    manage: bool = True
+    send: bool = True
+    listen: bool = True
+    tier: Tier | None = None
+    """None if it could not be found out; then nothing is excluded for it."""
+
+    why: str = ""
+    """Why Manage is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One entry of a run: the names of its entities by label, or why it does not run."""
+
+    entry: Entry
+    names: Mapping[str, str]
+    obstacle: str = ""
+    creates: bool = True
+    """Whether its entities are created, and deleted; otherwise its queue is one that exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run before it begins."""
+
+    run: str
+    steps: tuple[Step, ...]
+
+    @property
+    def runnable(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if not step.obstacle)
+
+    @property
+    def created(self) -> tuple[tuple[Side, str], ...]:
+        """The queues and topics that the run creates, with their side."""
+        return tuple(
+            (entity.side, step.names[entity.label])
+            for step in self.runnable
+            if step.creates
+            for entity in step.entry.entities
+            if not isinstance(entity, Subscription)
+        )
+
+    @property
+    def price(self) -> Price:
+        return sum((step.entry.price for step in self.runnable), Price())
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes with a peer nearby."""
+        spans = [step.entry.seconds for step in self.runnable]
+        at_a_time = SIDE_BY_SIDE if all(step.creates for step in self.runnable) else 1
+        return max(sum(spans) / at_a_time, *spans, 0.0) + ENTITY_SECONDS * len(self.created) / at_a_time
+
+
+def chosen(entries: Iterable[Entry], only: Iterable[str]) -> tuple[Entry, ...]:
+    """The entries with these ids or of these subjects, all for none. Raises ValueError for an unknown one."""
+    known, wanted = tuple(entries), tuple(only)
+    names = {each.id for each in known} | {each.subject for each in known}
+    for name in wanted:
+        if name not in names:
+            raise ValueError(f"there is no entry and no subject {name!r}")
+    return tuple(each for each in known if not wanted or each.id in wanted or each.subject in wanted)
+
+
+def planned(
+    entries: Iterable[Entry],
+    powers: Mapping[Side, Powers],
+    *,
+    run: str,
+    queue: str | None = None,
+    budget: int | None = None,
+    slow: bool = False,
+) -> Plan:
+    """Plan a run. ``queue``: an empty queue of the primary, for keys without Manage; ``budget`` in operations."""
+    steps: list[Step] = []
+    spent = 0
+    for each in entries:
+        step = _step(each, powers, run, queue, slow)
+        if not step.obstacle and budget is not None and spent + each.price.total > budget:
+            step = Step(each, {}, f"beyond the budget of {budget} operations")
+        if not step.obstacle:
+            spent += each.price.total
+        steps.append(step)
+    return Plan(run, tuple(steps))
+
+
+def _step(each: Entry, powers: Mapping[Side, Powers], run: str, queue: str | None, slow: bool) -> Step:
+    names = {entity.label: _name(run, each.id, entity, each.entities) for entity in each.entities}
+    obstacle = _obstacle(each, powers, slow)
+    if obstacle:
+        return Step(each, {}, obstacle)
+    lacking = [side for side in _sides(each) if not powers[side].manage]
+    if not lacking or not each.entities:
+        return Step(each, names)
+    why = f"the key lacks Manage on the {lacking[0]}: {powers[lacking[0]].why}"
+    if each.needs_manage:
+        return Step(each, {}, why)
+    if queue is None:
+        return Step(each, {}, f"{why}; name an empty queue with --queue")
+    rights = powers[Side.PRIMARY]
+    for right, is_given in (("Send", rights.send), ("Listen", rights.listen)):
+        if not is_given:
+            return Step(each, {}, f"the key lacks {right} on {queue}")
+    return Step(each, {ONE_QUEUE[0].label: queue}, creates=False)
+
+
+def _sides(each: Entry) -> list[Side]:
+    sides = [entity.side for entity in each.entities]
+    return [side for side in Side if side in sides or (each.manages and side is Side.PRIMARY)]
+
+
+def _obstacle(each: Entry, powers: Mapping[Side, Powers], slow: bool) -> str:
+    if each.slow and not slow:
+        return "it takes minutes: ask for it with --slow"
+    tier = powers[Side.PRIMARY].tier
+    if tier is not None and each.tier > tier:
+        return f"the {tier.name.capitalize()} tier lacks it"
+    return ""
+
+
+def _name(run: str, entry_id: str, entity: Entity, entities: Iterable[Entity]) -> str:
+    if isinstance(entity, Subscription):
+        return f"{name_of(run, entry_id, entity.topic)}/Subscriptions/{entity.label}"
+    return name_of(run, entry_id, entity.label)

@@ -1,0 +1,168 @@
+"""A run of the contract: entries side by side, each with entities of its own, which are deleted in any case."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+from azure.core.exceptions import AzureError, HttpResponseError
+
+from sbpair.amqp.errors import DecodeError
+from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, TokenRefused, said
+from sbpair.side import Side
+
+from . import administration
+from .cleaning import clean, leftovers
+from .entry import Differs, Entity, Finding, Unknown, Verdict
+from .naming import is_ours
+from .plan import SIDE_BY_SIDE, Plan, Step
+from .scratch import Scratch
+from .target import Target
+
+THREADS = 8  # that create and delete entities
+GRACE = 45.0  # seconds that a check may take beyond what it is known to
+MAX_SEEN = 300  # characters
+Told = Callable[[Finding], None]
+Result = TypeVar("Result")
+
+
+class Run:
+    """One run of a plan against two namespaces. ``told`` is called with each finding as it is made."""
+
+    def __init__(
+        self, targets: Mapping[Side, Target], plan: Plan, *, keeps: bool = False, told: Told | None = None
+    ) -> None:
+        self._targets = targets
+        self._plan = plan
+        self._keeps = keeps
+        self._told = told
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="sbpair-verify")
+        shares = all(step.creates for step in plan.runnable)
+        self._room = asyncio.Semaphore(SIDE_BY_SIDE if shares else 1)
+        self._findings: dict[str, Finding] = {}
+
+    async def findings(self) -> list[Finding]:
+        """Run everything; what was created is deleted at the end, also when this is cancelled."""
+        by_length = sorted(self._plan.steps, key=lambda step: -step.entry.seconds)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for step in by_length:
+                    group.create_task(self._run(step))
+        finally:
+            await asyncio.to_thread(self._swept)
+        return self.so_far
+
+    @property
+    def so_far(self) -> list[Finding]:
+        """What was found until now, in the order of the plan."""
+        return [self._findings[step.entry.id] for step in self._plan.steps if step.entry.id in self._findings]
+
+    async def _run(self, step: Step) -> None:
+        loop = asyncio.get_running_loop()
+        if step.obstacle:
+            self._found(Finding(step.entry, Verdict.UNKNOWN, step.obstacle))
+            return
+        async with self._room:
+            began = loop.time()
+            verdict, seen = await self._seen(step)
+            self._found(Finding(step.entry, verdict, _one_line(seen), loop.time() - began))
+
+    def _found(self, finding: Finding) -> None:
+        self._findings[finding.entry.id] = finding
+        if self._told is not None:
+            self._told(finding)
+
+    async def _seen(self, step: Step) -> tuple[Verdict, str]:
+        created: list[Entity] = []
+        try:
+            if step.creates:
+                for entity in step.entry.entities:
+                    created.append(entity)
+                    await self._in_thread(self._create, step, entity)
+            return await self._checked(step)
+        except AzureError as error:
+            return Verdict.UNKNOWN, f"its entities cannot be created: {_why(error)}"
+        finally:
+            if not self._keeps:
+                for entity in reversed(created):
+                    with suppress(AzureError):  # the sweep tries again
+                        await self._in_thread(self._delete, step, entity)
+
+    async def _checked(self, step: Step) -> tuple[Verdict, str]:
+        each = step.entry
+        sides = {entity.label: entity.side for entity in each.entities}
+        scratch = Scratch(self._targets, step.names, sides, f"{self._plan.run}-{each.id}")
+        try:
+            async with asyncio.timeout(each.seconds + GRACE):
+                if not step.creates:
+                    await _must_be_empty(scratch)
+                seen = await each.check(scratch)
+            return Verdict.HOLDS, seen
+        except Differs as different:
+            return Verdict.DIFFERS, str(different)
+        except Unknown as unknown:
+            return Verdict.UNKNOWN, str(unknown)
+        except (LinkRefused, TokenRefused) as refused:
+            return Verdict.DIFFERS, f"{type(refused).__name__}: {refused}"
+        except TimeoutError:
+            return Verdict.UNKNOWN, f"it did not end within {each.seconds + GRACE:g} s"
+        except ConnectionLost as lost:
+            return Verdict.UNKNOWN, f"the connection was lost: {said(lost.condition)}"
+        except (ClientError, AzureError, OSError) as error:
+            return Verdict.UNKNOWN, f"{type(error).__name__}: {error}"
+        except (DecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
+            return Verdict.UNKNOWN, f"the answer cannot be read: {type(error).__name__}: {error}"
+        finally:
+            with suppress(Exception):
+                if not step.creates:
+                    async with asyncio.timeout(GRACE):
+                        await _emptied(scratch)
+            await scratch.close()
+
+    async def _in_thread(self, act: Callable[[Step, Entity], None], step: Step, entity: Entity) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, act, step, entity)
+
+    def _create(self, step: Step, entity: Entity) -> None:
+        with self._targets[entity.side].administration() as client:
+            administration.create(client, entity, step.names)
+
+    def _delete(self, step: Step, entity: Entity) -> None:
+        with self._targets[entity.side].administration() as client:
+            administration.delete(client, entity, step.names[entity.label])
+
+    def _swept(self) -> None:
+        """Wait for the threads, and delete what is left: a creation may have been under way."""
+        self._threads.shutdown(wait=True)
+        if self._keeps or not self._plan.created:
+            return
+        with suppress(AzureError):  # --clean finds what this leaves
+            clean(self._targets, leftovers(self._targets, self._plan.run))
+
+
+async def _must_be_empty(scratch: Scratch) -> None:
+    if await scratch.peek(most=1):
+        raise Unknown(f"the queue {scratch.path()} is not empty")
+
+
+async def _emptied(scratch: Scratch) -> None:
+    """Complete what the check left in a queue that exists; others' messages are given back."""
+    inbox = await scratch.inbox()
+    while (arrival := await inbox.taken(1.0)) is not None:
+        properties = arrival.message.properties
+        if properties is None or not is_ours(str(properties.message_id)):
+            return
+        await inbox.complete(arrival)
+
+
+def _why(error: AzureError) -> str:
+    status = error.status_code if isinstance(error, HttpResponseError) else None
+    text = str(error.message if hasattr(error, "message") else error)
+    return f"{status}: {text}" if status else f"{type(error).__name__}: {text}"
+
+
+def _one_line(text: str) -> str:
+    line = "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
+    return line if len(line) <= MAX_SEEN else line[: MAX_SEEN - 3] + "..."

@@ -1,0 +1,263 @@
+"""What a check is handed: the entities of its entry, and links and requests of its own, which end with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, TypeVar
+
+from sbpair.amqp.message import Body, DataBody, Header, Message, Properties
+from sbpair.amqp.performatives import Accepted, AmqpMap, DeliveryState, Rejected, TransactionalState
+from sbpair.amqp.types import Symbol, Timestamp
+from sbpair.client.connection import SECOND, UNSETTLED, NamespaceConnection
+from sbpair.client.dial import connect
+from sbpair.client.link import Receiver, Sender
+from sbpair.client.management_node import ManagementNode
+from sbpair.client.request import peek
+from sbpair.client.session import SessionReceiver
+from sbpair.side import Side
+
+from .entry import Differs
+from .inbox import Inbox
+from .naming import PREFIX
+from .target import Target
+
+if TYPE_CHECKING:
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+CONNECT_TIMEOUT = 20.0  # seconds
+BATCH = 0x8001_3700  # the message format of a batch
+DEAD = "/$DeadLetterQueue"
+Result = TypeVar("Result")
+
+
+class Scratch:
+    """The entities of one entry in one run; ``names`` by label."""
+
+    def __init__(
+        self, targets: Mapping[Side, Target], names: Mapping[str, str], sides: Mapping[str, Side], mark: str
+    ) -> None:
+        self._targets = targets
+        self._names = names
+        self._sides = sides
+        self._mark = mark
+        self._ids = count(1)
+        self._connections: dict[Side, NamespaceConnection] = {}
+        self._opening = asyncio.Lock()
+        self._senders: dict[str, Sender] = {}
+        self._nodes: dict[str, ManagementNode] = {}
+        self._inboxes: list[Inbox] = []
+        self._extra: list[NamespaceConnection] = []
+
+    # Names and messages.
+
+    def path(self, of: str = "q") -> str:
+        """The path of an entity by its label; what follows the label is kept: `q/$DeadLetterQueue`."""
+        label = max((each for each in self._names if of == each or of.startswith(f"{each}/")), key=len)
+        return self._names[label] + of[len(label) :]
+
+    def side(self, of: str = "q") -> Side:
+        label = max((each for each in self._names if of == each or of.startswith(f"{each}/")), key=len)
+        return self._sides[label]
+
+    def target(self, side: Side = Side.PRIMARY) -> Target:
+        return self._targets[side]
+
+    def new_id(self) -> str:
+        """A message id that marks a message as one of this run."""
+        return f"{PREFIX}{self._mark}-{next(self._ids)}"
+
+    def message(
+        self,
+        body: bytes | Body = b"verify",
+        *,
+        id: str | None = None,
+        session: str | None = None,
+        ttl: int | None = None,
+        content_type: str | None = None,
+        properties: AmqpMap | None = None,
+        annotations: Mapping[str, object] | None = None,
+    ) -> Message:
+        """A message of this run; ``ttl`` in ms, annotations by name."""
+        return Message(
+            header=None if ttl is None else Header(ttl=ttl),
+            message_annotations={Symbol(name): value for name, value in (annotations or {}).items()},
+            properties=Properties(
+                message_id=id or self.new_id(), group_id=session, content_type=content_type
+            ),
+            application_properties=properties or {},
+            body=DataBody((body,)) if isinstance(body, bytes) else body,
+        )
+
+    def scheduled(self, at: float, body: bytes = b"later", *, ttl: int | None = None) -> Message:
+        """A message that is due at this time, in seconds since the epoch."""
+        return self.message(
+            body, ttl=ttl, annotations={"x-opt-scheduled-enqueue-time": Timestamp(round(at * 1000))}
+        )
+
+    # Links.
+
+    async def connection(self, side: Side = Side.PRIMARY) -> NamespaceConnection:
+        """The connection of this entry to a namespace. Raises ConnectionLost."""
+        async with self._opening:
+            if side not in self._connections:
+                self._connections[side] = await self._dialled(side)
+            return self._connections[side]
+
+    async def another_connection(self, side: Side = Side.PRIMARY) -> NamespaceConnection:
+        """A further connection, which ends with the entry unless it is closed before. Raises ConnectionLost."""
+        connection = await self._dialled(side)
+        self._extra.append(connection)
+        return connection
+
+    async def _dialled(self, side: Side) -> NamespaceConnection:
+        target = self._targets[side]
+        return await connect(target.namespace, ca_file=target.ca_file, timeout=CONNECT_TIMEOUT)
+
+    async def sender(self, to: str = "q") -> Sender:
+        """A sender, the same for each call unless its link ended. Raises LinkRefused, TokenRefused."""
+        sender = self._senders.get(to)
+        if sender is None or not sender.is_open:
+            connection = await self.connection(self.side(to))
+            sender = self._senders[to] = await connection.open_sender(self.path(to))
+        return sender
+
+    async def send(self, *messages: Message, to: str = "q") -> None:
+        """Send messages one after the other. Raises Differs when one is not accepted."""
+        for message in messages:
+            answer = await self.answer(message, to=to)
+            if not isinstance(answer, Accepted):
+                raise Differs(f"a send to {self.path(to)} was answered with {told(answer)}")
+
+    async def answer(
+        self, message: Message, *, to: str = "q", state: TransactionalState | None = None
+    ) -> DeliveryState | None:
+        """Send a message; the peer's answer, None when the link ended."""
+        return await (await self.sender(to)).send(message.encode(), state=state)
+
+    async def answer_to_batch(self, messages: Sequence[Message], *, to: str = "q") -> DeliveryState | None:
+        """Send messages as one batch; the peer's answer."""
+        first = messages[0]
+        envelope = Message(
+            message_annotations=first.message_annotations,
+            properties=first.properties,
+            body=DataBody(tuple(each.encode() for each in messages)),
+        )
+        return await (await self.sender(to)).send(envelope.encode(), BATCH)
+
+    async def inbox(self, of: str = "q", *, on: NamespaceConnection | None = None) -> Inbox:
+        """A receiver under locks. Raises LinkRefused, TokenRefused."""
+        inbox = Inbox()
+        connection = on or await self.connection(self.side(of))
+        inbox.opened(await connection.open_receiver(self.path(of), inbox.on_message))
+        self._inboxes.append(inbox)
+        return inbox
+
+    async def deleting_inbox(self, of: str = "q") -> Inbox:
+        """A receiver without locks: what it is sent is deleted. Raises LinkRefused, TokenRefused."""
+        inbox = Inbox()
+        connection = await self.connection(self.side(of))
+        await connection.authorize(self.path(of))
+        link = connection.attach_receiver(self.path(of), snd_settle_mode=1, rcv_settle_mode=0)
+        receiver = Receiver(connection, link, self.path(of), inbox.on_message)
+        connection.register(receiver)
+        await receiver.wait_attached()
+        inbox.opened(receiver)
+        self._inboxes.append(inbox)
+        return inbox
+
+    async def session_inbox(
+        self,
+        session: str | None,
+        of: str = "q",
+        *,
+        timeout: float = 5.0,
+        on: NamespaceConnection | None = None,
+    ) -> tuple[Inbox, SessionReceiver]:
+        """A receiver of a session, or of the next one for None. Raises SessionUnavailable, LinkRefused."""
+        inbox = Inbox()
+        connection = on or await self.connection(self.side(of))
+        receiver = await connection.open_session_receiver(
+            self.path(of), inbox.on_message, session_id=session, timeout=timeout
+        )
+        inbox.opened(receiver)
+        self._inboxes.append(inbox)
+        return inbox, receiver
+
+    async def raw_receiver(
+        self, of: str = "q", *, filters: AmqpMap | None = None, properties: AmqpMap | None = None
+    ) -> Receiver:
+        """A receiver with these filters and properties. Raises LinkRefused."""
+        connection = await self.connection(self.side(of))
+        await connection.authorize(self.path(of))
+        link = connection.attach_receiver(
+            self.path(of),
+            snd_settle_mode=UNSETTLED,
+            rcv_settle_mode=SECOND,
+            filters=filters,
+            properties=properties,
+        )
+        receiver = Receiver(connection, link, self.path(of), lambda event: None)
+        connection.register(receiver)
+        await receiver.wait_attached()
+        return receiver
+
+    # Requests.
+
+    async def node(self, of: str = "q") -> ManagementNode:
+        """The management node of an entity."""
+        if of not in self._nodes:
+            connection = await self.connection(self.side(of))
+            await connection.authorize(self.path(of))
+            self._nodes[of] = ManagementNode(connection, self.path(of))
+        return self._nodes[of]
+
+    async def ask(self, operation: str, body: AmqpMap, of: str = "q") -> Message:
+        """The answer to a request such as `renew-lock`, whatever its status. Raises LinkRefused, ConnectionLost."""
+        properties: AmqpMap = {"operation": f"com.microsoft:{operation}", "type": "entity-mgmt"}
+        return await (await self.node(of)).ask(lambda node: node.ask(properties, body))
+
+    async def peek(
+        self, of: str = "q", *, start: int = 0, most: int = 100, session: str | None = None
+    ) -> list[Message]:
+        """Messages of an entity, from a sequence number on. Raises LinkRefused, ConnectionLost."""
+        path = self.path(of)
+        payloads = await (await self.node(of)).ask(
+            lambda node: peek(node, path, start, most, session_id=session)
+        )
+        return [Message.decode(payload) for payload in payloads]
+
+    async def admin(
+        self, act: Callable[[ServiceBusAdministrationClient], Result], side: Side = Side.PRIMARY
+    ) -> Result:
+        """Call the administration API in a thread. Raises AzureError."""
+
+        def called() -> Result:
+            with self._targets[side].administration() as administration:
+                return act(administration)
+
+        return await asyncio.to_thread(called)
+
+    async def close(self) -> None:
+        """End the links and connections. Never raises."""
+        for inbox in self._inboxes:
+            await inbox.close()
+        for node in self._nodes.values():
+            await node.close()
+        for connection in (*self._connections.values(), *self._extra):
+            await connection.close()
+
+
+def told(state: DeliveryState | None) -> str:
+    """An answer in a few words."""
+    if state is None:
+        return "nothing: the link ended"
+    if isinstance(state, Rejected):
+        return "rejected" if state.error is None else f"rejected, {state.error.symbol}"
+    return type(state).__name__.lower()
+
+
+def refused_with(state: DeliveryState | None) -> str:
+    """The condition of a rejection, "" for anything else."""
+    return str(state.error.symbol) if isinstance(state, Rejected) and state.error is not None else ""

@@ -1,0 +1,1 @@
+"""The entries of the contract, one module a subject."""

@@ -1,0 +1,80 @@
+"""Two namespaces of a broker as the targets of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from sbpair.auth.connection_string import parse
+from sbpair.broker import Broker, NamespaceControl
+from sbpair.contract.book import entries
+from sbpair.contract.entry import Entry, Finding, Price
+from sbpair.contract.plan import Plan, chosen, planned
+from sbpair.contract.rights import powers_of
+from sbpair.contract.run import Run
+from sbpair.contract.target import Target
+from sbpair.side import Side
+
+NAMES = {Side.PRIMARY: "contoso", Side.SECONDARY: "contoso-dr"}
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One certificate authority for all brokers."""
+    return tmp_path_factory.mktemp("certificates")
+
+
+@pytest.fixture
+def broker_of(certificates: Path) -> Callable[..., Broker]:
+    """Return a function that makes a broker with the two namespaces."""
+
+    def make(tier: str = "Standard", *, is_partitioned: bool = False) -> Broker:
+        partitions = dict.fromkeys(NAMES.values(), 4) if is_partitioned else None
+        namespaces = dict.fromkeys(NAMES.values(), 0)
+        return Broker(namespaces, tier=tier, partitions=partitions, tls_directory=certificates)
+
+    return make
+
+
+def target_of(namespace: NamespaceControl, ca_file: str, connection_string: str | None = None) -> Target:
+    text = connection_string or namespace.connection_string
+    return Target(
+        parse(text),
+        lambda: ServiceBusAdministrationClient.from_connection_string(text, connection_verify=ca_file),
+        lambda: ServiceBusClient.from_connection_string(text, retry_total=0),
+    )
+
+
+def targets_of(broker: Broker) -> dict[Side, Target]:
+    return {side: target_of(broker.namespace(name), str(broker.ca_file)) for side, name in NAMES.items()}
+
+
+def counted(broker: Broker) -> Price:
+    """What the broker counted, by the kinds of a price."""
+    found = [broker.namespace(name).operations for name in NAMES.values()]
+    return Price(
+        sends=sum(each.sends for each in found),
+        pings=sum(each.pings for each in found),
+        receives=sum(each.receives for each in found),
+        management=sum(each.management for each in found),
+    )
+
+
+def verified(
+    broker: Broker, only: Iterable[str] = (), selected: Iterable[Entry] | None = None
+) -> tuple[Plan, dict[str, Finding]]:
+    """Run entries against a broker; the plan, and the findings by id."""
+    targets = targets_of(broker)
+
+    async def run() -> tuple[Plan, list[Finding]]:
+        powers = {side: await powers_of(target) for side, target in targets.items()}
+        plan = planned(chosen(entries(), only) if selected is None else selected, powers, run="0badcafe")
+        return plan, await Run(targets, plan).findings()
+
+    plan, found = asyncio.run(run())
+    return plan, {each.entry.id: each for each in found}

@@ -1,0 +1,58 @@
+"""What a run will do is decided before it does anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbpair.contract.book import entries
+from sbpair.contract.entry import Tier
+from sbpair.contract.plan import Powers, chosen, planned
+from sbpair.side import Side
+
+ALL = {side: Powers(tier=Tier.PREMIUM) for side in Side}
+NO_MANAGE = {side: Powers(manage=False, why="the administration API answers 401") for side in Side}
+
+
+@pytest.mark.spec("K-1")
+def test_a_plan_names_what_it_creates_with_the_prefix_and_the_run() -> None:
+    plan = planned(entries(), ALL, run="0badcafe")
+
+    assert plan.created
+    assert all(name.startswith("sbpair-verify-0badcafe-") for _, name in plan.created)
+    assert len({name.casefold() for _, name in plan.created}) == len(plan.created)
+
+
+@pytest.mark.spec("K-1")
+def test_without_manage_only_what_needs_a_plain_queue_runs_and_only_on_a_named_one() -> None:
+    unnamed = planned(entries(), NO_MANAGE, run="0badcafe")
+    named = planned(entries(), NO_MANAGE, run="0badcafe", queue="scratch")
+
+    assert all(not step.entry.entities for step in unnamed.runnable)
+    assert any(step.entry.entities for step in named.runnable)
+    assert not named.created
+    assert all("Manage" in step.obstacle for step in named.steps if step.obstacle and not step.entry.slow)
+
+
+@pytest.mark.spec("K-1")
+def test_a_budget_is_not_exceeded() -> None:
+    plan = planned(entries(), ALL, run="0badcafe", budget=20)
+
+    assert 0 < plan.price.total <= 20
+    assert any("budget" in step.obstacle for step in plan.steps)
+
+
+@pytest.mark.spec("K-1")
+def test_entries_are_chosen_by_id_or_subject_and_an_unknown_one_is_said() -> None:
+    assert {each.subject for each in chosen(entries(), ["locks"])} == {"locks"}
+    assert [each.id for each in chosen(entries(), ["locks-3"])] == ["locks-3"]
+    with pytest.raises(ValueError, match="locks-999"):
+        chosen(entries(), ["locks-999"])
+
+
+@pytest.mark.spec("K-4")
+def test_what_a_tier_lacks_is_not_run() -> None:
+    basic = {side: Powers(tier=Tier.BASIC) for side in Side}
+    plan = planned(entries(), basic, run="0badcafe")
+
+    assert all(step.entry.tier is Tier.BASIC for step in plan.runnable)
+    assert any("Basic tier lacks" in step.obstacle for step in plan.steps)
