@@ -17,6 +17,16 @@ SUBJECTS = {
     "peeking": "Peeking",
     "pings": "Pings",
     "deadletters": "Dead letters",
+    "sessions": "Sessions",
+    "duplicates": "Duplicate detection",
+    "topics": "Topics, subscriptions and rules",
+    "forwarding": "Forwarding",
+    "transactions": "Transactions",
+    "partitions": "Partitioned entities",
+    "limits": "Sizes and limits",
+    "errors": "Errors by cause",
+    "tokens": "Tokens and $cbs",
+    "wire": "The protocol",
 }
 """The subjects in the order of the page, with their titles; each is a module of `subjects`."""
 

@@ -136,6 +136,8 @@ def _obstacle(each: Entry, powers: Mapping[Side, Powers], slow: bool) -> str:
     tier = powers[Side.PRIMARY].tier
     if tier is not None and each.tier > tier:
         return f"the {tier.name.capitalize()} tier lacks it"
+    if tier is Tier.PREMIUM and any(getattr(entity, "partitioned", None) for entity in each.entities):
+        return "on Premium it is the namespace that is partitioned or not"
     return ""
 
 

@@ -1,0 +1,136 @@
+"""Duplicate detection."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from sbpair.amqp.performatives import Accepted
+
+from ..entry import Price, Queue, Tier, entry, expect
+from ..scratch import Scratch, told
+
+ARTICLE = "duplicate-detection"
+DETECTS = (Queue(duplicates_within=600.0),)
+
+
+@entry(
+    "duplicates-1",
+    "A second message with an id that was seen is accepted and dropped.",
+    falls=("G-6", "C-4"),
+    source=ARTICLE,
+    price=Price(sends=2, receives=1),
+    entities=DETECTS,
+    tier=Tier.STANDARD,
+)
+async def dropped(at: Scratch) -> str:
+    name = at.new_id()
+    await at.send(at.message(b"1", id=name))
+    answer = await at.answer(at.message(b"2", id=name))
+    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    inbox = await at.inbox()
+    arrival = await inbox.take()
+    await inbox.complete(arrival)
+    expect(arrival.body == b"1", f"it is {arrival.body!r}")
+    await inbox.nothing()
+    return "accepted, and only the first was delivered"
+
+
+@entry(
+    "duplicates-2",
+    "A duplicate is detected on another connection, and after the first was completed.",
+    falls=("G-6", "F-9"),
+    source=ARTICLE,
+    price=Price(sends=2, receives=1),
+    entities=DETECTS,
+    tier=Tier.STANDARD,
+)
+async def elsewhere(at: Scratch) -> str:
+    name = at.new_id()
+    await at.send(at.message(b"1", id=name))
+    inbox = await at.inbox()
+    await inbox.complete(await inbox.take())
+    other = await at.another_connection()
+    sender = await other.open_sender(at.path())
+    await sender.send(at.message(b"2", id=name).encode())
+    await inbox.nothing()
+    return "dropped"
+
+
+@entry(
+    "duplicates-3",
+    "After the window an id is new again.",
+    falls=("G-6",),
+    source=ARTICLE,
+    price=Price(sends=2, receives=2),
+    entities=(Queue(duplicates_within=20.0),),
+    tier=Tier.STANDARD,
+    seconds=24.0,
+)
+async def window(at: Scratch) -> str:
+    name = at.new_id()
+    await at.send(at.message(b"1", id=name))
+    inbox = await at.inbox()
+    await inbox.complete(await inbox.take())
+    await asyncio.sleep(22.0)
+    await at.send(at.message(b"2", id=name))
+    arrival = await inbox.take()
+    await inbox.complete(arrival)
+    expect(arrival.body == b"2", f"it is {arrival.body!r}")
+    return "22 s after the first, in a window of 20 s, it was delivered"
+
+
+@entry(
+    "duplicates-4",
+    "Without duplicate detection both copies are delivered.",
+    falls=("G-4", "G-5"),
+    source=ARTICLE,
+    price=Price(sends=2, receives=2),
+)
+async def both(at: Scratch) -> str:
+    name = at.new_id()
+    await at.send(at.message(id=name), at.message(id=name))
+    inbox = await at.inbox()
+    for _ in range(2):
+        await inbox.complete(await inbox.take())
+    return "both came, with one id"
+
+
+@entry(
+    "duplicates-5",
+    "A scheduled message counts from when it was sent: its copy is dropped.",
+    falls=("G-6",),
+    source="decided",
+    price=Price(sends=2),
+    entities=DETECTS,
+    tier=Tier.STANDARD,
+    seconds=2.0,
+)
+async def scheduled(at: Scratch) -> str:
+    from dataclasses import replace
+
+    name = at.new_id()
+    first = at.scheduled(time.time() + 300.0)
+    assert first.properties is not None  # noqa: S101 - message() sets them
+    await at.send(replace(first, properties=replace(first.properties, message_id=name)))
+    await at.send(at.message(b"2", id=name))
+    await (await at.inbox()).nothing()
+    return "dropped"
+
+
+@entry(
+    "duplicates-6",
+    "Ids that differ in case are different.",
+    falls=("G-6",),
+    source="inferred",
+    price=Price(sends=2, receives=2),
+    entities=DETECTS,
+    tier=Tier.STANDARD,
+)
+async def case(at: Scratch) -> str:
+    name = at.new_id()
+    await at.send(at.message(id=name), at.message(id=name.upper()))
+    inbox = await at.inbox()
+    for _ in range(2):
+        await inbox.complete(await inbox.take())
+    return "both came"

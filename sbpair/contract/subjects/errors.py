@@ -1,0 +1,205 @@
+"""Errors by their cause: on them it depends what counts as an outage."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from sbpair.amqp.errors import DETACH_FORCED, ENTITY_DISABLED, NOT_FOUND
+from sbpair.client.errors import LinkRefused, TokenRefused
+
+from ..entry import Price, Queue, Tier, entry, expect
+from ..scratch import Scratch
+
+if TYPE_CHECKING:
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+EXCEPTIONS = "service-bus-messaging-exceptions"
+PATIENCE = 20.0  # seconds for a change of an entity to reach its links
+
+
+async def _symbol(at: Scratch, direction: str, of: str = "q") -> str:
+    """The condition with which a link is refused; "" if it is attached."""
+    connection = await at.another_connection()
+    try:
+        if direction == "send":
+            await connection.open_sender(at.path(of))
+        else:
+            await connection.open_receiver(at.path(of), lambda event: None)
+    except (LinkRefused, TokenRefused) as error:
+        return str(error.condition.symbol) if error.condition else "nothing"
+    return ""
+
+
+async def _status(at: Scratch, status: str) -> None:
+    path = at.path()
+
+    def changed(client: ServiceBusAdministrationClient) -> None:
+        found = client.get_queue(path)
+        found.status = status
+        client.update_queue(found)
+
+    await at.admin(changed)
+
+
+@entry(
+    "errors-1",
+    "Links to a disabled queue are refused with `entity-disabled`.",
+    falls=("F-43",),
+    source=EXCEPTIONS,
+    manages=True,
+)
+async def disabled(at: Scratch) -> str:
+    await _status(at, "Disabled")
+    found = {await _symbol(at, "send"), await _symbol(at, "receive")}
+    expect(found == {ENTITY_DISABLED}, f"refused with {found}")
+    return ENTITY_DISABLED
+
+
+@entry(
+    "errors-2",
+    "A queue that is disabled for sends can be received from.",
+    falls=("F-43",),
+    source="entity-suspend",
+    price=Price(sends=1, receives=1),
+    manages=True,
+)
+async def no_sends(at: Scratch) -> str:
+    await at.send(at.message())
+    await _status(at, "SendDisabled")
+    found = await _symbol(at, "send")
+    inbox = await at.inbox()
+    await inbox.complete(await inbox.take())
+    expect(found == ENTITY_DISABLED, f"a sender was refused with {found!r}")
+    return "a sender was refused, a receiver got the message"
+
+
+@entry(
+    "errors-3",
+    "A queue that is disabled for receiving can be sent to.",
+    falls=("F-43",),
+    source="entity-suspend",
+    price=Price(sends=1),
+    manages=True,
+)
+async def no_receives(at: Scratch) -> str:
+    await _status(at, "ReceiveDisabled")
+    await at.send(at.message())
+    found = await _symbol(at, "receive")
+    expect(found == ENTITY_DISABLED, f"a receiver was refused with {found!r}")
+    return "a send was accepted, a receiver refused"
+
+
+@entry(
+    "errors-4",
+    "The links of a queue that is disabled are detached.",
+    falls=("F-43", "H-11"),
+    source="inferred",
+    manages=True,
+    seconds=2.0,
+)
+async def detached(at: Scratch) -> str:
+    sender = await at.sender()
+    await _status(at, "Disabled")
+    if not sender.detached.done():
+        answer = await sender.send(at.message().encode())
+        expect(answer is None or not sender.is_open or type(answer).__name__ == "Rejected", f"{answer}")
+    await asyncio.wait([sender.detached], timeout=1.0)
+    condition = sender.detached.result() if sender.detached.done() else None
+    return f"detached with {condition.symbol}" if condition else "the send was refused"
+
+
+@entry(
+    "errors-5",
+    "A link to a queue that was deleted is refused as missing.",
+    falls=("F-42", "F-46"),
+    source=EXCEPTIONS,
+    manages=True,
+)
+async def deleted(at: Scratch) -> str:
+    path = at.path()
+    await at.admin(lambda client: client.delete_queue(path))
+    found = await _symbol(at, "send")
+    expect(found == NOT_FOUND, f"refused with {found!r}")
+    return found
+
+
+@entry(
+    "errors-6",
+    "The links of a queue that is deleted end.",
+    falls=("F-46", "P-50"),
+    source="inferred",
+    manages=True,
+    seconds=2.0,
+)
+async def deleted_under_a_link(at: Scratch) -> str:
+    inbox = await at.inbox()
+    path = at.path()
+    await at.admin(lambda client: client.delete_queue(path))
+    await asyncio.wait([inbox.receiver.detached], timeout=PATIENCE)
+    expect(inbox.receiver.detached.done(), f"the link was there after {PATIENCE:g} s")
+    condition = inbox.receiver.detached.result()
+    return f"detached with {condition.symbol if condition else 'no condition'}"
+
+
+@entry(
+    "errors-7",
+    "An update of a queue detaches its receivers with `detach-forced`; they attach again.",
+    falls=("X-11", "P-41"),
+    source="the SDKs' own tests (Go)",
+    manages=True,
+    seconds=2.0,
+)
+async def updated(at: Scratch) -> str:
+    inbox = await at.inbox()
+    path = at.path()
+
+    def changed(client: ServiceBusAdministrationClient) -> None:
+        found = client.get_queue(path)
+        found.max_delivery_count = 7
+        client.update_queue(found)
+
+    await at.admin(changed)
+    await asyncio.wait([inbox.receiver.detached], timeout=PATIENCE)
+    expect(inbox.receiver.detached.done(), f"the link was there after {PATIENCE:g} s")
+    condition = inbox.receiver.detached.result()
+    symbol = condition.symbol if condition else "nothing"
+    expect(symbol == DETACH_FORCED, f"detached with {symbol}")
+    again = await at.inbox()
+    expect(again.receiver.is_open, "no receiver can be attached")
+    return f"{symbol}, and attached again"
+
+
+@entry(
+    "errors-8",
+    "Every error has a description with a tracking id and a time.",
+    falls=("X-17", "S-20"),
+    source=EXCEPTIONS,
+)
+async def tracked(at: Scratch) -> str:
+    connection = await at.connection()
+    try:
+        await connection.open_receiver(at.path() + "-none", lambda event: None)
+    except (LinkRefused, TokenRefused) as error:
+        text = str(error.condition.description) if error.condition else ""
+        expect("TrackingId" in text, f"the description is {text!r:.150}")
+        return "TrackingId is there"
+    expect(False, "it was attached")
+    return ""
+
+
+@entry(
+    "errors-9",
+    "A session filter on a queue without sessions is refused.",
+    falls=("O-6",),
+    source="message-sessions",
+    tier=Tier.STANDARD,
+    entities=(Queue(),),
+)
+async def filtered(at: Scratch) -> str:
+    try:
+        await at.session_inbox("a", timeout=1.0)
+    except LinkRefused as error:
+        return f"refused with {error.condition.symbol if error.condition else 'nothing'}"
+    expect(False, "it was attached")
+    return ""

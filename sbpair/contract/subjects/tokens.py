@@ -1,0 +1,239 @@
+"""Tokens and `$cbs`: what is granted, what is refused, and how."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from sbpair.amqp.errors import NOT_ALLOWED, UNAUTHORIZED_ACCESS
+from sbpair.amqp.message import Message
+from sbpair.amqp.types import Timestamp
+from sbpair.auth.credential import SharedKey, sign
+from sbpair.client.connection import NamespaceConnection
+from sbpair.client.dial import connect
+from sbpair.client.errors import ClientError, LinkRefused, TokenRefused
+from sbpair.client.request import RequestNode
+
+from ..entry import Queue, entry, expect
+from ..scratch import Scratch
+
+ARTICLE = "service-bus-amqp-protocol-guide"
+
+
+async def _put(connection: NamespaceConnection, audience: str, token: str, expires: int) -> Message:
+    node = RequestNode(connection, "$cbs")
+    try:
+        return await node.ask(
+            {
+                "operation": "put-token",
+                "type": "servicebus.windows.net:sastoken",
+                "name": audience,
+                "expiration": Timestamp(expires * 1000),
+            },
+            token,
+        )
+    finally:
+        await node.close()
+
+
+def _status(answer: Message) -> int:
+    found = answer.application_properties.get("status-code")
+    return found if isinstance(found, int) else -1
+
+
+@entry(
+    "tokens-1",
+    "A token for an entity is accepted on `$cbs`, with 202 or 200.",
+    falls=("P-40", "F-41"),
+    source=ARTICLE,
+)
+async def accepted(at: Scratch) -> str:
+    connection = await at.another_connection()
+    namespace = at.target().namespace
+    audience = namespace.audience(at.path())
+    token = await namespace.tokens.token(audience)
+    node = RequestNode(connection, "$cbs")
+    answer = await node.ask(
+        {
+            "operation": "put-token",
+            "type": token.kind,
+            "name": audience,
+            "expiration": Timestamp(int(token.expires * 1000)),
+        },
+        token.text,
+    )
+    await node.close()
+    expect(_status(answer) in (200, 202), f"the status is {_status(answer)}")
+    return f"{int(_status(answer))}"
+
+
+@entry(
+    "tokens-2",
+    "A token with a wrong signature is refused with 401.",
+    falls=("F-41", "P-50"),
+    source=ARTICLE,
+)
+async def wrong(at: Scratch) -> str:
+    connection = await at.another_connection()
+    audience = at.target().namespace.audience(at.path())
+    expires = round(time.time()) + 600
+    token = sign(audience, "RootManageSharedAccessKey", "bm90IHRoZSBrZXk=", expires)
+    answer = await _put(connection, audience, token, expires)
+    expect(_status(answer) == 401, f"the status is {_status(answer)}")
+    return "401"
+
+
+@entry(
+    "tokens-3",
+    "A token that has expired is refused with 401.",
+    falls=("F-41", "H-31"),
+    source=ARTICLE,
+)
+async def expired(at: Scratch) -> str:
+    connection = await at.another_connection()
+    audience = at.target().namespace.audience(at.path())
+    expires = round(time.time()) - 600
+    token = sign(audience, "RootManageSharedAccessKey", "bm90IHRoZSBrZXk=", expires)
+    answer = await _put(connection, audience, token, expires)
+    expect(_status(answer) == 401, f"the status is {_status(answer)}")
+    return "401"
+
+
+@entry(
+    "tokens-4",
+    "Without a token for an entity, a link to it is refused with `unauthorized-access`.",
+    falls=("P-50", "R-119"),
+    source=ARTICLE,
+)
+async def none(at: Scratch) -> str:
+    connection = await at.another_connection()
+    link = connection.attach_receiver(at.path(), snd_settle_mode=0, rcv_settle_mode=1)
+    from sbpair.client.link import Receiver
+
+    receiver = Receiver(connection, link, at.path(), lambda event: None)
+    connection.register(receiver)
+    try:
+        await receiver.wait_attached()
+    except LinkRefused as error:
+        symbol = error.condition.symbol if error.condition else "nothing"
+        expect(symbol == UNAUTHORIZED_ACCESS, f"refused with {symbol}")
+        return str(symbol)
+    expect(False, "it was attached")
+    return ""
+
+
+@entry(
+    "tokens-5",
+    "A connection has one link on `$cbs` in each direction.",
+    falls=("X-10",),
+    source="the SDKs' own tests (Go)",
+)
+async def one_link(at: Scratch) -> str:
+    connection = await at.another_connection()
+    first = RequestNode(connection, "$cbs")
+    await first.wait_open()
+    second = RequestNode(connection, "$cbs")
+    try:
+        await second.wait_open()
+    except ClientError as error:
+        symbol = error.condition.symbol if error.condition else "nothing"
+        expect(symbol == NOT_ALLOWED, f"refused with {symbol}")
+        return str(symbol)
+    finally:
+        await second.close()
+        await first.close()
+    expect(False, "a second pair was attached")
+    return ""
+
+
+async def _as(at: Scratch, right: str) -> NamespaceConnection:
+    """A connection with a key that has one right on the queue."""
+    from azure.servicebus.management import (
+        AccessRights,
+        AuthorizationRule,
+        ServiceBusAdministrationClient,
+    )
+
+    path = at.path()
+
+    def ruled(client: ServiceBusAdministrationClient) -> str:
+        found = client.get_queue(path)
+        rule = AuthorizationRule(
+            type="SharedAccessAuthorizationRule",
+            claim_type="SharedAccessKey",
+            claim_value="None",
+            key_name=f"verify{right}",
+            rights=[AccessRights(right)],
+            primary_key="dmVyaWZ5IHZlcmlmeSB2ZXJpZnkgdmVyaWZ5IHZlcmk=",
+            secondary_key="a2V5IHR3byBrZXkgdHdvIGtleSB0d28ga2V5IHR3byE=",
+        )
+        found.authorization_rules = [rule]
+        client.update_queue(found)
+        rules = client.get_queue(path).authorization_rules or []
+        return next(str(each.primary_key) for each in rules if each.key_name == f"verify{right}")
+
+    key = await at.admin(ruled)
+    namespace = replace(at.target().namespace, tokens=SharedKey(lambda: (f"verify{right}", key)))
+    return await connect(namespace, ca_file=at.target().ca_file)
+
+
+@entry(
+    "tokens-6",
+    "A key with Listen alone receives, and is refused as a sender with `unauthorized-access`.",
+    falls=("P-50", "X-13"),
+    source="service-bus-sas",
+    entities=(Queue(),),
+    manages=True,
+)
+async def listen(at: Scratch) -> str:
+    connection = await _as(at, "Listen")
+    try:
+        await (await connection.open_receiver(at.path(), lambda event: None)).close()
+        await connection.open_sender(at.path())
+    except (LinkRefused, TokenRefused) as error:
+        symbol = error.condition.symbol if error.condition else "nothing"
+        expect(symbol == UNAUTHORIZED_ACCESS, f"refused with {symbol}")
+        return str(symbol)
+    finally:
+        await connection.close()
+    expect(False, "a sender was attached")
+    return ""
+
+
+@entry(
+    "tokens-7",
+    "A key with Send alone sends, and is refused as a receiver with `unauthorized-access`.",
+    falls=("O-4", "P-50"),
+    source="service-bus-sas",
+    entities=(Queue(),),
+    manages=True,
+)
+async def send(at: Scratch) -> str:
+    connection = await _as(at, "Send")
+    try:
+        await (await connection.open_sender(at.path())).close()
+        await connection.open_receiver(at.path(), lambda event: None)
+    except (LinkRefused, TokenRefused) as error:
+        symbol = error.condition.symbol if error.condition else "nothing"
+        expect(symbol == UNAUTHORIZED_ACCESS, f"refused with {symbol}")
+        return str(symbol)
+    finally:
+        await connection.close()
+    expect(False, "a receiver was attached")
+    return ""
+
+
+@entry(
+    "tokens-8",
+    "A token for a missing entity is refused, or the link to it is: either names the entity as missing.",
+    falls=("F-42", "X-17"),
+    source="the SDK's own live tests",
+    entities=(),
+)
+async def missing(at: Scratch) -> str:
+    connection = await at.another_connection()
+    try:
+        await connection.authorize(at.new_id())
+    except (LinkRefused, TokenRefused) as error:
+        return f"refused with {error.condition.symbol if error.condition else 'nothing'}"
+    return "the token was accepted"

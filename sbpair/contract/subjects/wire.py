@@ -1,0 +1,211 @@
+"""The protocol: credit, drain, frames, sessions, WebSocket, and what is ended for being idle."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sbpair.amqp.errors import CONNECTION_FORCED, DETACH_FORCED
+from sbpair.amqp.performatives import Accepted
+from sbpair.client.dial import connect
+from sbpair.client.errors import ClientError
+from sbpair.client.route import Route
+
+from ..entry import Price, Unknown, entry, expect
+from ..scratch import Scratch, told
+
+GUIDE = "service-bus-amqp-protocol-guide"
+TROUBLE = "service-bus-amqp-troubleshoot"
+
+
+@entry(
+    "wire-1",
+    "No more messages are delivered than there is credit.",
+    falls=("C-12", "P-41"),
+    source=GUIDE,
+    price=Price(sends=2, receives=2),
+    seconds=1.5,
+)
+async def credit(at: Scratch) -> str:
+    await at.send(at.message(), at.message())
+    inbox = await at.inbox()
+    inbox.receiver.flow(1)
+    arrival = await inbox.take()
+    await asyncio.sleep(0.7)
+    expect(inbox.arrived.empty(), "a second one came")
+    await inbox.complete(arrival)
+    await inbox.complete(await inbox.take())
+    return "one for a credit of one"
+
+
+@entry(
+    "wire-2",
+    "A drain of an empty queue ends the credit at once.",
+    falls=("C-17", "G-27"),
+    source=GUIDE,
+)
+async def drain(at: Scratch) -> str:
+    inbox = await at.inbox()
+    inbox.receiver.flow(10, drain=True)
+    try:
+        async with asyncio.timeout(10.0):
+            await inbox.receiver.drained()
+    except TimeoutError:
+        expect(False, "the credit was not ended in 10 s")
+    expect(not inbox.receiver.credit, f"the credit is {inbox.receiver.credit}")
+    return "the credit is 0"
+
+
+@entry(
+    "wire-3",
+    "A sender gets credit with its link.",
+    falls=("P-42",),
+    source=GUIDE,
+)
+async def granted(at: Scratch) -> str:
+    sender = await at.sender()
+    for _ in range(50):
+        if sender.link.credit:
+            break
+        await asyncio.sleep(0.1)
+    expect(sender.link.credit > 0, "there is none after 5 s")
+    return f"{sender.link.credit}"
+
+
+@entry(
+    "wire-4",
+    "A receiver whose credit waits gets a message that is sent later.",
+    falls=("P-41", "G-23"),
+    source=GUIDE,
+    price=Price(sends=1, receives=1),
+    seconds=1.5,
+)
+async def waits(at: Scratch) -> str:
+    inbox = await at.inbox()
+    inbox.receiver.flow(1)
+    await asyncio.sleep(0.7)
+    await at.send(at.message())
+    await inbox.complete(await inbox.take())
+    return "it came"
+
+
+@entry(
+    "wire-5",
+    "A connection carries many sessions, each with a link.",
+    falls=("O-6", "R-91"),
+    source=GUIDE,
+)
+async def channels(at: Scratch) -> str:
+    inboxes = [await at.inbox() for _ in range(20)]
+    expect(all(each.receiver.is_open for each in inboxes), "one was ended")
+    return "20 receivers, each in a session of its own"
+
+
+@entry(
+    "wire-6",
+    "Several senders and receivers share a connection, and a link that ends takes nothing with it.",
+    falls=("G-11", "H-11"),
+    source=GUIDE,
+    price=Price(sends=1, receives=1),
+)
+async def shared(at: Scratch) -> str:
+    connection = await at.connection()
+    first, second = await connection.open_sender(at.path()), await connection.open_sender(at.path())
+    await first.close()
+    answer = await second.send(at.message().encode())
+    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    inbox = await at.inbox()
+    await inbox.complete(await inbox.take())
+    return "the other link went on"
+
+
+@entry(
+    "wire-7",
+    "AMQP is spoken over WebSocket too.",
+    falls=("C-18",),
+    source=GUIDE,
+    entities=(),
+)
+async def websocket(at: Scratch) -> str:
+    target = at.target()
+    try:
+        connection = await connect(
+            target.namespace, route=Route(target.ca_file, over_websocket=True), timeout=20.0
+        )
+    except ImportError as missing:
+        raise Unknown(f"it needs the extra websocket: {missing}") from missing
+    except ClientError as error:
+        raise Unknown(f"it cannot be reached: {error}") from error
+    await connection.close()
+    return "a connection was opened"
+
+
+@entry(
+    "wire-8",
+    "The peer answers a close, and ends the connection without an error.",
+    falls=("C-17", "F-30"),
+    source="the AMQP standard, 2.4.3",
+)
+async def closed(at: Scratch) -> str:
+    connection = await at.another_connection()
+    sender = await connection.open_sender(at.path())
+    await sender.close()
+    await connection.close()
+    condition = connection.closed.result()
+    expect(condition is None, f"it ended with {condition}")
+    return "closed"
+
+
+@entry(
+    "wire-9",
+    "A new connection without a link is closed after 60 s.",
+    falls=("F-33",),
+    source=TROUBLE,
+    entities=(),
+    seconds=80.0,
+    slow=True,
+)
+async def idle_at_first(at: Scratch) -> str:
+    connection = await at.another_connection()
+    await asyncio.wait([connection.closed], timeout=120.0)
+    expect(connection.closed.done(), "it was there after 120 s")
+    condition = connection.closed.result()
+    symbol = condition.symbol if condition else "nothing"
+    expect(symbol == CONNECTION_FORCED, f"closed with {symbol}")
+    return str(symbol)
+
+
+@entry(
+    "wire-10",
+    "A connection whose last link ended is closed after 5 minutes.",
+    falls=("F-33",),
+    source=TROUBLE,
+    seconds=330.0,
+    slow=True,
+)
+async def idle(at: Scratch) -> str:
+    connection = await at.another_connection()
+    await (await connection.open_sender(at.path())).close()
+    await asyncio.wait([connection.closed], timeout=400.0)
+    expect(connection.closed.done(), "it was there after 400 s")
+    condition = connection.closed.result()
+    symbol = condition.symbol if condition else "nothing"
+    expect(symbol == CONNECTION_FORCED, f"closed with {symbol}")
+    return str(symbol)
+
+
+@entry(
+    "wire-11",
+    "A link without use is detached with `detach-forced` after 10 minutes.",
+    falls=("P-41", "F-33"),
+    source=TROUBLE,
+    seconds=660.0,
+    slow=True,
+)
+async def idle_link(at: Scratch) -> str:
+    sender = await at.sender()
+    await asyncio.wait([sender.detached], timeout=800.0)
+    expect(sender.detached.done(), "it was there after 800 s")
+    condition = sender.detached.result()
+    symbol = condition.symbol if condition else "nothing"
+    expect(symbol == DETACH_FORCED, f"detached with {symbol}")
+    return str(symbol)
