@@ -7,15 +7,38 @@ Only an event proves that something happened; that it did not happen follows onl
 such an event. ``reading``, ``folding`` and ``order`` are the three steps, done by an engine: threads on this machine,
 or the executors of Spark (:mod:`sbpair.spark.audit`). The rules are the same, and so is every line of the result.
 
-Needs pyarrow and matplotlib: ``pip install 'sbpair[audit]'``.
+Needs pyarrow and matplotlib: ``pip install 'sbpair[audit]'``. Modules are imported on first use: a data source of
+journals needs few of them.
 """
 
 from __future__ import annotations
 
-from .engine import Engine, LocalEngine
-from .expected import Expected
-from .job import SKEW, NotOurs, audit
-from .summary import Summary
-from .verdict import Verdict
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .engine import Engine, LocalEngine
+    from .expected import Expected
+    from .job import SKEW, NotOurs, audit
+    from .summary import Summary
+    from .verdict import Verdict
 
 __all__ = ["SKEW", "Engine", "Expected", "LocalEngine", "NotOurs", "Summary", "Verdict", "audit"]
+
+_HOMES = {
+    "SKEW": ".job",
+    "Engine": ".engine",
+    "Expected": ".expected",
+    "LocalEngine": ".engine",
+    "NotOurs": ".job",
+    "Summary": ".summary",
+    "Verdict": ".verdict",
+    "audit": ".job",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name], __name__), name)
+    return found

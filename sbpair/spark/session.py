@@ -10,13 +10,11 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from .journal_source import JournalDataSource
-from .message_source import MessageDataSource
 from .requirements import require_driver_packages, use_java
-from .syphon_source import SyphonDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
 
 DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -38,18 +36,18 @@ SHORT_JOB = {
 An audit runs with them at any size, since the JVM only moves its packets.
 """
 
-SOURCES = (JournalDataSource, MessageDataSource, SyphonDataSource)
 MAX_ERROR_LENGTH = 300  # characters of an error
 _LINE = re.compile(r"^(?P<name>[\w.]+): (?P<text>.+)$", re.MULTILINE)
 
 
 def build_session(
-    name: str, *, master: str = "local[*,2]", settings: dict[str, str] | None = None
+    name: str, *, master: str = "local[*,2]", settings: dict[str, str] | None = None, has_formats: bool = True
 ) -> SparkSession:
     """Create a local session with sbpair's formats registered.
 
-    ``settings`` are Spark options that override sbpair's own. On a cluster create the session as usual and call
-    :func:`register`. Raises SparkMissing when Java or a required package is missing.
+    ``settings`` are Spark options that override sbpair's own. An audit needs no formats: without ``has_formats`` the
+    session starts sooner. On a cluster create the session as usual and call :func:`register`. Raises SparkMissing
+    when Java or a required package is missing.
     """
     require_driver_packages()
     use_java()
@@ -62,7 +60,8 @@ def build_session(
     for key, value in (ours | (settings or {})).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    register(session)
+    if has_formats:
+        register(session)
     return session
 
 
@@ -75,8 +74,17 @@ def _warehouse() -> str:
 
 def register(spark: SparkSession) -> None:
     """Register sbpair's formats with ``spark``, which may be a Spark Connect session."""
-    for source in SOURCES:
+    for source in sources():
         spark.dataSource.register(source)
+
+
+def sources() -> tuple[type[DataSource], ...]:
+    """The classes of sbpair's formats. Each process of Spark needs one of them, so no module imports all."""
+    from .journal_source import JournalDataSource
+    from .message_source import MessageDataSource
+    from .syphon_source import SyphonDataSource
+
+    return JournalDataSource, MessageDataSource, SyphonDataSource
 
 
 def session_errors() -> tuple[type[Exception], ...]:

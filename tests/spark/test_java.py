@@ -80,3 +80,17 @@ def test_without_any_it_is_said_what_was_found_and_what_to_install(
         SparkMissing, match=r"Java 17 or later \(.*is Java 11\); pip install 'sbpair\[spark,jdk\]'"
     ):
         requirements.use_java()
+
+
+@pytest.mark.spec("R-149")
+def test_the_version_is_read_from_its_release_without_starting_a_jvm(tmp_path: Path) -> None:
+    java = fake_java(tmp_path, "no java at all") / "bin" / "java"
+    (tmp_path / "release").write_text('IMPLEMENTOR="Debian"\nJAVA_VERSION="21.0.9"\n')
+    assert requirements.java_version(java) == 21
+    (tmp_path / "release").write_text('JAVA_VERSION="1.8.0_402"\n')
+    assert requirements.java_version(java) == 8
+    (tmp_path / "release").write_text("nothing\n")
+    assert requirements.java_version(java) is None
+    java.unlink()
+    (tmp_path / "release").write_text('JAVA_VERSION="21.0.9"\n')
+    assert requirements.java_version(java) is None, "a leftover"

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 import sbpair
 from sbpair.spark import versions
 from sbpair.spark.requirements import DRIVER_PACKAGES, SparkMissing, require, require_driver_packages
-from sbpair.spark.session import SOURCES, reason_of
+from sbpair.spark.session import reason_of, sources
 from sbpair.spark.versions import VersionTooOld
 from tests.spark.packed import packed
 
@@ -105,10 +105,10 @@ def test_a_wheel_installs_each_format_where_spark_looks_for_it() -> None:
         assert re.fullmatch(r"pyspark_\w+\.py", target)
         found[target] = runpy.run_path(str(root / source))["DefaultSource"].name()
 
-    assert set(found.values()) == {source.name() for source in SOURCES}
+    assert set(found.values()) == {source.name() for source in sources()}
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", sources())
 def test_a_stream_is_refused_where_spark_does_not_say_what_is_committed(
     monkeypatch: pytest.MonkeyPatch, source: type[DataSource]
 ) -> None:
@@ -128,3 +128,29 @@ def test_the_reason_of_a_failed_query_is_its_innermost_error(name: str) -> None:
     error = RuntimeError(f'{text}  File "x.py", line 1\n{name}: sbpair: orders: no response\n')
 
     assert reason_of(error) == "Spark: sbpair: orders: no response"
+
+
+STARTED = """
+import sys
+import sbpair.spark.{module}
+print(*[name for name in {unwanted} if name in sys.modules])
+"""
+
+
+@pytest.mark.spec("R-149")
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("message_source", ["numpy", "pyarrow", "pandas", "sbpair.audit", "azure.servicebus"]),
+        ("syphon_source", ["numpy", "pyarrow", "pandas", "sbpair.audit"]),
+        ("journal_source", ["pandas", "matplotlib", "sbpair.audit.job", "sbpair.amqp"]),
+        ("session", ["numpy", "pyarrow", "pandas", "matplotlib", "sbpair.audit", "sbpair.amqp"]),
+    ],
+)
+def test_a_process_of_spark_imports_only_what_its_format_needs(module: str, unwanted: list[str]) -> None:
+    """A first stream starts five Python processes, one after the other, and each imports its source."""
+    program = STARTED.format(module=module, unwanted=unwanted)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == []

@@ -173,7 +173,7 @@ def of_spark(directory: Path, master: str) -> dict[str, object]:
     cluster = {"spark.executorEnv.PYTHONPATH": os.getcwd(), "spark.executor.memory": "1g",
                "spark.scheduler.minRegisteredResourcesRatio": "1.0"}  # fmt: skip
     begun = time.perf_counter()
-    spark = build_session("bench", master=master, settings=cluster | SHORT_JOB)
+    spark = build_session("bench", master=master, settings=cluster | SHORT_JOB, has_formats=False)
     started = time.perf_counter() - begun
     found = of_audit(directory, SparkEngine(spark)) | {"start": started, "cpu": cpu_of_tree(os.getpid())}
     spark.stop()
