@@ -28,7 +28,7 @@ def require(extra: str, what: str) -> None:
         raise ExtraMissing(text, name=missing)
 
 
-def installed() -> list[str]:
+def installed_extras() -> list[str]:
     """The extras that are installed."""
     return [extra for extra, packages in PACKAGES.items() if all(map(_is_there, packages))]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sbpair.broker import Broker
-from sbpair.extras import PACKAGES, installed
+from sbpair.extras import PACKAGES, installed_extras
 from tests.tools.source import ROOT
 
 BASE = os.environ.get("SBPAIR_BASE_PYTHON", "")
@@ -107,5 +107,5 @@ def test_the_version_names_the_extras_that_are_installed() -> None:
         [sys.executable, "-m", "sbpair", "--version"], capture_output=True, text=True, check=True
     )
 
-    assert shown.stderr == f"extras: {', '.join(installed())}\n"
-    assert {"cli", "broker", "observe"} <= set(installed())
+    assert shown.stderr == f"extras: {', '.join(installed_extras())}\n"
+    assert {"cli", "broker", "observe"} <= set(installed_extras())

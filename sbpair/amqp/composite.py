@@ -206,7 +206,7 @@ def read_nested(value: object) -> object:
     return value if _composite_of(value) is None else build(value)
 
 
-def nested(*classes: type) -> FieldType:
+def nested_field(*classes: type) -> FieldType:
     """Return a field that holds one of these composite types."""
 
     def read(value: object) -> object:

@@ -151,7 +151,7 @@ def _empty_list(data: bytes, position: int, end: int, budget: DecodeBudget, dept
     return [], position
 
 
-def _fixed(layout: str) -> Reader:
+def _number(layout: str) -> Reader:
     unpack = struct.Struct(layout).unpack_from
     width = struct.calcsize(layout)
 
@@ -163,7 +163,7 @@ def _fixed(layout: str) -> Reader:
     return read_fixed
 
 
-def _made(layout: str, make: Callable[..., object]) -> Reader:
+def _make(layout: str, make: Callable[..., object]) -> Reader:
     unpack = struct.Struct(layout).unpack_from
     width = struct.calcsize(layout)
 
@@ -202,7 +202,7 @@ def _uuid(content: bytes) -> uuid.UUID:
     return uuid.UUID(bytes=content)
 
 
-def _sized(wide: bool, make: Callable[[bytes], object]) -> Reader:
+def _variable(wide: bool, make: Callable[[bytes], object]) -> Reader:
     def read_sized(
         data: bytes, position: int, end: int, budget: DecodeBudget, depth: int
     ) -> tuple[object, int]:
@@ -298,7 +298,9 @@ def _distinguish_keys(items: list[object]) -> dict[object, object]:
     return mapping
 
 
-def _described(data: bytes, position: int, end: int, budget: DecodeBudget, depth: int) -> tuple[object, int]:
+def _read_described(
+    data: bytes, position: int, end: int, budget: DecodeBudget, depth: int
+) -> tuple[object, int]:
     depth = _deeper(depth)
     budget.spend(1)
     descriptor, position = read(data, position, end, budget, depth)
@@ -335,18 +337,18 @@ def _array(wide: bool) -> Reader:
 
 
 _BY_CODE: dict[int, Reader] = {
-    0x00: _described,
+    0x00: _read_described,
     0x40: _constant(None), 0x41: _constant(True), 0x42: _constant(False),
     0x43: _constant(UInt(0)), 0x44: _constant(ULong(0)), 0x45: _empty_list,
-    0x50: _made(">B", UByte), 0x51: _made(">b", Byte), 0x52: _made(">B", UInt), 0x53: _made(">B", ULong),
-    0x54: _made(">b", Int), 0x55: _fixed(">b"), 0x56: _boolean,
-    0x60: _made(">H", UShort), 0x61: _made(">h", Short),
-    0x70: _made(">I", UInt), 0x71: _made(">i", Int), 0x72: _made(">f", Float),
+    0x50: _make(">B", UByte), 0x51: _make(">b", Byte), 0x52: _make(">B", UInt), 0x53: _make(">B", ULong),
+    0x54: _make(">b", Int), 0x55: _number(">b"), 0x56: _boolean,
+    0x60: _make(">H", UShort), 0x61: _make(">h", Short),
+    0x70: _make(">I", UInt), 0x71: _make(">i", Int), 0x72: _make(">f", Float),
     0x73: _raw(4, _char), 0x74: _raw(4, Decimal32),
-    0x80: _made(">Q", ULong), 0x81: _fixed(">q"), 0x82: _fixed(">d"), 0x83: _made(">q", Timestamp),
+    0x80: _make(">Q", ULong), 0x81: _number(">q"), 0x82: _number(">d"), 0x83: _make(">q", Timestamp),
     0x84: _raw(8, Decimal64), 0x94: _raw(16, Decimal128), 0x98: _raw(16, _uuid),
-    0xA0: _sized(False, _binary), 0xA1: _sized(False, _string), 0xA3: _sized(False, _symbol),
-    0xB0: _sized(True, _binary), 0xB1: _sized(True, _string), 0xB3: _sized(True, _symbol),
+    0xA0: _variable(False, _binary), 0xA1: _variable(False, _string), 0xA3: _variable(False, _symbol),
+    0xB0: _variable(True, _binary), 0xB1: _variable(True, _string), 0xB3: _variable(True, _symbol),
     0xC0: _list(False), 0xC1: _map(False), 0xD0: _list(True), 0xD1: _map(True),
     0xE0: _array(False), 0xF0: _array(True),
 }  # fmt: skip

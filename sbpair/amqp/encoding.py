@@ -250,7 +250,7 @@ def _array_content(value: Array, depth: int) -> bytearray:
     return content
 
 
-def _fixed(layout: str) -> Writer:
+def _number(layout: str) -> Writer:
     packer = struct.Struct(layout)
 
     def write_fixed(out: bytearray, value: Any, depth: int) -> None:  # noqa: ANN401
@@ -350,11 +350,11 @@ _WRITERS: Final[dict[type, Writer]] = {
 _ELEMENTS: Final[dict[int, Writer]] = {
     0x40: _constant(None), 0x41: _constant(True), 0x42: _constant(False),
     0x43: _constant(0), 0x44: _constant(0), 0x45: _constant([]),
-    0x50: _fixed(">B"), 0x51: _fixed(">b"), 0x52: _fixed(">B"), 0x53: _fixed(">B"),
-    0x54: _fixed(">b"), 0x55: _fixed(">b"), 0x56: _fixed(">?"),
-    0x60: _fixed(">H"), 0x61: _fixed(">h"),
-    0x70: _fixed(">I"), 0x71: _fixed(">i"), 0x72: _fixed(">f"), 0x73: _element_char, 0x74: _raw(4),
-    0x80: _fixed(">Q"), 0x81: _fixed(">q"), 0x82: _fixed(">d"), 0x83: _fixed(">q"), 0x84: _raw(8),
+    0x50: _number(">B"), 0x51: _number(">b"), 0x52: _number(">B"), 0x53: _number(">B"),
+    0x54: _number(">b"), 0x55: _number(">b"), 0x56: _number(">?"),
+    0x60: _number(">H"), 0x61: _number(">h"),
+    0x70: _number(">I"), 0x71: _number(">i"), 0x72: _number(">f"), 0x73: _element_char, 0x74: _raw(4),
+    0x80: _number(">Q"), 0x81: _number(">q"), 0x82: _number(">d"), 0x83: _number(">q"), 0x84: _raw(8),
     0x94: _raw(16), 0x98: _raw(16),
     0xA0: _text(">B", "utf-8"), 0xA1: _text(">B", "utf-8"), 0xA3: _text(">B", "ascii"),
     0xB0: _text(">I", "utf-8"), 0xB1: _text(">I", "utf-8"), 0xB3: _text(">I", "ascii"),

@@ -21,7 +21,7 @@ from .composite import (
     USHORT,
     FieldType,
     composite,
-    nested,
+    nested_field,
     read_nested,
     write_composite,
 )
@@ -49,7 +49,7 @@ class Condition:
     info: Annotated[AmqpMap | None, MAP] = None
 
 
-CONDITION = nested(Condition)
+CONDITION = nested_field(Condition)
 
 
 @composite(0x23, "amqp:received:list")
@@ -92,7 +92,7 @@ class Modified:
 
 
 Outcome = Accepted | Rejected | Released | Modified
-OUTCOME = nested(Accepted, Rejected, Released, Modified)
+OUTCOME = nested_field(Accepted, Rejected, Released, Modified)
 ACCEPTED = Accepted()
 RELEASED = Released()
 
@@ -172,8 +172,8 @@ class Coordinator:
     capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
 
 
-SOURCE = nested(Source)
-TARGET = nested(Target, Coordinator)
+SOURCE = nested_field(Source)
+TARGET = nested_field(Target, Coordinator)
 
 
 # The values of messages to a coordinator (4.5)

@@ -323,7 +323,7 @@ class Session(Endpoint):
                     link.unsettled.pop(first, None)
                 self.report(_make(DispositionReceived, (link, first, last, tail.state, tail.settled)))
             return
-        numbers = self._known_in_range(table, first, last, tail.settled)
+        numbers = self._deliveries_in_range(table, first, last, tail.settled)
         if not numbers:
             return
         begin, link = 0, table[numbers[0]]
@@ -334,7 +334,7 @@ class Session(Endpoint):
                 begin, link = index, table[number]
         self._report_run(table, link, numbers[begin:] if begin else numbers, tail)
 
-    def _known_in_range(
+    def _deliveries_in_range(
         self,
         table: dict[int, SenderLink] | dict[int, ReceiverLink],
         first: int,

@@ -44,7 +44,7 @@ EVENTS = frozenset(
         "landing_refused",
         "link_probed",
         "link_silent",
-        "lock_lost",
+        "lock_ended",
         "message_parked",
         "message_set_aside",
         "message_spooled",

@@ -129,7 +129,7 @@ def _expected(given: tuple[str, ...]) -> Expected:
     from sbpair.audit import Expected
     from sbpair.observation import WriterRole
     from sbpair.observation.journal_reading import JournalError
-    from sbpair.observation.manifest import ManifestEntry, parsed
+    from sbpair.observation.manifest import ManifestEntry, parse
 
     counts: dict[str, int] = {}
     writers: list[ManifestEntry] = []
@@ -142,7 +142,7 @@ def _expected(given: tuple[str, ...]) -> Expected:
             counts[role] = int(count)
             continue
         try:
-            writers += parsed(Path(each).read_text("utf-8"))
+            writers += parse(Path(each).read_text("utf-8"))
         except FileNotFoundError as error:
             hint = f"roles are {', '.join(roles)}" if equals else "it does not exist"
             raise ConfigurationError(f"--expect {each}: {hint}") from error

@@ -19,7 +19,7 @@ from sbpair.amqp_build import build
 from sbpair.cli import INTERRUPTED
 from sbpair.cli.errors import ExitCode, explained
 from sbpair.cli.output import end_log, notice
-from sbpair.extras import installed
+from sbpair.extras import installed_extras
 
 COMMANDS = {
     "audit": ("sbpair.cli.audit", "Prove from journals that every message is accounted for."),
@@ -97,7 +97,7 @@ def print_version(context: click.Context, _option: click.Parameter, is_given: bo
     """Print the version and end the command, if the option was given."""
     if is_given and not context.resilient_parsing:
         click.echo(f"sbpair {__version__} ({build()})")
-        click.echo(f"extras: {', '.join(installed())}", err=True)
+        click.echo(f"extras: {', '.join(installed_extras())}", err=True)
         context.exit()
 
 

@@ -41,7 +41,7 @@ def snapshot(message: Message) -> AmqpAnnotatedMessage:
         except AttributeError:  # not made by its constructor
             pass
     made: AmqpAnnotatedMessage = _new(inner.__class__)
-    made.__dict__ = _owned(inner.__dict__)
+    made.__dict__ = _own_fields(inner.__dict__)
     return made
 
 
@@ -53,47 +53,47 @@ def _message(inner: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
     made: AmqpAnnotatedMessage = _new(AmqpAnnotatedMessage)
     made._encoding, made._body_type = inner._encoding, inner._body_type
     data, sequence, value = inner._data_body, inner._sequence_body, inner._value_body
-    made._data_body = None if data is None else owned(data)  # type: ignore[assignment]
-    made._sequence_body = None if sequence is None else owned(sequence)  # type: ignore[assignment]
-    made._value_body = None if value is None else owned(value)
+    made._data_body = None if data is None else own(data)  # type: ignore[assignment]
+    made._sequence_body = None if sequence is None else own(sequence)  # type: ignore[assignment]
+    made._value_body = None if value is None else own(value)
     header, properties = inner._header, inner._properties
     made._header = None if header is None else _header(header)
     made._properties = None if properties is None else _properties(properties)
     carried, annotations = inner._application_properties, inner._annotations
-    made._application_properties = None if carried is None else owned(carried)  # type: ignore[assignment]
-    made._annotations = None if annotations is None else owned(annotations)  # type: ignore[assignment]
+    made._application_properties = None if carried is None else own(carried)  # type: ignore[assignment]
+    made._annotations = None if annotations is None else own(annotations)  # type: ignore[assignment]
     delivery, footer = inner._delivery_annotations, inner._footer
-    made._delivery_annotations = None if delivery is None else owned(delivery)  # type: ignore[assignment]
-    made._footer = None if footer is None else owned(footer)  # type: ignore[assignment]
+    made._delivery_annotations = None if delivery is None else own(delivery)  # type: ignore[assignment]
+    made._footer = None if footer is None else own(footer)  # type: ignore[assignment]
     return made
 
 
-def owned(value: object) -> object:
+def own(value: object) -> object:
     """Copy the mutable parts of a value; the rest is shared."""
-    return _COPIES.get(value.__class__, _owned_by_base)(value)
+    return _COPIES.get(value.__class__, _own_base)(value)
 
 
-def _owned_by_base(value: object) -> object:
+def _own_base(value: object) -> object:
     for kind, copy in _COPIES.items():
         if isinstance(value, kind):
             return copy(value)
     return value
 
 
-def _owned(fields: dict[Any, Any]) -> dict[Any, Any]:
+def _own_fields(fields: dict[Any, Any]) -> dict[Any, Any]:
     made = dict.copy(fields)
     for name, value in fields.items():
         kind = value.__class__
         if kind not in _FIXED:
-            made[name] = _COPIES.get(kind, _owned_by_base)(value)
+            made[name] = _COPIES.get(kind, _own_base)(value)
     return made
 
 
-def _owned_items(items: Iterable[Any]) -> list[Any]:
+def _own_items(items: Iterable[Any]) -> list[Any]:
     made = list(items)
     for index, item in enumerate(made):
         if item.__class__ not in _FIXED:
-            made[index] = owned(item)
+            made[index] = own(item)
     return made
 
 
@@ -111,7 +111,7 @@ def _header(section: AmqpMessageHeader) -> AmqpMessageHeader | None:
 
 def _properties(section: AmqpMessageProperties) -> AmqpMessageProperties:
     if section.__class__ is not AmqpMessageProperties:
-        return owned(section)  # type: ignore[return-value]
+        return own(section)  # type: ignore[return-value]
     made: AmqpMessageProperties = _new(AmqpMessageProperties)
     made.message_id, made.user_id, made.to = section.message_id, section.user_id, section.to
     made.subject, made.reply_to = section.subject, section.reply_to
@@ -135,11 +135,11 @@ def _copies_all_fields() -> bool:
 
 
 _COPIES: dict[type, Callable[[Any], object]] = {
-    dict: _owned,
-    list: _owned_items,
+    dict: _own_fields,
+    list: _own_items,
     AmqpMessageHeader: _header,
     AmqpMessageProperties: _shallow,
-    tuple: lambda items: tuple(_owned_items(items)),
+    tuple: lambda items: tuple(_own_items(items)),
     bytearray: bytes,
     memoryview: bytes,
 }

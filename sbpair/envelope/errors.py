@@ -22,7 +22,7 @@ class PairingError(ServiceBusError):
         kept = {name: value for name, value in vars(self).items() if name not in _OF_THIS_PROCESS}
         if "causes" in kept:
             kept["causes"] = [_parts(cause) for cause in kept["causes"]]
-        return _restored, (type(self), self.args, kept)
+        return _rebuild, (type(self), self.args, kept)
 
 
 class ReservedPropertyError(PairingError):
@@ -43,7 +43,7 @@ def _parts(error: BaseException) -> _Parts:
     return type(error), tuple(each if isinstance(each, _PLAIN) else str(each) for each in error.args), kept
 
 
-def _restored(
+def _rebuild(
     kind: type[BaseException], args: tuple[object, ...], state: Mapping[str, object]
 ) -> BaseException:
     """Rebuild a pickled error without its ``__init__``, which would compose another text."""
@@ -51,5 +51,5 @@ def _restored(
     vars(error).update(dict.fromkeys(_OF_THIS_PROCESS), **state)
     causes = state.get("causes")
     if isinstance(causes, list):
-        vars(error)["causes"] = tuple(_restored(*parts) for parts in causes)
+        vars(error)["causes"] = tuple(_rebuild(*parts) for parts in causes)
     return error

@@ -70,10 +70,10 @@ def read_parked(payload: bytes) -> ParkedMessage:
     return ParkedMessage(
         sequence_number=_whole(annotations.get(SEQUENCE_NUMBER)),
         message_id=_id_text(properties.message_id),
-        path=_shown(names.PATH, carried[names.PATH])
+        path=_show(names.PATH, carried[names.PATH])
         if names.PATH in carried
         else _text(annotations.get(names.ANNOTATION_DESTINATION)),
-        aliases={name: _shown(name, carried[name]) for name in _ALIASES if name in carried},
+        aliases={name: _show(name, carried[name]) for name in _ALIASES if name in carried},
         parked_at=_whole(annotations.get(ENQUEUED_TIME)),
         reason=_text(carried.get(REASON)),
         description=_text(carried.get(DESCRIPTION)),
@@ -90,7 +90,7 @@ def _or(read: Callable[[], T], fallback: T, troubles: list[str]) -> T:
         return fallback
 
 
-def _shown(name: str, value: object) -> str:
+def _show(name: str, value: object) -> str:
     try:
         return _READERS[name](name, value)
     except (AliasError, ValueError) as error:

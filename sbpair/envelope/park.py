@@ -122,7 +122,7 @@ def deadline_of(message: Message, first_attempt: int) -> int | None:
     if span is None or span == FOREVER:
         return None
     annotations = inner.annotations or {}
-    scheduled = _found(annotations, names.ANNOTATION_SCHEDULED)
+    scheduled = _find(annotations, names.ANNOTATION_SCHEDULED)
     start = first_attempt if scheduled is None else max(first_attempt, _milliseconds(scheduled))
     return min(start + span, LAST_INSTANT)
 
@@ -146,7 +146,7 @@ def take_deadline(message: AmqpAnnotatedMessage, now: int) -> int | None:
     if written is None:
         return None
     deadline = parse_instant(str(written))
-    scheduled = _found(message.annotations or {}, names.ANNOTATION_SCHEDULED)
+    scheduled = _find(message.annotations or {}, names.ANNOTATION_SCHEDULED)
     start = now if scheduled is None else max(now, _milliseconds(scheduled))
     header = message.header or AmqpMessageHeader()
     header.time_to_live = min(max(deadline - start, 1), MAX_HEADER_TTL)
@@ -216,8 +216,8 @@ def park(
         properties=properties,
         application_properties={**carried, **aliases},  # type: ignore[dict-item]
         annotations=annotations,  # type: ignore[arg-type]
-        delivery_annotations=_copied(original.delivery_annotations),
-        footer=_copied(original.footer),
+        delivery_annotations=_copy(original.delivery_annotations),
+        footer=_copy(original.footer),
     )
 
 
@@ -276,12 +276,12 @@ def _without_placement(
     if not annotations:
         return None
     kept: Annotations = dict(annotations)
-    scheduled = _taken(kept, names.ANNOTATION_SCHEDULED)
+    scheduled = _take(kept, names.ANNOTATION_SCHEDULED)
     if scheduled is not None:
         aliases[names.SCHEDULED] = format_instant(_milliseconds(scheduled))
-    key = _taken(kept, names.ANNOTATION_PARTITION_KEY)
+    key = _take(kept, names.ANNOTATION_PARTITION_KEY)
     if key is not None:
-        binary = _unwrapped(key)
+        binary = _unwrap(key)
         text = _key("partition key", binary if not isinstance(binary, bytes) else binary.decode("latin-1"))
         # Binary stays binary: the SDK encodes a bare byte string in a property as text.
         is_binary = isinstance(binary, bytes)
@@ -289,11 +289,11 @@ def _without_placement(
     return kept or None
 
 
-def _found(annotations: Mapping[str | bytes, object], name: str) -> object | None:
+def _find(annotations: Mapping[str | bytes, object], name: str) -> object | None:
     return annotations.get(name.encode(), annotations.get(name))
 
 
-def _taken(annotations: Annotations, name: str) -> object | None:
+def _take(annotations: Annotations, name: str) -> object | None:
     return annotations.pop(name.encode(), annotations.pop(name, None))
 
 
@@ -306,7 +306,7 @@ def _key(what: str, value: object) -> str:
 
 
 def _milliseconds(value: object) -> int:
-    value = _unwrapped(value)
+    value = _unwrap(value)
     if isinstance(value, datetime):
         return instant_of(value)
     if isinstance(value, (int, float)):
@@ -315,11 +315,11 @@ def _milliseconds(value: object) -> int:
 
 
 def _text(value: object) -> str:
-    value = _unwrapped(value)
+    value = _unwrap(value)
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
-def _unwrapped(value: object) -> object:
+def _unwrap(value: object) -> object:
     # In the SDK a value may name its AMQP type: {"TYPE": "LONG", "VALUE": 5}.
     return value["VALUE"] if isinstance(value, dict) and "VALUE" in value else value
 
@@ -332,5 +332,5 @@ def _body(message: AmqpAnnotatedMessage) -> dict[str, object]:
     return {"value_body": message.body}
 
 
-def _copied(section: Mapping[Any, Any] | None) -> dict[Any, Any] | None:
+def _copy(section: Mapping[Any, Any] | None) -> dict[Any, Any] | None:
     return dict(section) if section is not None else None

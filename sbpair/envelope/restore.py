@@ -205,7 +205,7 @@ def _restore_at_length(payload: bytes, now: int, is_allowed: Callable[[str], boo
 
 def _parts(sections: Sections, parked: _Parked, carried: Parted, rebuilt: Sections) -> Parts:
     layouts = (
-        walk_entries(sections.message_annotations, _replaced(parked)),
+        walk_entries(sections.message_annotations, _entries_to_replace(parked)),
         walk_fields(sections.properties),
         walk_entries(sections.application_properties, RESERVED),
     )
@@ -306,7 +306,7 @@ def _built_header(section: bytes, time_to_live: int | None, keeps_ttl: bool) -> 
 _remembered_header = lru_cache(maxsize=256)(_built_header)  # most messages share flags and time to live
 
 
-def _replaced(parked: _Parked) -> frozenset[bytes]:
+def _entries_to_replace(parked: _Parked) -> frozenset[bytes]:
     return _REPLACED[parked.partition_key is not None, parked.scheduled is not None]
 
 
@@ -317,7 +317,7 @@ def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
         restored[PARTITION_KEY_ANNOTATION] = encode(parked.partition_key)
     if parked.scheduled is not None:
         restored[SCHEDULED_ANNOTATION] = encode(Timestamp(parked.scheduled))
-    parted = part_entries(section, _replaced(parked))
+    parted = part_entries(section, _entries_to_replace(parked))
     raw = parted.found.get(LOCKED_UNTIL_ANNOTATION)
     locked_until = None if raw is None else decode(raw)[0]
     added = b"".join(encode(Symbol(name.decode())) + value for name, value in restored.items())

@@ -75,7 +75,7 @@ class JournalFile:
 
     def append(self, line: bytes, *, sync: bool = False, closes: bool = False) -> None:
         """Append a line, with ``closes`` the last one. On failure the file is unchanged, or :attr:`is_torn` is set."""
-        content = self._settled()
+        content = self._content()
         after = content.with_line(line, closes=closes)
         self._pending = after
         try:
@@ -90,7 +90,7 @@ class JournalFile:
         self._counted = after
         self._pending = None
 
-    def _settled(self) -> _Content:
+    def _content(self) -> _Content:
         """Return what the file contains, after an append that was interrupted too."""
         after = self._pending
         if after is not None:
@@ -111,17 +111,17 @@ class JournalFile:
     @property
     def size(self) -> int:
         """The number of bytes in the file."""
-        return self._settled().size
+        return self._content().size
 
     @property
     def records(self) -> int:
         """The number of records in the file."""
-        return self._settled().records
+        return self._content().records
 
     @property
     def checksum(self) -> int:
         """The sum of the CRC-32 of each line in the file, without its newline."""
-        return self._settled().checksum
+        return self._content().checksum
 
     @property
     def next_ordinal(self) -> int:
@@ -131,7 +131,7 @@ class JournalFile:
     @property
     def is_complete(self) -> bool:
         """Whether the closing record is in the file: nothing may follow it."""
-        return self._settled().is_complete
+        return self._content().is_complete
 
     def finish(self, *, sync: bool) -> None:
         """Close the file and give it its final name. The file is closed even if this raises."""
@@ -147,7 +147,7 @@ class JournalFile:
 
     def abandon(self) -> None:
         """Close the file under its current name, without the rename."""
-        self._settled()
+        self._content()
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

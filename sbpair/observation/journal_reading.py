@@ -36,7 +36,7 @@ def read(path: str | Path) -> Iterator[Record]:
         for number, line in enumerate(file, 1):
             if torn is not None:
                 raise JournalError(f"{path}, line {torn}: not a record")
-            record = _parsed(line)
+            record = _parse(line)
             if record is None:
                 torn = number
             else:
@@ -77,10 +77,10 @@ class JournalTail:
             data = file.read(MAX_BYTES_PER_CALL)
         whole = data[: data.rfind(b"\n") + 1]
         self._read[name] += len(whole)
-        return [record for line in whole.splitlines(keepends=True) if (record := _parsed(line)) is not None]
+        return [record for line in whole.splitlines(keepends=True) if (record := _parse(line)) is not None]
 
 
-def _parsed(line: bytes) -> Record | None:
+def _parse(line: bytes) -> Record | None:
     """Return the record of a line; None if the line is torn or malformed."""
     if not line.endswith(b"\n"):
         return None

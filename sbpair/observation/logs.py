@@ -16,7 +16,7 @@ from typing import TextIO
 
 from sbpair.tracing import current
 
-from .record import JsonValue, Record, iso, plain, scrubbed
+from .record import JsonValue, Record, iso, plain, scrub
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -34,14 +34,14 @@ class JsonFormatter(logging.Formatter):
             "at": iso(record.created),
             "level": record.levelname,
             "logger": record.name,
-            "message": scrubbed(record.getMessage()),
+            "message": scrub(record.getMessage()),
         }
         if current.active is not None and (ids := current.active.ids()):
             line["trace_id"], line["span_id"] = ids
         if record.exc_info:
-            line["exception"] = scrubbed(self.formatException(record.exc_info))
+            line["exception"] = scrub(self.formatException(record.exc_info))
         if record.stack_info:
-            line["stack"] = scrubbed(record.stack_info)
+            line["stack"] = scrub(record.stack_info)
         for name, value in vars(record).items():
             if name not in _STANDARD and name not in line:
                 line[name] = _tolerant(value)
@@ -58,7 +58,7 @@ class TextFormatter(logging.Formatter):
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             text += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
-        line = f"{iso(record.created)} {record.levelname} {record.name}: {scrubbed(text)}"
+        line = f"{iso(record.created)} {record.levelname} {record.name}: {scrub(text)}"
         return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line)
 
 
@@ -66,7 +66,7 @@ def _tolerant(value: object) -> JsonValue:
     try:
         return plain(value)
     except TypeError:
-        return scrubbed(repr(value))
+        return scrub(repr(value))
 
 
 def use_json_logs(

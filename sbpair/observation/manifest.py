@@ -51,7 +51,7 @@ def as_text(entries: list[ManifestEntry]) -> str:
     return json.dumps({"manifest": VERSION, "writers": [asdict(each) for each in entries]}, indent=1) + "\n"
 
 
-def parsed(text: str) -> list[ManifestEntry]:
+def parse(text: str) -> list[ManifestEntry]:
     """The entries of a manifest. Raises JournalError when ``text`` is none, or of another version."""
     try:
         content = json.loads(text)

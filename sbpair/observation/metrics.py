@@ -209,7 +209,7 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "backlog_detached": ("sbpair_syphon_backlog_detaches_total", ("backlog",), ""),
     "receiving_lost": ("sbpair_processor_link_losses_total", ("path", "side"), ""),
     "handler_failed": ("sbpair_processor_handler_failures_total", ("path", "side"), ""),
-    "lock_lost": ("sbpair_processor_locks_lost_total", ("path", "side"), ""),
+    "lock_ended": ("sbpair_processor_locks_lost_total", ("path", "side"), ""),
     "settlement_unknown": ("sbpair_processor_settlements_unknown_total", ("path", "side"), "message_ids"),
     "duplicates_completed": ("sbpair_processor_duplicates_total", ("path", "side"), "message_ids"),
     "link_silent": ("sbpair_processor_silent_links_total", ("path", "side"), ""),
@@ -351,7 +351,7 @@ class Durations(Protocol):
     @property
     def total(self) -> float: ...
 
-    def cumulated(self) -> Sequence[int]:
+    def cumulative_counts(self) -> Sequence[int]:
         """Return how many ended within each bound, and last how many there were."""
 
 
@@ -435,7 +435,7 @@ class _SendsRead:
         bounds = [*(f"{bound:g}" for bound in sends.bounds), "+Inf"]
         family = HistogramMetricFamily(SEND_SECONDS.name, SEND_SECONDS.help, labels=SEND_SECONDS.labels)
         for (side, outcome), times in sends.by_side().items():
-            buckets = zip(bounds, map(float, times.cumulated()), strict=True)
+            buckets = zip(bounds, map(float, times.cumulative_counts()), strict=True)
             family.add_metric([side, outcome], list(buckets), times.total)
         yield family
 
@@ -494,7 +494,7 @@ class Shown(Protocol):
 def show_syphon(metrics: Metrics, syphon: Shown) -> None:
     """Add gauges for the sides that refuse ``syphon`` and for the messages in its backlogs."""
 
-    def refused() -> dict[str, float]:
+    def refusals() -> dict[str, float]:
         return {side: float(side in syphon.refusals) for side in SIDES}
 
     def depths() -> dict[str, float]:
@@ -504,18 +504,18 @@ def show_syphon(metrics: Metrics, syphon: Shown) -> None:
         now = time.time()
         return {backlog: level.age(now) for backlog, level in syphon.levels.items()}
 
-    def stranded() -> dict[str, float]:
+    def stranded_backlogs() -> dict[str, float]:
         return {backlog: float(holds) for backlog, holds in syphon.stranded.items()}
 
-    def untransferred() -> dict[str, float]:
+    def untransferred_counts() -> dict[str, float]:
         return {backlog: float(count) for backlog, count in syphon.untransferred.items()}
 
     for name, read in (
-        ("side_refused", refused),
+        ("side_refused", refusals),
         ("backlog_depth", depths),
         ("backlog_oldest_seconds", ages),
-        ("backlog_stranded", stranded),
-        ("backlog_untransferred", untransferred),
+        ("backlog_stranded", stranded_backlogs),
+        ("backlog_untransferred", untransferred_counts),
     ):
         metrics.read_gauge(f"sbpair_syphon_{name}", read)
     metrics.read_gauge("sbpair_syphon_pace", lambda: syphon.paces)
@@ -581,7 +581,7 @@ class Handlers(Protocol):
 def show_processors(metrics: Metrics, processors: Handlers) -> None:
     """Add metrics for the counters of ``processors``, labelled by entity."""
 
-    def handled(counters: Handling) -> float:
+    def messages_handled_by(counters: Handling) -> float:
         return counters.messages_handled
 
     def seconds(counters: Handling) -> float:
@@ -590,6 +590,8 @@ def show_processors(metrics: Metrics, processors: Handlers) -> None:
     def in_flight(counters: Handling) -> float:
         return counters.in_flight
 
-    metrics.read_gauge("sbpair_processor_messages_handled_total", lambda: processors.by_path(handled))
+    metrics.read_gauge(
+        "sbpair_processor_messages_handled_total", lambda: processors.by_path(messages_handled_by)
+    )
     metrics.read_gauge("sbpair_processor_handler_seconds_total", lambda: processors.by_path(seconds))
     metrics.read_gauge("sbpair_processor_in_flight", lambda: processors.by_path(in_flight))

@@ -135,7 +135,7 @@ def _backlog(queue: str) -> Record:
     """Return the fields for a backlog queue. Senders name it by number, syphons by path (P-10); both get a number."""
     _, _, number = queue.rpartition("/")
     is_number = number.isascii() and number.isdigit() and len(number) < 10
-    return {"backlog": int(number) if is_number else None, "backlog_queue": scrubbed(queue)}
+    return {"backlog": int(number) if is_number else None, "backlog_queue": scrub(queue)}
 
 
 def _instant(at: object, role: WriterRole, now: Instant) -> Instant:
@@ -157,7 +157,7 @@ def plain(value: object) -> JsonValue:
         case None | bool() | int():
             return value
         case str():
-            return scrubbed(value)
+            return scrub(value)
         case float():
             return value if math.isfinite(value) else None
         case Enum():
@@ -177,7 +177,7 @@ def plain(value: object) -> JsonValue:
     raise TypeError(f"a {type(value).__name__} cannot be written to a record")
 
 
-def scrubbed(text: str) -> str:
+def scrub(text: str) -> str:
     """Return the text with keys redacted, truncated to :data:`MAX_TEXT` characters."""
     if len(text) < SHORT:
         return text

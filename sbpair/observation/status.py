@@ -33,7 +33,7 @@ from sbpair.shared_task import result_of, share
 
 from .listening import stop_accepting
 from .metrics import CONTENT_TYPE
-from .record import plain, scrubbed
+from .record import plain, scrub
 from .sinks import renew_in_children
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class _Pages:
         except Exception as error:  # any error of the probe is the answer
             late = isinstance(error, TimeoutError) and bound.expired()
             why = f"no answer within {timeout:g} s" if late else f"{type(error).__name__}: {error}"
-            return 503, {"status": "failing", "reason": scrubbed(why)}
+            return 503, {"status": "failing", "reason": scrub(why)}
         return 200, {"status": "ok", "seconds": round(time.monotonic() - began, 6)}
 
     async def ready(self, request: web.Request) -> web.Response:

@@ -29,7 +29,7 @@ class Times:
         self.counts[bucket] += 1
         self.total += seconds
 
-    def cumulated(self) -> list[int]:
+    def cumulative_counts(self) -> list[int]:
         """The sends that ended within each bound, and last all of them."""
         return list(accumulate(self.counts))
 

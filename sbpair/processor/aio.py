@@ -59,10 +59,10 @@ class PairedServiceBusProcessor(BaseProcessor):
         Called in a message handler, which it would wait for, it returns at once: the stop goes on by itself.
         """
         self.request_stop()
-        if self._core is None:
+        if self._runtime is None:
             return
         if self._stopping is None:
-            self._stopping = share(self._stop(self._core))
+            self._stopping = share(self._stop(self._runtime))
         if self._invoker is None or not self._invoker.is_called_from_handler():
             await result_of(self._stopping)
 
@@ -74,14 +74,14 @@ class PairedServiceBusProcessor(BaseProcessor):
         try:
             await core.stop()
         finally:
-            self._core = self._stopping = self._invoker = None
+            self._runtime = self._stopping = self._invoker = None
 
     async def __aenter__(self) -> Self:
-        if self._core is not None:
+        if self._runtime is not None:
             raise ValueError(f"the processor of {self.path} is running")
         self._is_stopping.clear()
         self._invoker = TaskInvoker(self._handler, spans(self.path))
-        self._core = Processor(
+        self._runtime = Processor(
             self.path,
             self._addresses,
             self._invoker,
@@ -90,7 +90,7 @@ class PairedServiceBusProcessor(BaseProcessor):
             emit=self._events.emit,
             reports_messages=lambda: self.reports_messages,
         )
-        self._core.start()
+        self._runtime.start()
         return self
 
     async def __aexit__(
@@ -138,4 +138,4 @@ class PairedServiceBusProcessor(BaseProcessor):
 
     async def _settle(self, message: ReceivedMessage, verb: Verb, state: DeliveryState) -> None:
         delivery = self._delivery(message)
-        check_answer(delivery, await delivery.settled_by_hand(verb, state))
+        check_answer(delivery, await delivery.settle_by_hand(verb, state))

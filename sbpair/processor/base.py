@@ -35,7 +35,7 @@ class BaseProcessor:
         self._addresses = addresses
         self._counters = ProcessorCounters()
         self._events = Emitter(logger, LINES)
-        self._core: Processor | None = None
+        self._runtime: Processor | None = None
         self.reports_messages = False
         """Whether to emit MessagesReceived for handled messages; a journal needs it."""
 
@@ -49,21 +49,21 @@ class BaseProcessor:
         return self._events.subscribe(callback)
 
     def __repr__(self) -> str:
-        state = "stopped" if self._core is None else "running"
+        state = "stopped" if self._runtime is None else "running"
         return f"<{type(self).__name__} {self.path}, {state}>"
 
     def _delivery(self, message: ReceivedMessage) -> Delivery:
         """Return the delivery of a message. Raises MessageLockLostError when it is settled or its lock is lost."""
-        found = None if self._core is None else self._core.find(message)
+        found = None if self._runtime is None else self._runtime.find(message)
         if found is None:
             raise MessageLockLostError(message="The message is settled, or its lock is lost.")
         return found
 
     def _session(self, message: ReceivedMessage) -> SessionLink:
         """Return the session of a message. Raises SessionLockLostError when it is no longer held."""
-        if self._core is None:
+        if self._runtime is None:
             raise SessionLockLostError(message="The processor is stopped and holds no session.")
-        return self._core.session_of(message)
+        return self._runtime.session_of(message)
 
 
 def check_answer(delivery: Delivery, answer: Answer | None) -> None:

@@ -88,7 +88,7 @@ class PairedServiceBusProcessor(BaseProcessor):
 
     def _stop(self) -> None:
         with self._lock:
-            thread, loop, core, stopped = self._thread, self._loop, self._core, self._stopped
+            thread, loop, core, stopped = self._thread, self._loop, self._runtime, self._stopped
             self._thread = None
         if thread is None or loop is None or core is None:
             stopped.wait()  # another call may be stopping it
@@ -97,7 +97,7 @@ class PairedServiceBusProcessor(BaseProcessor):
             asyncio.run_coroutine_threadsafe(core.stop(), loop).result()
         finally:
             with self._lock:
-                self._loop = self._core = self._invoker = None  # no call is passed to the loop any more
+                self._loop = self._runtime = self._invoker = None  # no call is passed to the loop any more
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             stopped.set()
@@ -109,8 +109,8 @@ class PairedServiceBusProcessor(BaseProcessor):
     def _stop_in_child(self) -> None:
         """In a forked child: be stopped. The thread and its connections are the parent's, and run on there."""
         if self._loop is not None:
-            leave_to_the_parent((self._loop, self._core))
-        self._thread = self._loop = self._core = self._invoker = None
+            leave_to_the_parent((self._loop, self._runtime))
+        self._thread = self._loop = self._runtime = self._invoker = None
         self._stopped = _set_event()
 
     def __enter__(self) -> Self:
@@ -151,7 +151,7 @@ class PairedServiceBusProcessor(BaseProcessor):
 
         async def begin() -> ThreadInvoker:
             invoker = self._invoker = ThreadInvoker(self._handler, spans(self.path))
-            self._core = Processor(
+            self._runtime = Processor(
                 self.path,
                 self._addresses,
                 invoker,
@@ -160,7 +160,7 @@ class PairedServiceBusProcessor(BaseProcessor):
                 emit=self._events.emit,
                 reports_messages=lambda: self.reports_messages,
             )
-            self._core.start()
+            self._runtime.start()
             return invoker
 
         try:
@@ -208,25 +208,25 @@ class PairedServiceBusProcessor(BaseProcessor):
     def get_session_state(self, message: ReceivedMessage) -> bytes | None:
         """Return the state of the session of a message, or None. Raises SessionLockLostError."""
 
-        async def asked() -> bytes | None:
+        async def ask() -> bytes | None:
             return await self._session(message).state()
 
-        return self._in_loop(asked())
+        return self._in_loop(ask())
 
     def set_session_state(self, message: ReceivedMessage, state: bytes | None) -> None:
         """Set the state of the session of a message; None clears it. Raises SessionLockLostError."""
 
-        async def asked() -> None:
+        async def ask() -> None:
             await self._session(message).set_state(state)
 
-        self._in_loop(asked())
+        self._in_loop(ask())
 
     def _settle(self, message: ReceivedMessage, verb: Verb, state: DeliveryState) -> None:
-        async def settled() -> tuple[Delivery, Answer | None]:
+        async def settle() -> tuple[Delivery, Answer | None]:
             delivery = self._delivery(message)
-            return delivery, await delivery.settled_by_hand(verb, state)
+            return delivery, await delivery.settle_by_hand(verb, state)
 
-        check_answer(*self._in_loop(settled()))
+        check_answer(*self._in_loop(settle()))
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         with self._lock:

@@ -104,7 +104,7 @@ class Delivery:
         """Whether it can still be settled."""
         return self.phase is DeliveryPhase.WAITING or self.phase is DeliveryPhase.RUNNING
 
-    async def settled_by_hand(self, verb: Verb, state: DeliveryState) -> Answer | None:
+    async def settle_by_hand(self, verb: Verb, state: DeliveryState) -> Answer | None:
         """Settle the message and return the broker's answer, or None if the link ended first."""
         self.answered = asyncio.get_running_loop().create_future()
         self.is_handled = verb in (Verb.COMPLETE, Verb.DEAD_LETTER)

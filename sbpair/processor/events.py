@@ -53,7 +53,7 @@ class HandlerFailed(ProcessorEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class LockLost(ProcessorEvent):
+class LockEnded(ProcessorEvent):
     """The lock of a message ended before it was settled: it is delivered again.
 
     ``handled`` is true if the handler had returned.

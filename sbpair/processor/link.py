@@ -20,7 +20,7 @@ from .credit import ProcessorWindow
 from .delivery import Delivery, DeliveryPhase, message_id_of
 from .message import ReceivedMessage
 from .settlement import Answer, Verb
-from .settling import SettlementCallbacks, Settlements, received_of, release
+from .settling import SettlementCallbacks, Settlements, deliveries_received, release
 
 logger = logging.getLogger("sbpair.processor")
 
@@ -162,7 +162,7 @@ class EntityLink(ABC):
         context = self._context
         if not context.reports_messages():
             return
-        received = [each for each in received_of(deliveries) if not each.is_reported]
+        received = [each for each in deliveries_received(deliveries) if not each.is_reported]
         for each in received:
             each.is_reported = True
         handled = [each.message for each in received]
@@ -199,7 +199,7 @@ class EntityLink(ABC):
     def _tell_lost(self, delivery: Delivery) -> None:
         self._context.counters.locks_lost += 1
         self._context.emit(
-            events.LockLost(
+            events.LockEnded(
                 time.time(),
                 self._context.path,
                 self.side.value,

@@ -16,7 +16,7 @@ LINES: dict[type[events.ProcessorEvent], LogLine] = {
     events.HandlerFailed: LogLine(
         ERROR, "a handler of {path} raised {error}; message {message_id} is abandoned"
     ),
-    events.LockLost: LogLine(
+    events.LockEnded: LogLine(
         WARNING,
         "the lock of message {message_id} of {path} ended before it was settled: it is delivered again",
     ),

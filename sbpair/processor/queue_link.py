@@ -170,7 +170,7 @@ class QueueLink(EntityLink):
         if not self._open and not self.is_stopping:
             self._watch(receiver, now)
 
-    def _locked(self) -> Iterator[Delivery]:
+    def _locked_deliveries(self) -> Iterator[Delivery]:
         """Iterate over the deliveries whose locks are renewed: those being handled, or to be settled by hand."""
         return (each for each in self._open.values() if each.phase is DeliveryPhase.RUNNING)
 
@@ -191,7 +191,11 @@ class QueueLink(EntityLink):
         if self._renewing is not None and not self._renewing.done():
             return
         ends_by, most = now + self._clock.span * RENEWED_AT, self._context.max_lock_renewal
-        due = [each for each in self._locked() if each.lock_ends < ends_by and now - each.arrived < most]
+        due = [
+            each
+            for each in self._locked_deliveries()
+            if each.lock_ends < ends_by and now - each.arrived < most
+        ]
         if due:
             self._renewing = asyncio.ensure_future(self._renew(connection, due))
 

@@ -107,6 +107,6 @@ def release(receiver: Receiver, delivery_ids: list[int]) -> None:
         receiver.give_back(first, last, RELEASED)
 
 
-def received_of(deliveries: list[Delivery]) -> Iterator[Delivery]:
+def deliveries_received(deliveries: list[Delivery]) -> Iterator[Delivery]:
     """Iterate over the deliveries that an audit counts as received: completed or dead-lettered by their handlers."""
     return (each for each in deliveries if each.is_handled or each.verb is Verb.DEAD_LETTER)

@@ -102,15 +102,15 @@ class ProcessorSide:
         """Receive over one link until it ends; return the seconds to wait before the next."""
         began = self._loop.time()
         try:
-            connection = await self._connected()
-            condition = await self._received(connection)
+            connection = await self._connect()
+            condition = await self._receive(connection)
         except ClientError as error:
             if error.condition is not None and error.condition.symbol == NOT_FOUND:
                 return self._missing()
-            return self._lost(str(error))
+            return self._pause_after(str(error))
         except Exception as error:  # a defect of one attempt must not end the side unnoticed
             logger.exception("receiving from %s on the %s failed", self._context.path, self.role)
-            return self._lost(f"{type(error).__name__}: {error}")
+            return self._pause_after(f"{type(error).__name__}: {error}")
         self._is_missing = False
         if self._reception.is_replaced:
             return 0.0
@@ -118,15 +118,15 @@ class ProcessorSide:
             self._backoff.succeeded()
             if condition is not None and condition.symbol == DETACH_FORCED:
                 return 0.0  # the service detaches idle links
-        return self._lost(said(condition) if condition is not None else "the link was lost")
+        return self._pause_after(said(condition) if condition is not None else "the link was lost")
 
-    async def _connected(self) -> NamespaceConnection:
+    async def _connect(self) -> NamespaceConnection:
         if self.connection is None or not self.connection.is_open:
             address = self._address
             self.connection = await connect(address.namespace, route=address.route, timeout=CONNECT_WITHIN)
         return self.connection
 
-    async def _received(self, connection: NamespaceConnection) -> Condition | None:
+    async def _receive(self, connection: NamespaceConnection) -> Condition | None:
         """Receive until the link ends or the last token expires, after which the peer would detach the link."""
         receiving = asyncio.ensure_future(self._reception.run(connection))
         try:
@@ -145,7 +145,7 @@ class ProcessorSide:
             self._context.emit(events.EntityMissing(time.time(), self._context.path, self.role.value))
         return self._missing_interval
 
-    def _lost(self, reason: str) -> float:
+    def _pause_after(self, reason: str) -> float:
         if self._reception.is_stopping:
             return 0.0
         pause = self._backoff.failed()

@@ -42,7 +42,7 @@ class TaskInvoker:
 
     def __init__(self, handler: AsyncHandler, span: Span | None = None) -> None:
         """``span`` opens a tracing span around each call."""
-        self._handler = handler if span is None else traced(handler, span)
+        self._handler = handler if span is None else trace(handler, span)
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self._ready: deque[tuple[Delivery, Finished]] = deque()
@@ -114,7 +114,7 @@ class TaskInvoker:
                 return
 
 
-def traced(handler: AsyncHandler, span: Span) -> AsyncHandler:
+def trace(handler: AsyncHandler, span: Span) -> AsyncHandler:
     """Return a handler that opens ``span`` for each message and calls ``handler`` in it."""
 
     async def call(message: ReceivedMessage) -> None:

@@ -34,7 +34,7 @@ class ThreadInvoker:
 
     def __init__(self, handler: Handler, span: Span | None = None) -> None:
         """``span`` opens a tracing span around each call."""
-        self._handler = handler if span is None else traced(handler, span)
+        self._handler = handler if span is None else trace(handler, span)
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[Delivery | None] = SimpleQueue()
         self._ended: deque[tuple[Delivery, BaseException | None]] = deque()
@@ -119,7 +119,7 @@ class ThreadInvoker:
             finished(delivery, error)
 
 
-def traced(handler: Handler, span: Span) -> Handler:
+def trace(handler: Handler, span: Span) -> Handler:
     """Return a handler that opens ``span`` for each message and calls ``handler`` in it."""
 
     def call(message: ReceivedMessage) -> None:

@@ -21,7 +21,7 @@ def spans(path: str) -> Span | None:
     """Return a function that opens a span for a message of the entity ``path``; None while tracing is off."""
     if current.active is not None:
         tracing = current.active
-        return lambda message: tracing.processing(_described(path, message))
+        return lambda message: tracing.processing(_describe(path, message))
     kind = settings.tracing_implementation()
     if kind is None:
         return None
@@ -52,7 +52,7 @@ def _headers(message: ReceivedMessage) -> dict[str, str]:
         return {}
 
 
-def _described(path: str, message: ReceivedMessage) -> Processing:
+def _describe(path: str, message: ReceivedMessage) -> Processing:
     enqueued = message.enqueued_time_utc
     return Processing(
         path,

@@ -29,8 +29,8 @@ from typing import TypeVar
 
 from sbpair.loop_thread import serve_in_loop
 
-from .frames import IN, OUT, Action, ActiveRule, Conversation, FrameRule, Passing, altered
-from .streams import Streams, accept_until, accepted, opened
+from .frames import IN, OUT, Action, ActiveRule, Conversation, FrameRule, Passing, alter
+from .streams import Streams, accept, accept_until, open_streams
 
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows, SIGTERM ends a process as hard
 
@@ -134,9 +134,9 @@ class ChaosProxy:
         assert opening is not None  # noqa: S101 - it runs in a task
         self._opening.add(opening)
         try:
-            below = await accepted(client, self._client_tls)
+            below = await accept(client, self._client_tls)
             try:
-                above = await opened(*self.upstream, self._target_tls)
+                above = await open_streams(*self.upstream, self._target_tls)
             except BaseException:
                 below[1].transport.abort()
                 raise
@@ -353,10 +353,10 @@ class _ProxiedConnection:
             active.applied()
         elif rule.action in (Action.REPEAT, Action.OVERSIZE):
             active.applied()
-            await line.put((due, altered(rule.action, passing.raw), None))
+            await line.put((due, alter(rule.action, passing.raw), None))
         else:
             is_before = rule.after or rule.action is Action.TRUNCATE
-            before = altered(rule.action, passing.raw) if is_before else b""
+            before = alter(rule.action, passing.raw) if is_before else b""
             await line.put((due, before, active))
             if rule.action is Action.HOLD:
                 await line.put((due, passing.raw, None))
@@ -380,7 +380,7 @@ class _ProxiedConnection:
     async def _send(self, direction: str, writer: asyncio.StreamWriter, raw: bytes) -> None:
         proxy = self._proxy
         for piece in self._pieces(raw):
-            allowed = self._allowed(direction, piece)
+            allowed = self._allowed_part(direction, piece)
             writer.write(allowed)
             await writer.drain()
             self._passed[direction] += len(allowed)
@@ -394,7 +394,7 @@ class _ProxiedConnection:
         size = self._proxy.slice or len(raw)
         return [raw[at : at + size] for at in range(0, len(raw), size)] if raw else []
 
-    def _allowed(self, direction: str, piece: bytes) -> bytes:
+    def _allowed_part(self, direction: str, piece: bytes) -> bytes:
         if self._cut is None or self._cut[0] != direction:
             return piece
         return piece[: max(0, self._cut[1] - self._passed[direction])]

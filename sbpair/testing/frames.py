@@ -135,17 +135,17 @@ class Conversation:
             case Begin(remote_channel=other) if direction == OUT and other is not None:
                 self._sessions[channel] = other
             case Attach():
-                return self._attached(direction, self._session(direction, channel), value)
+                return self._note_attach(direction, self._session(direction, channel), value)
             case Flow(handle=handle) if handle is not None:
                 return self._links.get((direction, self._session(direction, channel), handle))
             case Disposition():
-                return self._disposed(direction, self._session(direction, channel), value)
+                return self._address_of(direction, self._session(direction, channel), value)
         return None
 
     def _session(self, direction: str, channel: int) -> int:
         return channel if direction == IN else self._sessions.get(channel, channel)
 
-    def _attached(self, direction: str, session: int, attach: Attach) -> str | None:
+    def _note_attach(self, direction: str, session: int, attach: Attach) -> str | None:
         node = attach.source if attach.role else attach.target
         if direction == OUT:
             node = attach.target if attach.role else attach.source
@@ -168,7 +168,7 @@ class Conversation:
                 del self._deliveries[next(iter(self._deliveries))]
         return address
 
-    def _disposed(self, direction: str, session: int, disposition: Disposition) -> str | None:
+    def _address_of(self, direction: str, session: int, disposition: Disposition) -> str | None:
         # A receiver's disposition concerns deliveries towards it, a sender's its own.
         sent = (OUT if direction == IN else IN) if disposition.role else direction
         address = self._deliveries.get((sent, session, disposition.first))
@@ -275,7 +275,7 @@ class FrameRule:
         )
 
 
-def altered(action: Action, raw: bytes) -> bytes:
+def alter(action: Action, raw: bytes) -> bytes:
     """The bytes of a frame that arrive under an action that changes them; unchanged for any other action."""
     match action:
         case Action.TRUNCATE:

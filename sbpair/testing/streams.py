@@ -15,7 +15,7 @@ HANDSHAKE_WITHIN = 20.0  # seconds
 ACCEPT_RETRY = 0.05  # seconds
 
 
-async def accepted(client: socket.socket, context: ssl.SSLContext | None) -> Streams:
+async def accept(client: socket.socket, context: ssl.SSLContext | None) -> Streams:
     """The streams of an accepted connection; this end is TLS's server. Raises OSError when the handshake fails."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
@@ -31,7 +31,7 @@ async def accepted(client: socket.socket, context: ssl.SSLContext | None) -> Str
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-async def opened(host: str, port: int, context: ssl.SSLContext | None) -> Streams:
+async def open_streams(host: str, port: int, context: ssl.SSLContext | None) -> Streams:
     """The streams of a new connection; this end is TLS's client. Raises OSError, for certificates too."""
     within = None if context is None else HANDSHAKE_WITHIN
     return await asyncio.open_connection(host, port, ssl=context, ssl_handshake_timeout=within)

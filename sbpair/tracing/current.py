@@ -89,7 +89,7 @@ active: Tracing | None = None
 _wanted: ContextVar[SdkSpans] = ContextVar("sbpair_sdk_spans", default=SdkSpans.ALL)
 
 
-def wanted() -> SdkSpans:
+def wanted_spans() -> SdkSpans:
     """The spans of the SDK that are made in this thread or task."""
     return _wanted.get()
 

@@ -37,7 +37,7 @@ from .current import (
     SdkSpans,
     TracedOperation,
     only,
-    wanted,
+    wanted_spans,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PairedSpan(OpenTelemetrySpan):
     """The SDK's span class, which makes only the wanted spans."""
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401 -- another class, at times
-        spans = wanted()
+        spans = wanted_spans()
         is_producer = keywords.get("kind") is SdkSpanKind.PRODUCER
         if spans is SdkSpans.NONE or (spans is SdkSpans.ATTEMPTS and is_producer):
             return UNMADE
@@ -125,11 +125,11 @@ class OpenTelemetry:
         carried: Mapping[Any, Any] = message.application_properties or {}
         if any(name in carried or name.encode() in carried for name in CONTEXT_NAMES):
             return  # of the application's own making: the conventions ask to keep it
-        attributes = {**SYSTEM, **_named("create", "create", path)}
+        attributes = {**SYSTEM, **_attributes_of("create", "create", path)}
         properties = message.properties
         if properties is not None and isinstance(properties.message_id, str):
             attributes["messaging.message.id"] = properties.message_id
-        span = self._tracer.start_span(_titled("create", path), kind=SpanKind.PRODUCER, attributes=attributes)
+        span = self._tracer.start_span(_title("create", path), kind=SpanKind.PRODUCER, attributes=attributes)
         headers: dict[str, str] = {}
         _propagator.inject(headers, trace.set_span_in_context(span))
         span.end()
@@ -144,7 +144,7 @@ class OpenTelemetry:
     @contextmanager
     def operation(self, name: str, path: str, host: str) -> Iterator[TracedOperation]:
         began, operation = time.perf_counter(), TracedOperation()
-        attributes: dict[str, Any] = {**SYSTEM, **_named("send", name, path), "server.address": host}
+        attributes: dict[str, Any] = {**SYSTEM, **_attributes_of("send", name, path), "server.address": host}
         try:
             with only(SdkSpans.ATTEMPTS):
                 yield operation
@@ -165,7 +165,7 @@ class OpenTelemetry:
     def processing(self, message: Processing) -> Iterator[None]:
         attributes: dict[str, Any] = {
             **SYSTEM,
-            **_named("process", "process", message.path),
+            **_attributes_of("process", "process", message.path),
             "messaging.message.id": message.message_id,
             "messaging.servicebus.message.delivery_count": message.delivery_count,
             "sbpair.side": message.side,
@@ -174,13 +174,17 @@ class OpenTelemetry:
             attributes["messaging.servicebus.message.enqueued_time"] = int(message.enqueued_at)
         context, links = _origin(message.headers)
         span = self._tracer.start_span(
-            _titled("process", message.path),
+            _title("process", message.path),
             context=context,
             kind=SpanKind.CONSUMER,
             attributes=attributes,
             links=links,
         )
-        measured = {**SYSTEM, **_named("process", "process", message.path), "sbpair.side": message.side}
+        measured = {
+            **SYSTEM,
+            **_attributes_of("process", "process", message.path),
+            "sbpair.side": message.side,
+        }
         began = time.perf_counter()
         outcome = "complete"
         try:
@@ -210,10 +214,10 @@ class OpenTelemetry:
             return
         now = time.time_ns()
         span = self._tracer.start_span(
-            _titled("forward", path),
+            _title("forward", path),
             context=context,
             kind=SpanKind.CLIENT,
-            attributes={**SYSTEM, **_named("send", "forward", path), **attributes},
+            attributes={**SYSTEM, **_attributes_of("send", "forward", path), **attributes},
             links=links,
             start_time=now - round(seconds * 1e9),
         )
@@ -232,12 +236,12 @@ class OpenTelemetry:
         self._exported.add(metrics, is_last)
 
 
-def _named(kind: str, name: str, path: str) -> dict[str, str]:
+def _attributes_of(kind: str, name: str, path: str) -> dict[str, str]:
     found = {"messaging.operation.type": kind, "messaging.operation.name": name}
     return {**found, "messaging.destination.name": path} if path else found
 
 
-def _titled(name: str, path: str) -> str:
+def _title(name: str, path: str) -> str:
     return f"{name} {path}" if path else name
 
 

@@ -15,7 +15,7 @@ from sbpair.audit import Expected, Summary, audit
 from sbpair.audit.report import headline
 from sbpair.observation import WriterRole
 from sbpair.observation.journal_reading import JournalError
-from sbpair.observation.manifest import as_text, manifest, parsed
+from sbpair.observation.manifest import as_text, manifest, parse
 from tests.audit.audited import Audited, audited
 from tests.audit.story import Cast, Story
 
@@ -331,7 +331,7 @@ def test_as_many_journals_of_a_role_as_are_expected_must_be_there(
 def test_a_journal_that_a_manifest_lists_and_that_is_missing_or_shorter_is_missed(tmp_path: Path) -> None:
     casts = three_senders(tmp_path / "journals")
     entries = manifest(tmp_path / "journals")
-    assert parsed(as_text(entries)) == entries
+    assert parse(as_text(entries)) == entries
     assert audit(tmp_path / "journals", tmp_path / "out", expected=Expected(writers=entries)).is_conserved
 
     casts[2].story.file_of(WriterRole.SENDER).unlink()
@@ -374,7 +374,7 @@ def test_a_compressed_copy_is_the_same_in_a_manifest(tmp_path: Path) -> None:
 )
 def test_what_is_no_manifest_is_refused(text: str) -> None:
     with pytest.raises(JournalError, match="manifest"):
-        parsed(text)
+        parse(text)
 
 
 @pytest.mark.spec("R-197")

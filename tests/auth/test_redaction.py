@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from sbpair.auth.redaction import BLANK, blank_keys
-from sbpair.observation.record import scrubbed
+from sbpair.observation.record import scrub
 
 pytestmark = pytest.mark.spec("S-12", "S-15", "R-197")
 
@@ -56,7 +56,7 @@ def traces_of(secret: str) -> list[str]:
 def test_an_echoed_secret_is_blanked_in_every_form(secret: str, form: str) -> None:
     echoed = FORMS[form](SECRETS[secret])
     for text in (echoed, f"the peer said: {echoed}; try again", f"x {echoed}\nand {echoed}"):
-        for blanked in (blank_keys(text), scrubbed(text)):
+        for blanked in (blank_keys(text), scrub(text)):
             assert BLANK in blanked
             assert [trace for trace in traces_of(SECRETS[secret]) if trace in blanked] == []
             encoded = [
@@ -77,4 +77,4 @@ def test_an_echoed_secret_is_blanked_in_every_form(secret: str, form: str) -> No
     ],
 )
 def test_a_text_without_a_secret_stays_as_it_is(text: str) -> None:
-    assert blank_keys(text) == text == scrubbed(text)
+    assert blank_keys(text) == text == scrub(text)

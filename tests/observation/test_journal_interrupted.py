@@ -17,7 +17,7 @@ from tests.observation.test_journal import ping
 INTERRUPTED = (
     JournalFile.append,
     JournalFile.finish,
-    JournalFile._settled,
+    JournalFile._content,
     Journal._write,
     Journal._put,
     Journal._end_file,

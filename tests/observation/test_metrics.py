@@ -44,7 +44,7 @@ EVERY_EVENT = (
     syphon.SessionHeld(0.0, "b/0", "s", "InvalidPath", "m1"),
     processor.ReceivingLost(0.0, "orders", "primary", "r", 1.0),
     processor.HandlerFailed(0.0, "orders", "primary", "m1", "e"),
-    processor.LockLost(0.0, "orders", "secondary", "m1", False),
+    processor.LockEnded(0.0, "orders", "secondary", "m1", False),
     processor.SettlementUnknown(0.0, "orders", "primary", ("m1", "m2")),
     processor.DuplicatesCompleted(0.0, "orders", "primary", ("m1",)),
     processor.LinkSilent(0.0, "orders", "primary", 65.0),

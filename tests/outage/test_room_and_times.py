@@ -77,8 +77,8 @@ async def test_an_asyncio_client_counts_the_same(aio_pairing: AsyncPairing) -> N
 
     assert runtime.pair.room.levels()[0].messages == 1
     times = runtime.send_times.by_side()
-    assert times["primary", "accepted"].cumulated()[-1] == 1
-    assert times["secondary", "accepted"].cumulated()[-1] == 1
+    assert times["primary", "accepted"].cumulative_counts()[-1] == 1
+    assert times["secondary", "accepted"].cumulative_counts()[-1] == 1
 
 
 @pytest.mark.spec("H-55")

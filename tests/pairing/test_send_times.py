@@ -28,7 +28,7 @@ def test_a_send_counts_where_its_message_was_stored_or_what_refused_it_last(
 ) -> None:
     times = SendTimes()
     times.ended(outcome, 0.02)
-    assert {name: each.cumulated()[-1] for name, each in times.by_side().items()} == {
+    assert {name: each.cumulative_counts()[-1] for name, each in times.by_side().items()} == {
         ("primary", "accepted"): 0,
         key: 1,
     }
@@ -38,7 +38,7 @@ def test_each_bucket_counts_the_sends_that_ended_within_its_bound() -> None:
     times = SendTimes().primary
     for seconds in (0.0001, 0.001, 0.0011, 7.0, 61.0):
         times.add(seconds)
-    by_bound = dict(zip([*BOUNDS, None], times.cumulated(), strict=True))
+    by_bound = dict(zip([*BOUNDS, None], times.cumulative_counts(), strict=True))
     assert (by_bound[0.001], by_bound[0.0025], by_bound[5.0], by_bound[10.0], by_bound[None]) == (
         2,
         3,

@@ -14,7 +14,7 @@ import pytest
 from azure.servicebus.exceptions import MessageLockLostError
 
 from sbpair import PairedServiceBusClient
-from sbpair.processor import DeadLetter, EntityMissing, LockLost, ProcessorOptions, ReceivedMessage
+from sbpair.processor import DeadLetter, EntityMissing, LockEnded, ProcessorOptions, ReceivedMessage
 from sbpair.processor.delivery import Delivery
 from sbpair.processor.threads import ThreadInvoker
 from tests.children import exit_code_of
@@ -197,7 +197,7 @@ def test_closing_the_client_stops_its_processors(pair: Pair) -> None:
         processor.__enter__()
         handled.get(timeout=PATIENCE)
     assert "stopped" in repr(processor)
-    assert pair.said(LockLost) == []
+    assert pair.said(LockEnded) == []
 
 
 @pytest.mark.spec("C-17")

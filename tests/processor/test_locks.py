@@ -19,7 +19,7 @@ from sbpair.broker.faults import (
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import LinkRefused
 from sbpair.processor import (
-    LockLost,
+    LockEnded,
     MessagesReceived,
     ReceivedMessage,
     ReceivingLost,
@@ -38,7 +38,7 @@ def test_a_lock_is_renewed_while_its_handler_runs() -> None:
         await story.put([numbered(1)])
         async with story.processor(story.note_slowly) as processor:
             await story.until(lambda: processor.counters.completed == 1)
-        assert (story.handled, story.left(), story.said(LockLost)) == (["m1"], 0, [])
+        assert (story.handled, story.left(), story.said(LockEnded)) == (["m1"], 0, [])
         assert 200 <= processor.counters.handler_seconds < 201
 
     play_with(story)
@@ -60,7 +60,7 @@ def test_a_handler_is_cancelled_once_its_lock_has_ended_after_the_longest_renewa
             await story.until(lambda: bool(cancelled_at))
             assert 120 <= cancelled_at[0] <= 120 + 62
             assert processor.counters.locks_lost == 1
-        assert [(event.message_id, event.handled) for event in story.said(LockLost)][:1] == [("m1", False)]
+        assert [(event.message_id, event.handled) for event in story.said(LockEnded)][:1] == [("m1", False)]
 
     play_with(story)
 
@@ -133,7 +133,7 @@ def test_a_lock_is_renewed_while_its_link_waits_for_another_attempt() -> None:
         ) as processor:
             await detached_for_long(story)
             await story.until(lambda: processor.counters.completed == 1)
-        assert (story.handled, story.left(), story.said(LockLost)) == (["m1"], 0, [])
+        assert (story.handled, story.left(), story.said(LockEnded)) == (["m1"], 0, [])
 
     play_with(story)
 
@@ -155,7 +155,7 @@ def test_a_lock_is_renewed_over_a_new_connection_whose_link_is_refused() -> None
                 await story.until(lambda: not processor.counters.in_flight)
                 assert len(story.said(ReceivingStarted)) == 1
                 await story.until(lambda: processor.counters.completed == 1, within=10.0)
-        assert (story.handled, story.left(), story.said(LockLost)) == (["m1"], 0, [])
+        assert (story.handled, story.left(), story.said(LockEnded)) == (["m1"], 0, [])
 
     play_with(story)
 
@@ -171,7 +171,7 @@ def test_a_lock_survives_renewals_without_an_answer(session: str | None) -> None
         async with story.processor(story.note_slowly, "chats", max_concurrent_sessions=most) as processor:
             await story.until(lambda: not processor.counters.in_flight and bool(processor.counters.received))
             await story.until(lambda: processor.counters.completed == 1, within=10.0)
-        assert (story.handled, story.left(path="chats"), story.said(LockLost)) == (["m1"], 0, [])
+        assert (story.handled, story.left(path="chats"), story.said(LockEnded)) == (["m1"], 0, [])
 
     play_with(story)
 
@@ -223,7 +223,7 @@ def test_a_handler_that_outlives_its_link_still_completes_its_message() -> None:
             await story.until(lambda: processor.counters.completed == 10)
             await asyncio.sleep(120)
         assert (len(story.handled), story.left()) == (10, 0)
-        assert story.said(LockLost) == story.said(SettlementUnknown) == []
+        assert story.said(LockEnded) == story.said(SettlementUnknown) == []
 
     play_with(story)
 
@@ -260,7 +260,7 @@ def test_a_settlement_over_a_new_connection_whose_answer_is_lost_is_reported_as_
             may_end.set()  # there is no link to send the settlement over
             await story.until(lambda: story.left() == 0)
             story.cut()
-            await story.until(lambda: bool(story.said(SettlementUnknown) + story.said(LockLost)))
+            await story.until(lambda: bool(story.said(SettlementUnknown) + story.said(LockEnded)))
             assert processor.counters.locks_lost == 0
         assert [event.message_ids for event in story.said(SettlementUnknown)] == [("m1",)]
 

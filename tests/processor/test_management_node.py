@@ -8,7 +8,7 @@ import pytest
 
 from sbpair.broker.faults import FaultRule, Operation, RejectWith
 from sbpair.client.errors import ConnectionLost, LinkRefused
-from sbpair.processor import LockLost, ReceivedMessage, SessionAccepted
+from sbpair.processor import LockEnded, ReceivedMessage, SessionAccepted
 from tests.processor.driven import Story, play_with
 from tests.processor.pair import numbered
 
@@ -29,7 +29,7 @@ def test_the_lock_of_a_session_is_renewed_after_the_peer_detached_the_node() -> 
                 story.detach_node("chats")
                 await story.until(lambda: not story.links_to_node("chats"))
             await story.until(lambda: processor.counters.completed == 1)
-        assert (story.left(path="chats"), story.said(LockLost)) == (0, [])
+        assert (story.left(path="chats"), story.said(LockEnded)) == (0, [])
         assert len(story.said(SessionAccepted)) == 1
 
     play_with(story)

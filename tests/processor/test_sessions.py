@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from sbpair.broker.faults import FaultRule, LoseLock, Operation
-from sbpair.processor import LockLost, ProcessorOptions, ReceivedMessage, SessionAccepted, SessionReleased
+from sbpair.processor import LockEnded, ProcessorOptions, ReceivedMessage, SessionAccepted, SessionReleased
 from tests.processor.driven import Story, play_with
 from tests.processor.pair import Pair, numbered, put
 from tests.waiting import until
@@ -208,7 +208,7 @@ def test_the_lock_of_a_session_is_renewed_and_its_loss_cancels_the_handler() -> 
             await story.until(lambda: ends == ["returned", "cancelled"])
             await story.until(lambda: len(ends) == 3)
         assert ends == ["returned", "cancelled", "returned"]
-        assert [event.message_id for event in story.said(LockLost)] == ["m2"]
+        assert [event.message_id for event in story.said(LockEnded)] == ["m2"]
 
     play_with(story)
 

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from sbpair.client import locks
-from sbpair.processor import LockLost, ReceivedMessage
+from sbpair.processor import LockEnded, ReceivedMessage
 from tests.processor.driven import Story, play_with
 from tests.processor.pair import numbered
 
@@ -55,7 +55,7 @@ def test_a_broker_whose_clock_is_set_back_costs_one_delivery_of_what_is_on_its_w
                 await story.put([numbered(n) for n in range(2, 22)])
                 await story.until(lambda: processor.counters.completed == 21, within=30 + 21 * takes)
         assert processor.counters.released <= 20
-        assert story.said(LockLost) == []
+        assert story.said(LockEnded) == []
 
     play_with(story)
 
@@ -81,7 +81,7 @@ def test_a_process_that_was_suspended_asks_again_for_what_it_gives_back(takes: f
             await story.until(lambda: processor.counters.released > 0 and bool(running), within=1.0)
             wanted = 1 + messages
             await story.until(lambda: processor.counters.completed == wanted, within=5 + takes * messages)
-        assert (len(story.handled), story.said(LockLost)) == (wanted, [])
+        assert (len(story.handled), story.said(LockEnded)) == (wanted, [])
 
     play_with(story)
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from sbpair import PairedServiceBusClient
-from sbpair.processor import LockLost, ReceivedMessage
+from sbpair.processor import LockEnded, ReceivedMessage
 from tests.processor.pair import Pair, numbered, put
 from tests.stopwatch import Stopwatch
 from tests.waiting import PATIENCE, until, wait_until
@@ -41,7 +41,7 @@ async def test_a_coroutine_that_stops_its_processor_goes_on_and_its_message_is_c
                 await processor.run()
         assert stopwatch.seconds < SOON
         assert ended == ["m1"]
-        assert (is_stopped(processor), pair.left(), pair.said(LockLost)) == (True, 0, [])
+        assert (is_stopped(processor), pair.left(), pair.said(LockEnded)) == (True, 0, [])
 
 
 @pytest.mark.spec("R-105", "C-17")

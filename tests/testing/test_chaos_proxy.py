@@ -21,7 +21,7 @@ from sbpair.broker import Broker
 from sbpair.client.dial import connect
 from sbpair.testing import ChaosProxy
 from sbpair.testing.chaos_proxy import CHUNK
-from sbpair.testing.frames import IN, MAX_FRAME_BYTES, Action, Conversation, altered
+from sbpair.testing.frames import IN, MAX_FRAME_BYTES, Action, Conversation, alter
 from tests.syphon.pair import parked
 from tests.waiting import PATIENCE, wait_until
 
@@ -367,7 +367,7 @@ class TestRules:
         ],
     )
     def test_the_bytes_that_arrive_of_an_altered_frame(self, action, arrives):
-        assert altered(action, b"\x00\x00\x00\x0aabcdef")[: len(arrives)] == arrives
+        assert alter(action, b"\x00\x00\x00\x0aabcdef")[: len(arrives)] == arrives
 
     @pytest.mark.spec("E-7")
     def test_a_port_that_cannot_be_is_refused(self):

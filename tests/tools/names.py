@@ -113,6 +113,9 @@ PARTICLES = frozenset(
 )
 
 
+FIELDS = frozenset(("locked_until", "locked_until_of"))  # the name that AMQP or Service Bus gives a value
+
+
 def is_participle(word: str) -> bool:
     return word in IRREGULAR or (len(word) > 4 and word.endswith("ed") and word not in NO_PARTICIPLE)
 
@@ -120,7 +123,7 @@ def is_participle(word: str) -> bool:
 def says_what_happened(name: str) -> bool:
     """Whether a name is a participle, alone or with a particle: ``_made``, ``parked_again``, ``settled_by_hand``."""
     words = name.strip("_").split("_")
-    return is_participle(words[0]) and (len(words) == 1 or words[1] in PARTICLES)
+    return name not in FIELDS and is_participle(words[0]) and (len(words) == 1 or words[1] in PARTICLES)
 
 
 def returning(source: str) -> Iterator[tuple[str, str]]:

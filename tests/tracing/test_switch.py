@@ -64,5 +64,5 @@ def test_the_creation_context_is_read_under_either_of_its_names(
 
 def test_switched_off_nothing_is_noted_in_threads_and_tasks() -> None:
     current.want(current.SdkSpans.NONE)
-    assert current.wanted() is current.SdkSpans.ALL
+    assert current.wanted_spans() is current.SdkSpans.ALL
     assert current.background() is None

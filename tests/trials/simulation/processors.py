@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from sbpair.auth.connection_string import parse
 from sbpair.client.route import Route
-from sbpair.processor import LockLost, ProcessorEvent, ProcessorOptions, ReceivedMessage
+from sbpair.processor import LockEnded, ProcessorEvent, ProcessorOptions, ReceivedMessage
 from sbpair.processor.aio import PairedServiceBusProcessor
 from sbpair.processor.side import SideAddress
 from sbpair.side import Side
@@ -73,7 +73,7 @@ class ProcessorProcess:
     @property
     def is_busy(self) -> bool:
         """Whether a message is in hand, or a settlement without its confirmation."""
-        cores = (each._core for each in self._processors)
+        cores = (each._runtime for each in self._processors)
         return any(link.unsettled for core in cores if core is not None for link in core.links.values())
 
     def has_handled(self, path: str, message_id: str) -> bool:
@@ -90,7 +90,7 @@ class ProcessorProcess:
         self.is_dead = True
         for pipe in self._world.network.pipes(self._name):
             pipe.cut()
-        cores = [each._core for each in self._processors if each._core is not None]
+        cores = [each._runtime for each in self._processors if each._runtime is not None]
         for core in cores:
             core.dispatcher.cancel_running(Exception("the process is dead"))
         return asyncio.ensure_future(self._forget(cores))
@@ -155,5 +155,5 @@ class ProcessorProcess:
         reached["handled again"] += is_again
 
     def _on_event(self, event: ProcessorEvent) -> None:
-        if isinstance(event, LockLost):
+        if isinstance(event, LockEnded):
             self._world.history.reached["processor's lock lost"] += 1
