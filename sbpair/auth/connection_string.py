@@ -36,13 +36,7 @@ class NamespaceAccess:
 
         Raises ConnectionStringError when ``address`` is not an address.
         """
-        try:
-            split = urlsplit(address if "://" in address else f"sb://{address}")
-            host, port = split.hostname, split.port
-        except ValueError as error:
-            raise ConnectionStringError("the custom endpoint address is not an address") from error
-        if not host:
-            raise ConnectionStringError("the custom endpoint address has no host")
+        host, port = host_and_port(address, "the custom endpoint address")
         return replace(self, host=host, port=port or self.port)
 
     def audience(self, path: str) -> str:
@@ -57,8 +51,47 @@ class NamespaceAccess:
 def fields_of(connection_string: object, name: str = "the connection string") -> dict[str, str]:
     """Return the fields of a connection string, with keys in lower case; ``name`` is what errors call it.
 
-    Raises ConnectionStringError when it is empty or malformed, or has a field twice.
+    Raises ConnectionStringError, naming the part but never its value, when it is empty or malformed, has a field
+    twice, no endpoint that is an address, or not exactly one of a key and a signature.
     """
+    fields = _split(connection_string, name)
+    endpoint = fields.get("endpoint", "")
+    if not endpoint.partition("://")[2].strip("/"):
+        raise ConnectionStringError(
+            f"{name} has no Endpoint with a host, such as sb://contoso.servicebus.windows.net/"
+        )
+    host_and_port(endpoint, f"{name}: the Endpoint")
+    policy, key = fields.get("sharedaccesskeyname"), fields.get("sharedaccesskey")
+    signature = fields.get("sharedaccesssignature")
+    if signature and (policy or key):
+        raise ConnectionStringError(
+            f"{name} has both a SharedAccessKey and a SharedAccessSignature: keep one"
+        )
+    if not signature and not policy:
+        raise ConnectionStringError(f"{name} has no SharedAccessKeyName (or SharedAccessSignature)")
+    if not signature and not key:
+        raise ConnectionStringError(f"{name} has no SharedAccessKey (or SharedAccessSignature)")
+    return fields
+
+
+def host_and_port(address: str, name: str) -> tuple[str, int | None]:
+    """Return the host of an address, with or without a scheme, and its port if it has one.
+
+    Raises ConnectionStringError when it is no address, or has no host; ``name`` is what the error calls it.
+    """
+    try:
+        split = urlsplit(address if "://" in address else f"sb://{address}")
+        host, port = split.hostname, split.port
+    except ValueError:  # its text repeats the address
+        raise ConnectionStringError(f"{name} is not an address") from None
+    if port == 0:
+        raise ConnectionStringError(f"{name} has the port 0")
+    if not host:
+        raise ConnectionStringError(f"{name} has no host")
+    return host, port
+
+
+def _split(connection_string: object, name: str) -> dict[str, str]:
     if not isinstance(connection_string, str) or not connection_string.strip():
         raise ConnectionStringError(f"{name} is empty")
     parts = [part.partition("=") for part in connection_string.strip().rstrip(";").split(";")]
@@ -92,16 +125,7 @@ def parse(connection_string: str | Callable[[], str]) -> NamespaceAccess:
     if not isinstance(connection_string, str):
         return replace(parse(connection_string()), tokens=Renewed(connection_string))
     fields = fields_of(connection_string)
-    endpoint = fields.get("endpoint")
-    if not endpoint:
-        raise ConnectionStringError("the connection string has no Endpoint")
-    try:
-        split = urlsplit(endpoint if "://" in endpoint else f"sb://{endpoint}")
-        host, port = split.hostname, split.port
-    except ValueError as error:
-        raise ConnectionStringError("the Endpoint of the connection string is not an address") from error
-    if not host:
-        raise ConnectionStringError("the Endpoint of the connection string has no host")
+    host, port = host_and_port(fields["endpoint"], "the Endpoint")
     plain = fields.get("usedevelopmentemulator") == "true"
     return NamespaceAccess(
         name=host,
@@ -118,31 +142,19 @@ def at_host(name: str, tokens: TokenSource, *, uses_tls: bool = True) -> Namespa
 
     Raises ConnectionStringError when ``name`` is not a host.
     """
-    try:
-        split = urlsplit(name if "://" in name else f"sb://{name}")
-        host, port = split.hostname, split.port
-    except ValueError as error:
-        raise ConnectionStringError("the name of the namespace is not a valid address") from error
-    if not host or "=" in name:
+    if "=" in name or not name.strip():
         raise ConnectionStringError(
             "a namespace is named by its host, such as contoso.servicebus.windows.net"
         )
+    host, port = host_and_port(name, "the name of the namespace")
     dialled = TLS_PORT if uses_tls else port or PLAIN_PORT
     return NamespaceAccess(host, _netloc(host, port), host, dialled, uses_tls, tokens)
 
 
 def _tokens(fields: dict[str, str]) -> TokenSource:
-    policy, key = fields.get("sharedaccesskeyname"), fields.get("sharedaccesskey")
     signature = fields.get("sharedaccesssignature")
-    if signature is None:
-        if not policy or not key:
-            raise ConnectionStringError(
-                "the connection string needs SharedAccessKeyName and SharedAccessKey, "
-                "or SharedAccessSignature"
-            )
-        return SharedKey(lambda: (policy, key))
-    if policy or key:
-        raise ConnectionStringError("the connection string has both a key and a SharedAccessSignature")
+    if not signature:
+        return SharedKey(lambda: (fields["sharedaccesskeyname"], fields["sharedaccesskey"]))
     if expiry_of(signature) is None:
         raise ConnectionStringError("the SharedAccessSignature of the connection string has no expiry (se)")
     return SharedSignature(lambda: signature)

@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -161,45 +160,16 @@ def checked(text: str, flag: str) -> dict[str, str]:
 
     Raises ConfigurationError when it is malformed; the message names the field and never contains a value.
     """
-    fields = _split(text, flag)
-    endpoint = fields.get("endpoint", "")
-    problem = _first_problem(fields, endpoint)
-    if problem:
-        raise ConfigurationError(f"{flag}: {problem}")
-    return fields
-
-
-def _split(text: str, flag: str) -> dict[str, str]:
     from sbpair.auth.connection_string import ConnectionStringError, fields_of
 
     try:
-        return fields_of(text, flag)
+        fields = fields_of(text, flag)
     except ConnectionStringError as error:
         raise ConfigurationError(f"{error}; expected {EXPECTED}") from None
-
-
-def _first_problem(fields: dict[str, str], endpoint: str) -> str | None:
-    has_key, has_signature = (bool(fields.get(name)) for name in SECRET_FIELDS)
-    checks = (
-        (not endpoint, f"the connection string has no Endpoint; expected {SHAPE}"),
-        (not _is_host(endpoint), "the Endpoint must be sb:// and a host, optionally with a port"),
-        (
-            bool(fields.get("entitypath")),
-            "this is the string of one entity (EntityPath); use the namespace's own",
-        ),
-        (has_key and has_signature, "SharedAccessKey and SharedAccessSignature are both given; keep one"),
-        (not has_key and not has_signature, "SharedAccessKey is missing (or SharedAccessSignature)"),
-        (has_key and not fields.get("sharedaccesskeyname"), "SharedAccessKey without SharedAccessKeyName"),
-    )
-    return next((text for is_wrong, text in checks if is_wrong), None)
-
-
-def _is_host(endpoint: str) -> bool:
-    try:
-        parts = urlsplit(endpoint)
-        return parts.scheme.lower() == "sb" and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
+    if fields.get("entitypath"):
+        text = "this is the string of one entity (EntityPath); use the namespace's own"
+        raise ConfigurationError(f"{flag}: {text}")
+    return fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ class SdkNamespace:
         """
         if isinstance(text, str):
             text = resolve(text, f"the {role} connection string")
-        fields = connection_fields(role, text)
+        fields = fields_of(text, f"the {role} connection string")
         entity_path = fields.get("entitypath")
         if entity_path and role == Side.SECONDARY:
             raise ValueError(
@@ -363,22 +363,6 @@ def _trusted(ca_file: str | None) -> ssl.SSLContext:
         return trusting(ca_file)
     except CaFileUnusable as error:
         raise CaFileError(error.file, error.why) from error
-
-
-def connection_fields(role: str, text: str) -> dict[str, str]:
-    """The fields of a connection string, keys in lower case.
-
-    Raises ValueError, naming the side and the missing part, but never quoting the text.
-    """
-    fields = fields_of(text, f"the {role} connection string")
-    if "://" not in fields.get("endpoint", "") or not fields["endpoint"].split("://", 1)[1].strip("/"):
-        raise ValueError(f"the {role} connection string has no Endpoint=sb://... part")
-    if fields.get("sharedaccesssignature"):
-        return fields
-    for name in ("SharedAccessKeyName", "SharedAccessKey"):
-        if not fields.get(name.lower()):
-            raise ValueError(f"the {role} connection string has no {name}")
-    return fields
 
 
 def check_pair(primary: SdkNamespace, secondary: SdkNamespace, primary_name: str | None) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from sbpair import PairedServiceBusClient
 from sbpair.auth.connection_string import ConnectionStringError, parse
 from sbpair.auth.credential import sign
+from sbpair.cli.errors import ConfigurationError
+from sbpair.cli.namespaces import checked
 
 KEY = "SharedAccessKeyName=Root;SharedAccessKey=S3cretS3cret="
 SIGNATURE = (
@@ -83,3 +86,31 @@ def test_the_secret_is_not_in_the_repr() -> None:
     assert "S3cret" not in repr(parse(f"Endpoint=sb://c/;{KEY}")) + repr(
         parse(f"Endpoint=sb://c/;{SIGNATURE}")
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        KEY,
+        "Endpoint=contoso;" + KEY,
+        "Endpoint=sb://c:0/;" + KEY,
+        "Endpoint=sb://c/",
+        "Endpoint=sb://c/;SharedAccessKeyName=Root",
+        f"Endpoint=sb://c/;{KEY};{SIGNATURE}",
+        "Endpoint=sb://c/;Endpoint=sb://d/;" + KEY,
+    ],
+)
+def test_client_syphon_and_command_line_refuse_the_same_strings_for_the_same_reason(text: str) -> None:
+    """There is one checker; each of them only says which string it means."""
+    good, said = f"Endpoint=sb://other/;{KEY}", []
+    with pytest.raises(ConnectionStringError) as of_syphon:
+        parse(text)
+    said.append(str(of_syphon.value).replace("the connection string", "it"))
+    with pytest.raises(ConnectionStringError) as of_client:
+        PairedServiceBusClient.from_connection_strings(text, good)
+    said.append(str(of_client.value).replace("the primary connection string", "it"))
+    with pytest.raises(ConfigurationError) as of_command:
+        checked(text, "--primary")
+    said.append(str(of_command.value).split("; expected")[0].replace("--primary", "it"))
+    assert len(set(said)) == 1, said
