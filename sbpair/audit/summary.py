@@ -182,7 +182,8 @@ class Summary:
     @property
     def is_conserved(self) -> bool:
         """Whether every message is proved to be accounted for, every copy explained, and each order that was to be
-        kept is (G-2, G-4, O-1)."""
+        kept is."""
+        # G-2, G-4, O-1
         return (
             self.is_proved
             and is_conserved(self.verdicts)

@@ -289,7 +289,8 @@ class Metrics:
         self.registry.register(_GaugeRead(metric, read))
 
     def read_sends(self, read: Callable[[], Sends]) -> None:
-        """Export how long sends take, as ``read`` returns it at each scrape (H-53)."""
+        """Export how long sends take, as ``read`` returns it at each scrape."""
+        # H-53
         self.registry.register(_SendsRead(read))
 
     def exposition(self) -> bytes:

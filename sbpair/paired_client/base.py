@@ -263,12 +263,14 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
 
     @property
     def primary(self) -> NamespaceT:
-        """The namespace messages are sent to; it can be closed on its own (P-50)."""
+        """The namespace messages are sent to; it can be closed on its own."""
+        # P-50
         return self._namespaces[Side.PRIMARY]
 
     @property
     def secondary(self) -> NamespaceT:
-        """The namespace messages wait on while the primary is unavailable; it can be closed on its own (P-50)."""
+        """The namespace messages wait on while the primary is unavailable; it can be closed on its own."""
+        # P-50
         return self._namespaces[Side.SECONDARY]
 
     @property
@@ -278,11 +280,13 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
 
     @property
     def pings_sent(self) -> int:
-        """How many pings this client has sent: they are billed as messages (P-34)."""
+        """How many pings this client has sent: they are billed as messages."""
+        # P-34
         return self._core.pair.pings_sent
 
     def state_of(self, path: str) -> EntityState:
-        """The state that all senders of this entity share (P-6)."""
+        """The state that all senders of this entity share."""
+        # P-6
         with self._core.exclusive():
             return self._core.pair.state_of(path)
 
@@ -302,7 +306,8 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         self._core.by_hand(self._core.pair.release, path)
 
     def mark_path_healthy(self, path: str) -> None:
-        """Send this entity's messages to the primary from now on (P-6)."""
+        """Send this entity's messages to the primary from now on."""
+        # P-6
         self._core.mark_healthy(path)
 
     def spooled(self, path: str | None = None) -> int:

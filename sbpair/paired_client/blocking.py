@@ -61,7 +61,7 @@ class PairedNamespace(BaseNamespace):
 
 
 class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
-    """A Service Bus client for two namespaces: what the primary cannot take waits on the secondary (P-1).
+    """A Service Bus client for two namespaces: what the primary cannot take waits on the secondary.
 
     The constructor takes namespaces and credentials; :meth:`from_connection_strings` the other form.
     ``secondary_credential`` is ``credential`` unless given. ``options`` are the pairing's; the other
@@ -70,6 +70,8 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
 
     Raises ValueError when the two sides are one namespace or share a name, or a value is out of range.
     """
+
+    # P-1
 
     def _made(
         self, primary: SdkNamespace, secondary: SdkNamespace, label: str, options: PairedNamespaceOptions

@@ -60,7 +60,9 @@ class BacklogUnavailableError(PairingError):
 
 
 class ParkedMessageTooLargeError(PairingError, MessageSizeExceededError):
-    """The message, rewritten for parking, exceeds the size a backlog queue accepts (P-22)."""
+    """The message, rewritten for parking, exceeds the size a backlog queue accepts."""
+
+    # P-22
 
     def __init__(self, path: str, cause: Exception) -> None:
         MessageSizeExceededError.__init__(
@@ -103,7 +105,9 @@ class ParkedScheduleError(PairingError):
 
 
 class MixedSessionsError(PairingError, ValueError):
-    """With ``ordering="session"``, the messages of one call must be of one session (O-3). Nothing was sent."""
+    """With ``ordering="session"``, the messages of one call must be of one session. Nothing was sent."""
+
+    # O-3
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -125,12 +129,14 @@ class CaFileError(PairingError):
 
 
 class PairFaultedError(PairingError):
-    """One side was closed and its partner did not follow within five seconds (P-50).
+    """One side was closed and its partner did not follow within five seconds.
 
     ``primary`` and ``secondary`` name the two namespaces, ``side`` the one that was closed first, ``cause`` why.
     With ``fault_pair_on_refusal``, a side that refuses the client for five seconds counts as closed. Not
     recoverable: fix the cause and create a new client.
     """
+
+    # P-50
 
     def __init__(self, primary: str, secondary: str, side: str, cause: str) -> None:
         super().__init__(

@@ -19,47 +19,61 @@ class PairingEvent:
 
 @dataclass(frozen=True, slots=True)
 class EntitySuspected(PairingEvent):
-    """A send failed in a way that counts towards failover; the failover interval is running (P-3)."""
+    """A send failed in a way that counts towards failover; the failover interval is running."""
+
+    # P-3
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class EntityFailedOver(PairingEvent):
-    """Sends to the primary entity stopped; its messages are parked (P-4)."""
+    """Sends to the primary entity stopped; its messages are parked."""
+
+    # P-4
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class EntityRecovered(PairingEvent):
-    """All senders of the entity use the primary again (P-6, P-33)."""
+    """All senders of the entity use the primary again."""
+
+    # P-6, P-33
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class EntityReturning(PairingEvent):
-    """Pings were accepted after a failover by share or a relapse: more and more sends try the primary (H-7)."""
+    """Pings were accepted after a failover by share or a relapse: more and more sends try the primary."""
+
+    # H-7
 
 
 @dataclass(frozen=True, slots=True)
 class ReturnAborted(PairingEvent):
-    """A trial send of a return failed; its message is parked, and pings begin anew (H-7)."""
+    """A trial send of a return failed; its message is parked, and pings begin anew."""
+
+    # H-7
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class PrimarySlow(PairingEvent):
-    """The primary accepted a send only after ``seconds``, which counts as failed for the share (H-4)."""
+    """The primary accepted a send only after ``seconds``, which counts as failed for the share."""
+
+    # H-4
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class KeySetAside(PairingEvent):
-    """Messages of this session id or partition key fail while others succeed: they skip the primary (H-9)."""
+    """Messages of this session id or partition key fail while others succeed: they skip the primary."""
+
+    # H-9
 
     key: str
     cause: str
@@ -69,8 +83,10 @@ class KeySetAside(PairingEvent):
 class MessageParked(PairingEvent):
     """A backlog queue accepted messages of one send; ``ambiguous``: a copy may be stored elsewhere too.
 
-    ``session_id`` is their session if its order is kept, else "" (O-1). ``size`` is in bytes.
+    ``session_id`` is their session if its order is kept, else "". ``size`` is in bytes.
     """
+
+    # O-1
 
     backlog: int
     count: int
@@ -82,10 +98,12 @@ class MessageParked(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogFilling(PairingEvent):
-    """A backlog queue holds ``threshold`` of its ``limit`` in bytes, 0.7 or 0.9, or more (H-52).
+    """A backlog queue holds ``threshold`` of its ``limit`` in bytes, 0.7 or 0.9, or more.
 
     ``size`` is what the service counts, or else what this process parked there since the outage began.
     """
+
+    # H-52
 
     backlog: int
     size: int
@@ -95,10 +113,12 @@ class BacklogFilling(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class SendRaised(PairingEvent):
-    """A send raised to its caller; ``ambiguous``: a broker may have stored it nevertheless (G-7).
+    """A send raised to its caller; ``ambiguous``: a broker may have stored it nevertheless.
 
-    ``session_id`` is the session of the messages if its order is kept, else "" (O-1).
+    ``session_id`` is the session of the messages if its order is kept, else "".
     """
+
+    # G-7, O-1
 
     cause: str
     message_ids: tuple[str, ...] = ()
@@ -108,7 +128,9 @@ class SendRaised(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogWithdrawn(PairingEvent):
-    """A send to a backlog failed; no sender uses it before ``until`` (P-5)."""
+    """A send to a backlog failed; no sender uses it before ``until``."""
+
+    # P-5
 
     backlog: int
     until: float
@@ -124,7 +146,9 @@ class BacklogReturned(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class FenceOpened(PairingEvent):
-    """An ordered backlog was found empty: the ``sessions`` parked there use the primary again (O-4)."""
+    """An ordered backlog was found empty: the ``sessions`` parked there use the primary again."""
+
+    # O-4
 
     backlog: int
     sessions: int
@@ -132,7 +156,9 @@ class FenceOpened(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class FenceUnproved(PairingEvent):
-    """An ordered backlog cannot be peeked: its sessions stay parked until it can (O-4)."""
+    """An ordered backlog cannot be peeked: its sessions stay parked until it can."""
+
+    # O-4
 
     backlog: int
     cause: str
@@ -142,8 +168,10 @@ class FenceUnproved(PairingEvent):
 class MessageSpooled(PairingEvent):
     """Messages of one send were spooled: neither namespace accepted them, or older ones wait there.
 
-    ``session_id`` is their session if its order is kept, else "" (O-1).
+    ``session_id`` is their session if its order is kept, else "".
     """
+
+    # O-1
 
     count: int
     message_ids: tuple[str, ...] = ()
@@ -171,7 +199,9 @@ class SpooledMessageRefused(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class PingSent(PairingEvent):
-    """A ping was sent to the primary entity; it is billed as a message (P-34)."""
+    """A ping was sent to the primary entity; it is billed as a message."""
+
+    # P-34
 
     number: int
 
@@ -183,14 +213,18 @@ class LinkProbed(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class PingFailed(PairingEvent):
-    """A ping was not accepted; the next follows after the ping interval (P-32)."""
+    """A ping was not accepted; the next follows after the ping interval."""
+
+    # P-32
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class HeadroomShort(PairingEvent):
-    """A message sent to the primary is too large to be parked, once rewritten (P-22)."""
+    """A message sent to the primary is too large to be parked, once rewritten."""
+
+    # P-22
 
     message_id: str
     size: int
@@ -213,7 +247,9 @@ class ClassifierFailed(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class SideClosed(PairingEvent):
-    """One side was closed on its own; its partner has five seconds to follow (P-50)."""
+    """One side was closed on its own; its partner has five seconds to follow."""
+
+    # P-50
 
     side: str
     cause: str
@@ -221,7 +257,9 @@ class SideClosed(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class SideFaulted(PairingEvent):
-    """One side refuses the client because of its configuration; it is retried until it accepts (R-1)."""
+    """One side refuses the client because of its configuration; it is retried until it accepts."""
+
+    # R-1
 
     side: str
     cause: str
@@ -229,7 +267,9 @@ class SideFaulted(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class SideRecovered(PairingEvent):
-    """A side that refused the client accepts it again (R-1)."""
+    """A side that refused the client accepts it again."""
+
+    # R-1
 
     side: str
     cause: str
@@ -237,7 +277,9 @@ class SideRecovered(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class PairFaulted(PairingEvent):
-    """One side was closed and its partner did not follow in time; the client sends nothing more (P-50)."""
+    """One side was closed and its partner did not follow in time; the client sends nothing more."""
+
+    # P-50
 
     side: str
     cause: str
@@ -245,7 +287,9 @@ class PairFaulted(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogsCreated(PairingEvent):
-    """All backlog queues exist; this client created those listed (P-11, P-12)."""
+    """All backlog queues exist; this client created those listed."""
+
+    # P-11, P-12
 
     created: tuple[str, ...]
 

@@ -39,7 +39,9 @@ from .attempts import RecentAttempts
 
 
 class EntityState(Enum):
-    """How the senders of a pairing see one primary entity (P-6)."""
+    """How the senders of a pairing see one primary entity."""
+
+    # P-6
 
     HEALTHY = "healthy"  # P-2: sends go to the primary
     SUSPECT = "suspect"  # P-3: sends still go to the primary, and the failover interval runs

@@ -93,9 +93,11 @@ class SendReceipt(NamedTuple):
 
     ``backlog`` is the index of the backlog queue, the last one if several were needed. ``ambiguous`` says that an
     earlier attempt of this call may have been stored as well, so a copy with the same message id can exist, which
-    duplicate detection on the entity removes (G-6). ``locations`` lists in order where the messages are stored if
+    duplicate detection on the entity removes. ``locations`` lists in order where the messages are stored if
     the call was split over several locations, and is empty otherwise.
     """
+
+    # G-6
 
     stored_in: StoredIn
     backlog: int | None

@@ -207,10 +207,11 @@ class Syphon:
         return () if self._landing is None else self._landing.landing
 
     async def run(self, shutdown: asyncio.Event) -> None:
-        """Forward until ``shutdown`` is set; then finish messages in flight and release the others (G-27).
+        """Forward until ``shutdown`` is set; then finish messages in flight and release the others.
 
         Raises SyphonFaulted with ``exit_on_refusal``, once a side has refused the syphon for five seconds.
         """
+        # G-27
         running = asyncio.ensure_future(self._run(shutdown))
         refused = asyncio.ensure_future(self._sides.wait_refused())
         watching = asyncio.ensure_future(self._watch_backlogs())

@@ -37,11 +37,13 @@ class Inversion:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerReport:
-    """The fate of every message id (G-1 to G-4), and the order of sessions (O-1).
+    """The fate of every message id, and the order of sessions.
 
     ``sent``, ``acknowledged`` and ``delivered`` (attempted and received) count distinct ids; ``duplicates`` counts
     extra copies, which do not affect the order. ``inversions`` has at most one for each of the ``sessions``.
     """
+
+    # G-1, G-4, O-1
 
     sent: int
     acknowledged: int
@@ -57,17 +59,20 @@ class LedgerReport:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the messages of every session first arrived in the order sent (O-1)."""
+        """Whether the messages of every session first arrived in the order sent."""
+        # O-1
         return not self.inversions
 
     @property
     def is_bounded(self) -> bool:
-        """Whether no message has more extra copies than ambiguous sends (G-4)."""
+        """Whether no message has more extra copies than ambiguous sends."""
+        # G-4
         return not self.unexplained
 
     @property
     def is_conserved(self) -> bool:
-        """Whether nothing acknowledged is missing and nothing unexpected arrived (G-1, G-2)."""
+        """Whether nothing acknowledged is missing and nothing unexpected arrived."""
+        # G-1, G-2
         return not self.lost and not self.unexpected
 
     def __repr__(self) -> str:

@@ -84,18 +84,19 @@ class QueueDescription:
     * ``lock_duration``: ms, 5 s to 5 min.
     * ``max_size_in_megabytes``: 1 to 5120 (Premium: 81920). The administration API, as the service's, accepts
       1024, 2048 … 5120 (Premium: also 10240 … 81920). Partitioning multiplies it by 16.
-    * ``default_message_time_to_live``: ms, at least 1 s; None for never (T-6, T-8).
+    * ``default_message_time_to_live``: ms, at least 1 s; None for never.
     * ``duplicate_detection_history_time_window``: ms, 20 s to 7 d.
     * ``max_delivery_count``: 1 to 2^31-1.
-    * ``auto_delete_on_idle``: ms, at least 5 min; None for never (T-20).
+    * ``auto_delete_on_idle``: ms, at least 5 min; None for never.
     * ``max_message_size_in_kilobytes``: 1 to 256 (Premium: 102400); None for 256 (Premium: 1024).
-    * ``enable_partitioning``, ``requires_session``, ``requires_duplicate_detection``: fixed at creation
-      (Q-3).
+    * ``enable_partitioning``, ``requires_session``, ``requires_duplicate_detection``: fixed at creation.
     * ``status``: Active, Disabled, SendDisabled or ReceiveDisabled.
     * ``forward_to``, ``forward_dead_lettered_messages_to``: path of a queue or topic, or None.
     * ``user_metadata``: up to 1024 characters.
     * ``authorization_rules``: at most 12 rules, valid for this entity only.
     """
+
+    # T-6, T-8, T-20, Q-3
 
     lock_duration: int = MINUTE
     max_size_in_megabytes: int = 1024
@@ -136,10 +137,11 @@ class QueueDescription:
         return resolved
 
     def check_successor_of(self, current: QueueDescription, kind: str = "Queue") -> None:
-        """Raise InvalidDescription if a setting that is fixed at creation differs from ``current`` (Q-3).
+        """Raise InvalidDescription if a setting that is fixed at creation differs from ``current``.
 
         ``kind`` of entity, in the service's text.
         """
+        # Q-3
         for name, title in _FIXED_AT_CREATION.items():
             if getattr(self, name) != getattr(current, name):
                 raise InvalidDescription(
@@ -304,7 +306,8 @@ class SubscriptionDescription:
         return replace(self, **{name: getattr(checked, name) for name in (*_SPANS, *TARGETS)})
 
     def under(self, topic: TopicDescription) -> QueueDescription:
-        """Return the description in effect for a subscription of ``topic`` (T-9)."""
+        """Return the description in effect for a subscription of ``topic``."""
+        # T-9
         spans = (self.default_message_time_to_live, topic.default_message_time_to_live)
         return replace(
             _queue_description(self, _SUBSCRIPTION_FIELDS),

@@ -250,10 +250,12 @@ class Entity(MessageSource, Hashable, Protocol):
 class QueueCounts:
     """Messages of a queue by state.
 
-    ``active`` includes locked messages and expired ones that were not yet removed (T-2); ``deferred``
+    ``active`` includes locked messages and expired ones that were not yet removed; ``deferred``
     includes deferred messages that are locked; ``total`` and ``size_in_bytes`` include the dead-letter
     queues.
     """
+
+    # T-2
 
     active: int
     dead_letter: int

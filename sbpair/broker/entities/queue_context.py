@@ -35,12 +35,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class OperationCounts:
-    """Billed operations of a namespace since it was created (P-34, P-41, P-43); partitions count once (Q-20).
+    """Billed operations of a namespace since it was created; partitions count once.
 
-    ``sends`` are messages accepted, without pings; ``pings`` pings accepted (P-34: billed as messages);
+    ``sends`` are messages accepted, without pings; ``pings`` pings accepted (billed as messages);
     ``receives`` messages handed to a receiver; ``polls`` receives started, that is, link credit granted from
-    zero (P-41); ``management`` operations on a $management node.
+    zero; ``management`` operations on a $management node.
     """
+
+    # P-34, P-41, P-43, Q-20
 
     sends: int = 0
     pings: int = 0

@@ -267,7 +267,9 @@ class Down(StandingEffect):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDown(StandingEffect):
-    """One partition of an entity is down, or ``throttled``: it delivers but accepts nothing (Q-4)."""
+    """One partition of an entity is down, or ``throttled``: it delivers but accepts nothing."""
+
+    # Q-4
 
     name: ClassVar[str] = "partition-down"
     index: int = 0

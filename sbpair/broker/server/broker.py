@@ -54,15 +54,15 @@ class Broker:
     * ``open_access``: accept any token, and the emulator's well-known key. Otherwise each namespace has a root policy
       with random keys.
     * ``tls_directory``: where the certificate authority is stored; by default it lives as long as the broker.
-    * ``tier``: Basic, Standard or Premium, for every namespace (T-8).
+    * ``tier``: Basic, Standard or Premium, for every namespace.
     * ``legacy_forward_tdlq``: move messages that cannot be forwarded to the transfer dead-letter queue, as documented
       until 2021.
-    * ``partitions``: by namespace, 1, 2 or 4 for a partitioned Premium namespace (Q-2).
-    * ``first_partition``: the partition that receives the first message without a key, from 0 (Q-5).
+    * ``partitions``: by namespace, 1, 2 or 4 for a partitioned Premium namespace.
+    * ``first_partition``: the partition that receives the first message without a key, from 0.
     * ``credits_per_second``: the throttling limit of each Basic or Standard namespace, which is 1,000 in the service;
       None, the default, for no limit.
     * ``data``: the directory in which entities, messages, keys and certificates are stored; by default everything is
-      in memory. Everything is on disk before it is acknowledged (G-26). If writing fails, the broker stops and
+      in memory. Everything is on disk before it is acknowledged. If writing fails, the broker stops and
       ``failure`` holds the error.
     * ``on_failure``: called with that error in the broker's thread, where the namespaces cannot be used.
     * ``journal``: the directory in which each namespace records what happens to its messages, for an audit.
@@ -77,6 +77,8 @@ class Broker:
     Raises BrokerError for contradictory arguments. With ``data``, raises StoreInUse when another broker uses the
     directory, StoreDamaged when a file in it is damaged, and StoreError when it cannot be used.
     """
+
+    # T-8, Q-2, Q-5, G-26
 
     def __init__(
         self,

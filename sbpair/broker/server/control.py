@@ -392,7 +392,8 @@ class NamespaceControl:
 
     @property
     def operations(self) -> OperationCounts:
-        """The billable operations so far (P-34, P-43)."""
+        """The billable operations so far."""
+        # P-34, P-43
         return self._in_loop(lambda: self._server.frontend.namespace.operations)
 
     @property
@@ -497,10 +498,11 @@ class NamespaceControl:
         return {}
 
     def partition(self, path: str, index: int) -> PartitionControl:
-        """Return one partition of a queue or topic, with its dead letters and subscriptions (Q-4, Q-5).
+        """Return one partition of a queue or topic, with its dead letters and subscriptions.
 
         Using it raises EntityNotFound, and InvalidDescription when the partition does not exist.
         """
+        # Q-4, Q-5
         return PartitionControl(
             lambda health, after: self._set_health(
                 lambda at: self._server.frontend.namespace.set_health(path, index, health, at), after
@@ -509,7 +511,8 @@ class NamespaceControl:
         )
 
     def store(self, index: int) -> PartitionControl:
-        """Return the store of one index, under every partitioned entity of the namespace (Q-17)."""
+        """Return the store of one index, under every partitioned entity of the namespace."""
+        # Q-17
         return PartitionControl(
             lambda health, after: self._set_health(
                 lambda at: self._server.frontend.namespace.set_store_health(index, health, at), after
@@ -518,7 +521,8 @@ class NamespaceControl:
         )
 
     def let_front_ends_cache(self, cache: bool = True) -> None:
-        """Let the front end of each connection cache messages of partitioned entities (Q-18); affects new links."""
+        """Let the front end of each connection cache messages of partitioned entities; affects new links."""
+        # Q-18
         namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.let_front_ends_cache(cache))
 
