@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 from sbpair.own_copy import own_copy
 from sbpair.shared_task import result_of, share
@@ -112,9 +112,7 @@ class CachingCredential(_Caching["TokenCredential"]):
         except Exception as raised:
             error = memory.failed(raised, time.monotonic())
             mine.answer.set_exception(error)
-            if error is raised:
-                raise
-            raise own_copy(error) from raised
+            _raise_copy(error, raised)
         memory.gained(given, time.time())
         mine.answer.set_result(given)
         return given
@@ -184,10 +182,7 @@ class AsyncCachingCredential(_Caching["AsyncTokenCredential"]):
         try:
             given = await ask
         except Exception as raised:
-            error = memory.failed(raised, time.monotonic())
-            if error is raised:
-                raise
-            raise own_copy(error) from raised
+            _raise_copy(memory.failed(raised, time.monotonic()), raised)
         memory.gained(given, time.time())
         return given
 
@@ -199,6 +194,13 @@ def caching(credential: Any) -> CachingCredential | AsyncCachingCredential:  # n
     if inspect.iscoroutinefunction(credential.get_token) or hasattr(credential, "__aexit__"):
         return AsyncCachingCredential(credential)
     return CachingCredential(credential)
+
+
+def _raise_copy(error: Exception, raised: Exception) -> NoReturn:
+    """Raise what the credential raised, or an error made of it, which others are given too."""
+    if error is raised:
+        raise raised
+    raise own_copy(error) from raised
 
 
 def _renewed(asking: asyncio.Task[GivenToken]) -> None:

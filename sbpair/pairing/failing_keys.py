@@ -3,7 +3,8 @@
     three failures in a row, others succeed ---> SET ASIDE for 30 s ---> one trial --accepted--> forgotten
                                                       ^------------------failed----'
 
-A key that has not failed for a minute is forgotten.
+A key that has not failed for a minute is forgotten. A key that is *busy* may be so by chance, where many are: it is set
+aside when so many answers in a row are unlikely, by the share of all sends that are busy at first.
 
 A key is a session id or a partition key. Performs no I/O and reads no clock: times are arguments.
 """
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 
 FAILURES = 3  # in a row
 ASIDE = 30.0  # seconds
+UNLIKELY = 1e-6
+JUDGED_FROM, COUNTED = 50, 1000  # accepted sends
 FORGOTTEN = 60.0  # seconds after its last failure
 MAX_KEYS = 1000
 
@@ -22,6 +25,7 @@ MAX_KEYS = 1000
 @dataclass(slots=True)
 class _Key:
     failures: int = 0
+    busy: int = 0
     aside_until: float = 0.0
     failed_at: float = 0.0
     cause: Exception | None = None
@@ -33,6 +37,7 @@ class FailingKeys:
     def __init__(self) -> None:
         self._keys: OrderedDict[str, _Key] = OrderedDict()
         self._others_succeeded_at = -ASIDE
+        self._accepted, self._busy_at_first = 0, 0  # sends, of late
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -40,6 +45,9 @@ class FailingKeys:
     def succeeded(self, key: str | None, now: float) -> None:
         """Record a message that the primary accepted."""
         self._others_succeeded_at = now
+        self._accepted += 1
+        if self._accepted > COUNTED:
+            self._accepted, self._busy_at_first = self._accepted // 2, self._busy_at_first // 2
         if key is not None:
             self._keys.pop(key, None)
         while self._keys and now - next(iter(self._keys.values())).failed_at > FORGOTTEN:
@@ -49,32 +57,58 @@ class FailingKeys:
         """Record a failed message; return whether its key is set aside from now on, and was not before."""
         if key is None:
             return False
-        entry = self._keys.setdefault(key, _Key())
-        self._keys.move_to_end(key)
-        while len(self._keys) > MAX_KEYS:
-            self._keys.popitem(last=False)
+        entry = self._failing(key, cause, now)
         entry.failures += 1
-        entry.failed_at = now
-        entry.cause = cause
         if entry.failures < FAILURES or now - self._others_succeeded_at > ASIDE:
             return False
-        entry.aside_until = now + ASIDE
-        return entry.failures == FAILURES
+        return _put_aside(entry, now)
+
+    def busy(self, key: str, cause: Exception | None, now: float, *, is_first: bool) -> bool:
+        """Record that the primary was busy for a message, at its first attempt or a later one.
+
+        Returns whether its key is set aside from now on, and was not before.
+        """
+        self._busy_at_first += is_first
+        entry = self._failing(key, cause, now)
+        entry.busy += 1
+        if entry.busy < FAILURES or self._accepted < JUDGED_FROM:
+            return False
+        share = self._busy_at_first / self._accepted
+        return share**entry.busy < UNLIKELY and _put_aside(entry, now)
 
     def set_aside(self, key: str | None, now: float) -> Exception | None:
         """The error of a key that is set aside; None when a message of this key may try the primary."""
         entry = self._keys.get(key) if key is not None else None
-        if entry is None or entry.failures < FAILURES or entry.aside_until == 0.0:
+        if entry is None or entry.aside_until == 0.0:
             return None
         if now < entry.aside_until:
             return entry.cause
         entry.aside_until = now + ASIDE  # one trial; others wait for its result
         return None
 
+    def is_aside(self, key: str, now: float) -> bool:
+        """Whether a key is set aside, also by the trial of another message."""
+        entry = self._keys.get(key)
+        return entry is not None and entry.aside_until > now
+
     def count_aside(self, now: float) -> int:
         """The number of keys that are set aside now. May be called in any thread."""
-        return sum(each.failures >= FAILURES and each.aside_until > now for each in list(self._keys.values()))
+        return sum(each.aside_until > now for each in list(self._keys.values()))
 
     def forget(self) -> None:
         """Forget all keys: the entity failed as a whole."""
         self._keys.clear()
+
+    def _failing(self, key: str, cause: Exception | None, now: float) -> _Key:
+        entry = self._keys.setdefault(key, _Key())
+        self._keys.move_to_end(key)
+        while len(self._keys) > MAX_KEYS:
+            self._keys.popitem(last=False)
+        entry.failed_at, entry.cause = now, cause
+        return entry
+
+
+def _put_aside(entry: _Key, now: float) -> bool:
+    """Set a key aside, or leave it so for longer; return whether that is new."""
+    is_new, entry.aside_until = entry.aside_until == 0.0, now + ASIDE
+    return is_new

@@ -60,6 +60,7 @@ from .steps import (
     Step,
     last_cause,
     may_be_stale,
+    reserve,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +81,6 @@ __all__ = [
     "primary_flow",
 ]
 
-MAX_RESERVE_SECONDS, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
 MAX_FIRST_PING_DELAY = 5.0  # seconds over which the first pings of many clients are spread (H-8)
 PING_SPREAD = 0.1  # of the ping interval, in both directions (H-8)
 
@@ -371,12 +371,8 @@ class Pair:
         while True:
             until = send.deadline if has_waited else self._attempt_until(send, health, now)
             result = first or (yield Attempt(None, until, is_fresh))
-            first, began, now, classification = (
-                None,
-                now if first is None else began,
-                result.now,
-                result.classification,
-            )
+            began = now if first is None else began
+            first, now, classification = None, result.now, result.classification
             if classification is None:
                 self._accepted(send, health, now, now - began)
                 return Stored(None, send.is_ambiguous)
@@ -409,6 +405,8 @@ class Pair:
                     continue
                 self._emit(send.path, health.send_failed(now), now, classification.why)
             elif failure is Failure.BUSY:
+                if self._key_failed(send, health, classification.why, now, busy) and self._redirects_suspects:
+                    return now  # H-9: nobody waits for a partition that is throttled
                 again = now + busy_pause(self._rng, busy, classification.retry_after)
                 busy += 1
                 if again < self._primary_until(send, health, again):
@@ -467,13 +465,20 @@ class Pair:
             self._end_return(send, health, why, now)
             return
         self._emit(send.path, health.attempt_failed(now), now, why)
-        key = send.key()
-        if key is None:
-            return
+        self._key_failed(send, health, why, now)
+
+    def _key_failed(
+        self, send: SendState, health: EntityHealth, why: str, now: float, busy: int | None = None
+    ) -> bool:
+        """Record a failure of the message's key, ``busy`` after so many such; return whether the key is set aside."""
+        if (key := send.key()) is None:
+            return False
         keys = self._keys.setdefault(path_key(send.path), FailingKeys())
-        health.has_failing_keys = True
-        if keys.failed(key, last_cause(send), now):
+        health.has_failing_keys, health.is_calm = True, False
+        cause = last_cause(send)
+        if keys.failed(key, cause, now) if busy is None else keys.busy(key, cause, now, is_first=busy == 0):
             self._events.append(KeySetAside(now, send.path, key, why))
+        return keys.is_aside(key, now)
 
     def _end_return(self, send: SendState, health: EntityHealth, why: str, now: float) -> None:
         """A trial failed: end the return, if one is going on."""
@@ -510,15 +515,15 @@ class Pair:
         While the health is calm, a flow would begin with an attempt at the primary, and its success would change
         nothing. The caller may therefore make that attempt itself, and start a flow only if it fails.
         """
-        reserve = _reserve(budget) if self._redirects_suspects or self._failover_interval < budget else 0.0
-        return self._health(path), budget - reserve
+        is_kept = self._redirects_suspects or self._failover_interval < budget
+        return self._health(path), budget - (reserve(budget) if is_kept else 0.0)
 
     def _primary_until(self, send: SendState, health: EntityHealth, now: float) -> float:
         """The time limit of an attempt at the primary: part of the budget is reserved for the backlog, if the
         entity can fail over before the deadline."""
         if not self._redirects_suspects and health.earliest_failover(now) >= send.deadline:
             return send.deadline
-        return max(now, send.deadline - _reserve(send.budget))
+        return max(now, send.deadline - reserve(send.budget))
 
     # -- internals
 
@@ -591,7 +596,3 @@ def primary_flow(
             return Refused(last_cause(send), False, classification.is_too_large, classification.failure)
         is_fresh = False
         yield Pause(again)
-
-
-def _reserve(budget: float) -> float:
-    return min(MAX_RESERVE_SECONDS, RESERVE_SHARE * budget)

@@ -12,6 +12,7 @@ from enum import Enum
 from .outcome import Classification, Outcome
 from .rotation import Choice
 
+MAX_RESERVE_SECONDS, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
 SPOOL_GRACE = 1.0  # minimum seconds for writing to the spool
 
 
@@ -150,3 +151,8 @@ def may_be_stale(result: Result, classification: Classification, send: SendState
 def last_cause(send: SendState) -> Exception:
     """The error of the last attempt."""
     return send.causes[-1] if send.causes else RuntimeError("an attempt failed without an error")
+
+
+def reserve(budget: float) -> float:
+    """The seconds of a send's time that are reserved for the backlog."""
+    return min(MAX_RESERVE_SECONDS, RESERVE_SHARE * budget)

@@ -158,8 +158,8 @@ def parks_early(monkeypatch: pytest.MonkeyPatch) -> None:
     A send that hangs is then parked early, and a pause of the test process does not use up the time for parking.
     A send that should not hang needs a ``timeout`` of which a tenth is enough on a busy machine.
     """
-    monkeypatch.setattr("sbpair.pairing.pair.MAX_RESERVE_SECONDS", 60.0)
-    monkeypatch.setattr("sbpair.pairing.pair.RESERVE_SHARE", 0.9)
+    monkeypatch.setattr("sbpair.pairing.steps.MAX_RESERVE_SECONDS", 60.0)
+    monkeypatch.setattr("sbpair.pairing.steps.RESERVE_SHARE", 0.9)
 
 
 @pytest.fixture

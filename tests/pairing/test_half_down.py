@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from conftest import Driver
 
 LETTER = HealthPolicy(failover_share=1.0)
+BUSY = ConnectionError("busy")
 
 
 def entity(policy: HealthPolicy | None = None, interval: float = 60.0) -> EntityHealth:
@@ -313,6 +314,80 @@ def test_an_entity_is_calm_again_when_its_failing_key_succeeds(pair_of: Callable
     assert not health.is_calm
     keyed(driver, "bad", driver.ok)
     assert health.is_calm
+
+
+def busy_sends(share: float, partition: int | None, *, sends: int) -> FailingKeys:
+    """Sends of 320 keys of 16 partitions, one of which is throttled; others are busy for this share, by chance."""
+    keys, rng, now = FailingKeys(), random.Random(1), 0.0
+    for _ in range(sends):
+        now += 0.05
+        key = rng.randrange(320)
+        if keys.set_aside(str(key), now) is not None:
+            continue
+        for attempt in range(10):
+            if key % 16 != partition and rng.random() >= share:
+                keys.succeeded(str(key), now)
+                break
+            keys.busy(str(key), BUSY, now, is_first=attempt == 0)
+    return keys
+
+
+@pytest.mark.spec("H-9")
+def test_the_keys_of_a_throttled_partition_are_set_aside() -> None:
+    keys = busy_sends(0.0, 3, sends=4000)
+    now = 4000 * 0.05
+    aside = {number for number in range(320) if keys.set_aside(str(number), now) is not None}
+    assert len(aside) >= 15
+    assert {number % 16 for number in aside} == {3}
+
+
+@pytest.mark.spec("H-9")
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 0.8])
+def test_keys_that_are_busy_by_chance_are_not_set_aside(share: float) -> None:
+    keys = busy_sends(share, None, sends=20_000)
+    assert not any(keys.set_aside(str(number), 0.0) for number in range(320))
+
+
+@pytest.mark.spec("H-9")
+@pytest.mark.parametrize("redirects", [True, False])
+def test_a_key_that_is_busy_while_others_succeed_skips_the_primary_for_a_while(
+    pair_of: Callable[..., Driver], redirects: bool
+) -> None:
+    driver = pair_of(redirects=redirects)
+
+    def busy() -> Result:
+        return driver.fail(Failure.BUSY, retry_after=60.0)
+
+    keyed(driver, "other", busy)
+    for _ in range(60):
+        keyed(driver, "good", driver.ok)
+    for _ in range(8):
+        keyed(driver, "bad", busy)
+    assert [event.key for event in driver.pair.events() if isinstance(event, KeySetAside)] == ["bad"]
+    driver.steps.clear()
+    assert isinstance(keyed(driver, "bad", busy), Stored if redirects else Refused)
+    assert not any(isinstance(step, Attempt) and step.backlog is None for step in driver.steps)
+    driver.advance(ASIDE + 1)
+    assert keyed(driver, "bad", driver.ok) == Stored(None, is_ambiguous=False)
+
+
+@pytest.mark.spec("H-9")
+def test_a_send_that_waits_for_a_throttled_partition_is_parked_once_its_key_is_set_aside(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(redirects=True)
+    keyed(driver, "other", lambda: driver.fail(Failure.BUSY, retry_after=60.0))
+    for _ in range(60):
+        keyed(driver, "good", driver.ok)
+    began = driver.now
+
+    def busy() -> Result:
+        return driver.fail(Failure.BUSY, after=2.0, retry_after=0.0)
+
+    outcome = keyed(driver, "bad", busy)
+    assert isinstance(outcome, Stored)
+    assert outcome.backlog is not None
+    assert driver.now - began <= 12.0
 
 
 @pytest.mark.spec("H-7")

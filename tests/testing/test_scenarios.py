@@ -29,8 +29,8 @@ PATIENT = replace(QUICK, operation_timeout=timedelta(seconds=60))
 @pytest.fixture
 def parks_early(monkeypatch):
     """Give the primary 4.5 of 60 seconds, so that a send that hangs is parked soon and has time left for that."""
-    monkeypatch.setattr("sbpair.pairing.pair.MAX_RESERVE_SECONDS", 60.0)
-    monkeypatch.setattr("sbpair.pairing.pair.RESERVE_SHARE", 0.925)
+    monkeypatch.setattr("sbpair.pairing.steps.MAX_RESERVE_SECONDS", 60.0)
+    monkeypatch.setattr("sbpair.pairing.steps.RESERVE_SHARE", 0.925)
 
 
 @pytest.fixture

@@ -67,6 +67,15 @@ def test_one_partition_down_concerns_its_keys_only() -> None:
 
 
 @pytest.mark.trial
+@pytest.mark.spec("H-9")
+def test_the_keys_of_a_throttled_partition_are_parked_and_others_do_not_notice() -> None:
+    name = "one partition of 16 throttled, with keys"
+    figures = measure(name, clients=50, redirects=True, minutes=10)
+    assert figures.ended["raised"] <= 0.02 * figures.ended.total()
+    assert figures.ended["parked"] <= 0.0625 * figures.ended.total()
+
+
+@pytest.mark.trial
 @pytest.mark.timeout(60)
 @pytest.mark.spec("H-1", "H-6")
 def test_in_real_time_a_primary_that_mostly_rejects_is_left_and_no_caller_gets_an_error() -> None:
