@@ -59,6 +59,13 @@ def test_the_check_runs_a_folder_once_and_nothing_that_is_gone():
     assert chosen == ["pairing", "test_floors.py", "test_spec.py"]
 
 
+def test_the_fast_check_runs_the_files_that_import_what_changed_and_the_changed_ones():
+    nearest = check.nearest(["sbpair/pairing/rotation.py", "docs/index.md"])
+    assert {"pairing/test_rotation.py", "test_floors.py", "test_docs.py"} <= set(nearest)
+    assert "pairing/test_spool_schedule.py" not in nearest
+    assert not {"pairing", "test_spec.py"} & set(nearest)
+
+
 def test_the_types_are_checked_without_the_large_packages_of_spark_too():
     """Where the groups lint and test are installed, 60 errors would be about missing packages alone."""
     assert check.types(has_spark=True) == ("mypy", "--strict", "sbpair")

@@ -15,6 +15,7 @@ import pytest
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.envelope.names import backlog_queue_name
 from sbpair.envelope.ordering import ordered_backlog_name
+from tests.cli.warm import Warm
 from tests.spellings import spellings
 
 CANARY = "CANARY+/=%pineapple+key/7aQ="
@@ -65,23 +66,34 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
+def run_cold(
+    arguments: tuple[str, ...], environment: dict[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does: in an interpreter of its own, from its start."""
+    return subprocess.run(
+        [sys.executable, "-m", "sbpair.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
+
+
 @pytest.fixture(scope="session")
-def sbpair() -> Run:
+def sbpair() -> Iterator[Run]:
     """Run a command to its end and check its output for tracebacks and keys."""
+    warm = Warm(environment())
 
     def run(*arguments: str, timeout: float = 100, **env: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "sbpair.cli", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            env=environment(**env),
-            stdin=subprocess.DEVNULL,
-        )
+        is_ours = all(name.startswith("SBPAIR_") for name in env)  # others may be Python's own
+        how = warm.run if is_ours else run_cold
+        done = how(arguments, environment(**env), timeout)
         assert_clean(done.stdout + done.stderr)
         return done
 
-    return run
+    yield run
+    warm.close()
 
 
 class Running:

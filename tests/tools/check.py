@@ -4,18 +4,24 @@ The change is everything since the merge base with main, committed or not. A cha
 tests of its package; a changed test file runs itself; a changed helper of a test package runs that package;
 a changed page or docs tool runs the tests of the docs. The exit code is 0 when all of it passes.
 
-    python -m tests.tools.check [--since REVISION] [-n WORKERS] [--list]
+With --fast it runs, of these, the test files that import a changed module of sbpair themselves, the changed ones, and
+the layering: what to run after each edit.
+
+    python -m tests.tools.check [--fast] [--since REVISION] [-n WORKERS] [--list]
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+
+from tests.needs import is_left_out
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
@@ -28,6 +34,7 @@ ROOMS = {
 }
 """Where the tests of a package are, if not in the folder of its own name."""
 ALWAYS = ("test_floors.py", "test_spec.py")
+LAYERING = "test_floors.py"
 DOCS = "test_docs.py"
 WITHOUT_SPARK = ("--ignore-missing-imports", "--allow-subclassing-any", "--no-warn-unused-ignores")
 """The flags of mypy where the group spark is not installed: its packages count as untyped."""
@@ -76,6 +83,36 @@ def chosen(paths: Iterable[str]) -> list[str]:
     )
 
 
+def imported(test: Path) -> set[str]:
+    """The modules, and the names within modules, that a file imports, wherever in it."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(test.read_text("utf-8"))):
+        match node:
+            case ast.Import(names=names):
+                found |= {alias.name for alias in names}
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                found |= {module} | {f"{module}.{alias.name}" for alias in names}
+    return found
+
+
+def nearest(paths: Iterable[str]) -> list[str]:
+    """The tests of --fast: see above."""
+    paths = list(paths)
+    modules = {
+        ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
+        for path in paths
+        if path.startswith("sbpair/") and path.endswith(".py")
+    }
+    files = [
+        file.relative_to(TESTS).as_posix()
+        for name in chosen(path for path in paths if path.startswith("sbpair/"))
+        for file in sorted((TESTS / name).rglob("test_*.py"))
+    ]
+    near = {name for name in files if modules & imported(TESTS / name)}
+    changed = {name for path in paths for name in tests_of(path) if name.endswith(".py")}
+    return sorted(name for name in near | changed | {LAYERING} if (TESTS / name).exists())
+
+
 def types(*, has_spark: bool) -> tuple[str, ...]:
     """The command that checks the types."""
     return ("mypy", "--strict", *(() if has_spark else WITHOUT_SPARK), "sbpair")
@@ -110,10 +147,13 @@ class Step:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--since", default="main", help="the revision to compare with (main)")
+    parser.add_argument("--fast", action="store_true", help="only the tests nearest to the change")
     parser.add_argument("-n", default="2", metavar="WORKERS", help="processes for the tests (2)")
     parser.add_argument("--list", action="store_true", help="print the tests it would run, and run nothing")
     asked = parser.parse_args()
-    tests = [f"tests/{name}" for name in chosen(changed(asked.since))]
+    paths = changed(asked.since)
+    names = nearest(paths) if asked.fast else chosen(paths)
+    tests = [f"tests/{name}" for name in names if not is_left_out(TESTS / name)]
     if asked.list:
         sys.stdout.write("\n".join(tests) + "\n")
         return 0
