@@ -29,6 +29,22 @@ settings.register_profile(
 settings.register_profile("exploring", settings.get_profile("beside others"), derandomize=False)
 settings.load_profile("beside others")
 
+SLOW = (  # these begin first: at the end of a run nothing else would be left beside them
+    "tests/test_readme.py",
+    "tests/cli/test_demo.py",
+    "tests/test_docs.py",
+    "tests/test_samples.py",
+    "tests/outage/test_celery.py",
+    "tests/outage/test_spool.py",
+    "tests/outage/test_hangs.py",
+    "tests/outage/test_policy.py",
+    "tests/testing/test_scenarios.py",
+    "tests/auth/test_credential.py",
+    "tests/client/test_played_nodes.py",
+    "tests/syphon/test_destination_pace.py",
+    "tests/store/test_store.py",
+    "tests/test_spec.py",
+)
 PERMUTED = pytest.StashKey[Seeded]()  # set with --permute-turns
 ONE_WORKER = (  # each group runs on one worker: what it starts (a JVM, a browser, a demo) is too expensive for all six
     "tests/page/",
@@ -69,6 +85,11 @@ def pytest_configure(config: pytest.Config) -> None:
         permuting = permuted(seeded)
         permuting.__enter__()
         config.add_cleanup(lambda: permuting.__exit__(None, None, None))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {name: rank for rank, name in enumerate(SLOW)}
+    items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(SLOW)))
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.tools import public
 from tests.tools.blocks import (
     api,
     broker,
@@ -93,6 +94,8 @@ def main() -> None:
         if after != before:
             page.write_text(after, "utf-8")
             sys.stdout.write(f"wrote {page.relative_to(ROOT)}\n")
+    if public.add_what_is_new():
+        sys.stdout.write("added new public names to tests/tools/public.txt\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What users may depend on, name by name with its signature: `python -m tests.tools.public` writes the listing.
 
-The public modules are those of the API reference, their names those of `__all__`. test_public.py compares the listing
-with the code, so that nothing of it changes without somebody saying so.
+The public modules are those of the API reference, their names those of `__all__`. tests/typing/test_public.py compares
+the listing with the code. generate_docs adds what is new; what is gone or changed stays until somebody says so with
+this command.
 """
 
 from __future__ import annotations
@@ -70,6 +71,15 @@ def signature(value: object) -> str:
             except ValueError:  # a class of the standard library without one
                 return ""
     return ""
+
+
+def add_what_is_new() -> bool:
+    """Write the listing if nothing of it is gone or changed, and something is new; say whether it was written."""
+    before, now = LISTING.read_text("utf-8"), listing()
+    if before == now or set(before.splitlines()) - set(now.splitlines()):
+        return False
+    LISTING.write_text(now, "utf-8")
+    return True
 
 
 def main() -> None:
