@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from sbpair.cli.doctor import command as doctor
 from sbpair.contract.book import entries
 from sbpair.contract.entry import Tier
 from sbpair.contract.plan import Powers, chosen, planned
 from sbpair.side import Side
+from tests.tools.proofs import ROOT
 
 ALL = {side: Powers(tier=Tier.PREMIUM) for side in Side}
 NO_MANAGE = {side: Powers(manage=False, why="the administration API answers 401") for side in Side}
@@ -56,3 +58,13 @@ def test_what_a_tier_lacks_is_not_run() -> None:
 
     assert all(step.entry.tier is Tier.BASIC for step in plan.runnable)
     assert any("Basic tier lacks" in step.obstacle for step in plan.steps)
+
+
+@pytest.mark.spec("K-7")
+def test_the_readme_and_the_doctor_say_how_to_verify_and_what_it_costs() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    standard = planned(entries(), {side: Powers(tier=Tier.STANDARD) for side in Side}, run="0badcafe")
+
+    assert f"checks {len(entries())} assumptions" in readme
+    assert f"about {round(standard.price.total, -1)} operations" in readme
+    assert "sbpair verify" in (doctor.help or "")

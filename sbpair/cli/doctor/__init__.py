@@ -1,4 +1,4 @@
-"""`sbpair doctor`: check a pairing for problems that would show in an outage.
+"""`sbpair doctor`: check a pairing for problems that would show in an outage; its help points to verify (K-7).
 
 examination    collects the facts, with probes      facts    what it found
 rules          turn facts into findings             (pure)
@@ -121,6 +121,8 @@ def command(
     --ordering session it also checks everything that the order of sessions depends on: the
     ordered backlog queues, the right of a sender to peek at them, the receivers, and clients
     that keep no order.
+
+    It trusts that the service behaves as documented; `sbpair verify` checks that.
 
     \b
     Examples:
