@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+FIRST_RETRY = 0.5  # seconds between the first two attempts to connect or to attach
+SOUND = 30.0  # seconds after which the loss of a link is the first failure of a new series
+
 
 @dataclass(slots=True)
 class Backoff:

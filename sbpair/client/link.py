@@ -30,6 +30,8 @@ from .errors import ConnectionLost, LinkRefused
 SERIAL = 2**32  # delivery ids wrap at this (AMQP part 2, 2.8.10)
 WRITTEN_AT_ONCE = 1024 * 1024  # bytes of messages framed before yielding to the socket
 ANSWER_TIMEOUT = 60.0  # seconds to wait for the answer to an attach or a request
+# Seconds: the service detaches a link that is idle for ten minutes, with its deliveries.
+LINK_USED_EVERY = 240.0
 
 OnMessage = Callable[[MessageReceived], None]
 OnDisposition = Callable[[DispositionReceived], None]

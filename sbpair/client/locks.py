@@ -18,6 +18,8 @@ from .request import CREDIT, RequestNode, renewed_in_time
 
 DEFAULT_LOCK = 60.0  # seconds: the default lock span of a queue, and the longest that is relied on
 MIN_LOCK_SECONDS, MAX_LOCK_SECONDS = 5.0, 300.0  # seconds, of any queue
+RENEWED_AT = 1 / 3  # of the lock duration is left when a lock is renewed
+LOCKS_AT_ONCE = 200  # in one renewal request
 TRUSTED_PART = 1 / 2  # of its span may have passed before a lock is checked
 
 # CLOCK_MONOTONIC stands still while Linux is suspended, and goes on elsewhere; Windows has neither name

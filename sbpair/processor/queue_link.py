@@ -13,8 +13,8 @@ from azure.servicebus.exceptions import AutoLockRenewTimeout, MessageLockLostErr
 from sbpair.amqp.performatives import ACCEPTED, Condition, Rejected
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, said
-from sbpair.client.link import Receiver
-from sbpair.client.locks import LockClock, renew_locks
+from sbpair.client.link import LINK_USED_EVERY, Receiver
+from sbpair.client.locks import LOCKS_AT_ONCE, RENEWED_AT, LockClock, renew_locks
 from sbpair.client.request import RequestNode, peek
 from sbpair.envelope.restore import locked_until_of
 from sbpair.side import Side
@@ -30,10 +30,7 @@ from .watchdog import Watchdog
 
 logger = logging.getLogger("sbpair.processor")
 
-RENEWED_AT = 1 / 3  # of the lock duration is left when a lock is renewed
-LOCKS_AT_ONCE = 200  # in one renewal request
 CLOCK_READ_EVERY = 0.05  # seconds: messages that arrive together were locked together
-LINK_USED_EVERY = 240.0  # seconds: the service detaches a link that is idle for ten minutes
 PEEKED = 64  # messages that the watchdog requests
 ACTIVE = 0  # the state of a message that is neither deferred nor scheduled
 

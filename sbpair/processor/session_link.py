@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import SessionLockLostError
 from sbpair.amqp.performatives import Condition, DeliveryState
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError
-from sbpair.client.locks import LockClock
+from sbpair.client.locks import RENEWED_AT, LockClock
 from sbpair.client.management_node import ManagementNode
 from sbpair.client.session import SessionReceiver
 from sbpair.side import Side
@@ -29,7 +29,6 @@ from .settlement import Answer, Verb
 
 logger = logging.getLogger("sbpair.processor")
 
-RENEWED_AT = 1 / 3  # of the lock duration is left when a lock is renewed
 REORDERING = (Verb.ABANDON, Verb.RELEASE)  # the message is delivered again, and must precede those after it
 
 

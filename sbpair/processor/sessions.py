@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from sbpair.amqp.performatives import Condition
-from sbpair.client.backoff import Backoff
+from sbpair.client.backoff import FIRST_RETRY, Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, SessionUnavailable
 from sbpair.client.locks import LockClock
@@ -30,10 +30,7 @@ from .session_link import SessionLink
 logger = logging.getLogger("sbpair.processor")
 
 ACCEPT_WAITS = 60.0  # seconds that a request for a session waits at the broker
-FIRST_RETRY, MAX_RETRY_SECONDS = (
-    0.5,
-    30.0,
-)  # seconds between requests while sessions are held and no other is given
+MAX_RETRY_SECONDS = 30.0  # seconds between requests while sessions are held and no other is given
 
 
 class SideTurns:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
 from sbpair.amqp.performatives import Condition
 from sbpair.auth.connection_string import NamespaceAccess
-from sbpair.client.backoff import Backoff
+from sbpair.client.backoff import FIRST_RETRY, SOUND, Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, said
@@ -32,9 +32,7 @@ from .options import ProcessorOptions
 
 logger = logging.getLogger("sbpair.processor")
 
-FIRST_RETRY = 0.5  # seconds
 CONNECT_WITHIN = 20.0  # seconds
-SOUND = 30.0  # seconds after which the loss of a link is the first failure of a new series
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from sbpair.auth.connection_string import NamespaceAccess, at_host, parse
 from sbpair.auth.credential import token_source
+from sbpair.client.backoff import FIRST_RETRY
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused
@@ -57,7 +58,6 @@ Connections = tuple[NamespaceConnection, NamespaceConnection]
 
 logger = logging.getLogger("sbpair.syphon")
 
-FIRST_RETRY = 0.5  # seconds between the first two attempts to connect
 FIRST_ATTEMPT = 5.0  # seconds that the first attempt to connect to the primary may take before messages land
 LANDING_CHECK_INTERVAL = 1.0  # seconds between checks of whether messages may land
 PRIMARY_IS_BACK = "the primary is connected again"

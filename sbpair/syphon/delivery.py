@@ -26,7 +26,7 @@ from collections.abc import Callable
 from sbpair.amqp.errors import SERVER_BUSY
 from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 from sbpair.asked_pause import asked_pause
-from sbpair.client.backoff import Backoff
+from sbpair.client.backoff import FIRST_RETRY, Backoff
 from sbpair.client.errors import ClientError, ConnectionLost, said
 from sbpair.shortage import came_of_shortage
 
@@ -47,7 +47,6 @@ from .pace import Pace
 from .rejections import RecentAnswers, WaitingAlone
 from .waiting import WaitingMessages
 
-FIRST_RETRY = 0.5  # seconds
 # Seconds, in addition to ROUND_TRIPS, without an answer or credit after which messages in flight are stalled.
 STALLED_AFTER = 0.25
 ROUND_TRIPS = 2  # an opening takes a token and an attach; an answer takes one, and may be late by another

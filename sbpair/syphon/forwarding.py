@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
-from sbpair.client.backoff import Backoff
+from sbpair.client.backoff import FIRST_RETRY, SOUND, Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, said
 from sbpair.client.link import Sender
@@ -39,14 +39,12 @@ from .status import BacklogLinks, SideRefusals, SyphonCounters
 
 logger = logging.getLogger("sbpair.syphon")
 
-FIRST_RETRY = 0.5  # seconds
 MIN_IDLE_SECONDS = 1.0  # seconds that an idle primary must have been connected to be reconnected alone
 RECONNECT_WITHIN = 5.0  # seconds, in addition to RECONNECT_ROUND_TRIPS
 RECONNECT_ROUND_TRIPS = 8  # a name, TCP, two of TLS, two of AMQP, two for a token
 LOCKED_PAUSE = 1.0  # seconds between checks of a backlog in which only locked messages are left
 MAX_LINKS = 256  # to destinations at a time: a connection supports about a thousand
 MAX_CLAIMS = 1000  # tokens on one connection to the primary; above that, new links use another connection
-SOUND = 30.0  # seconds after which the loss of a link is the first failure of a new series
 
 
 class ForwardingSession:

@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from sbpair.amqp.performatives import Condition
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError
-from sbpair.client.locks import LockClock, renew_locks
+from sbpair.client.locks import LOCKS_AT_ONCE, RENEWED_AT, LockClock, renew_locks
 
 from .in_flight import InFlightMessage, MessageTarget
 
 logger = logging.getLogger("sbpair.syphon")
 
-RENEWED_AT = 1 / 3  # of the lock duration is left when a lock is renewed
-LOCKS_AT_ONCE = 200  # in one renewal request
 REQUESTS_AT_ONCE = 8  # far away a request takes seconds, and many locks may end in the next few
 FIRST_BATCH = 1000  # deliveries released at once per destination; doubled while the destination accepts them
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from sbpair.amqp.errors import NOT_FOUND
-from sbpair.client.backoff import Backoff
+from sbpair.client.backoff import FIRST_RETRY, Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, ConnectionLost, SessionUnavailable
 from sbpair.client.locks import LockClock
@@ -33,7 +33,6 @@ from .status import BacklogLinks
 
 logger = logging.getLogger("sbpair.syphon")
 
-FIRST_RETRY = 0.5  # seconds
 POLL = 60.0  # seconds that an accept waits for a session
 DRAIN_POLL = 0.5  # seconds, the same while draining
 LOCKED_PAUSE = 1.0  # seconds between checks of a queue in which only sessions of another syphon are left

@@ -34,7 +34,7 @@ from sbpair.amqp.types import Symbol
 from sbpair.auth.redaction import blank_keys
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import said
-from sbpair.client.link import SERIAL, Receiver, runs
+from sbpair.client.link import LINK_USED_EVERY, SERIAL, Receiver, runs
 from sbpair.envelope.inspect import message_id_of
 from sbpair.envelope.restore import EXPIRED, Forward, Poison, locked_until_of, printable, restore
 from sbpair.tracing import current
@@ -54,8 +54,6 @@ logger = logging.getLogger("sbpair.syphon")
 
 HELD_FACTOR = 4  # messages held in memory for stuck destinations, in multiples of the window
 MAX_LOCKED = 50_000  # waiting deliveries of a backlog; above that, none is received
-# Seconds: the service detaches a link that is idle for ten minutes, with its deliveries.
-LINK_USED_EVERY = 240.0
 MAX_DESCRIPTION_LENGTH = 4096  # characters of a dead-letter description
 DEAD_LETTER = Symbol("com.microsoft:dead-letter")
 REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
