@@ -6,6 +6,7 @@ import dis
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import CO_GENERATOR
 from types import CodeType, FrameType
 
 CALLS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "CALL_KW") if name in dis.opmap}
@@ -31,8 +32,12 @@ def at_signals() -> Place:
     latest: dict[FrameType, int] = {}
 
     def is_place(frame: FrameType, event: str) -> bool:
-        if event in ("call", "return"):
+        if event == "call":
             return True
+        if event == "return":  # of a generator it is also each yield, which is no such place
+            return not frame.f_code.co_flags & CO_GENERATOR
+        if event == "exception":  # a call that raises goes to the handler without a look at signals
+            latest[frame] = -1
         if event != "opcode":
             return False
         before, latest[frame] = latest.get(frame, -1), frame.f_code.co_code[frame.f_lasti]

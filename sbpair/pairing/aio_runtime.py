@@ -234,7 +234,7 @@ class AsyncRuntime(BaseRuntime):
             if pool := self._pools.get(path_key(path)):
                 pool.recall()
         self._woken.set()
-        self.dispatcher.emit(happened)
+        self.dispatcher.deliver()
 
     def _timers_changed(self) -> None:
         if self._loop is not None:

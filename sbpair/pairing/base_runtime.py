@@ -426,8 +426,9 @@ class BaseRuntime:
         self._side_news += [_SIDE_EVENT[each.after](now, "", each.role.value, each.cause) for each in changes]
 
     def _happened(self) -> list[PairingEvent]:
-        """Take the pending events, under the lock."""
-        pending, self._side_news = [*self.pair.events(), *self._side_news], []
+        """Pass the pending events to the dispatcher, under the lock; return them."""
+        pending = [*self.pair.pass_to(self.dispatcher.take), *self._side_news]
+        self.dispatcher.take(self._side_news)
         return pending
 
     def _timer(self) -> float | None:

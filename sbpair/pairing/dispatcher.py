@@ -12,11 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 
 from sbpair.emitter import call_all, fields_of
 from sbpair.tracing import current
 
 from .events import PairingEvent
+from .interruptible import moving
 from .log_lines import LINES
 
 _logger = logging.getLogger("sbpair")
@@ -31,7 +33,9 @@ class EventDispatcher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._undelivered: deque[PairingEvent] = deque()
-        self._delivering = threading.Lock()  # held by the thread that delivers
+        self._begun: PairingEvent | None = None  # the first of them, once it is on its way to these
+        self._calls: deque[Callable[[PairingEvent], object]] = deque()
+        self._batons = [True]  # taken by the thread that delivers
         self._callbacks: list[Callable[[PairingEvent], object]] = []
         # Until the first callback subscribes.
         self._early: deque[PairingEvent] | None = deque(maxlen=MAX_EARLY_EVENTS)
@@ -66,8 +70,8 @@ class EventDispatcher:
 
     def renew(self) -> None:
         """After a fork, in the child: what is not delivered yet, and the locks, are the parent's."""
-        self._lock, self._delivering = threading.Lock(), threading.Lock()
-        self._undelivered = deque()
+        self._lock, self._batons = threading.Lock(), [True]
+        self._undelivered, self._begun, self._calls = deque(), None, deque()
 
     def emit(self, happened: Iterable[PairingEvent]) -> None:
         """Log each event and pass it to every callback, after those that were put before."""
@@ -78,26 +82,39 @@ class EventDispatcher:
         """Add events to those that :meth:`deliver` passes on; under one lock, in the order of their causes (R-95)."""
         self._undelivered.extend(happened)
 
+    def take(self, pending: list[PairingEvent]) -> None:
+        """As :meth:`put`, and empty ``pending``: no signal loses an event between the two."""
+        self._undelivered.extend(moving(partial(pending.pop, 0), len(pending)))
+
     def deliver(self) -> None:
         """Log the events that were put, and pass them on in this order, the same for every callback.
 
         Returns at once while another thread delivers, or in a callback: those events follow in that thread.
         """
-        delivering, undelivered = self._delivering, self._undelivered
-        while undelivered and delivering.acquire(blocking=False):
+        batons, undelivered = self._batons, self._undelivered
+        while undelivered:
+            taken: list[bool] = []
             try:
+                taken.extend(moving(batons.pop))
                 while undelivered:
-                    self._deliver(undelivered.popleft())
+                    self._deliver(undelivered[0])
+                    undelivered.popleft()
+            except IndexError:
+                if taken:
+                    raise
+                return
             finally:
-                delivering.release()
+                batons.extend(taken)
 
     def _deliver(self, event: PairingEvent) -> None:
-        _log(event)
-        with self._lock:
-            callbacks = list(self._callbacks)
-            if self._early is not None:
-                self._early.append(event)
-        _call_all(callbacks, event)
+        """Go on with an event: a signal that interrupts a callback leaves it out for that one only."""
+        if self._begun is not event:
+            with self._lock:
+                self._calls, self._begun = deque([_log, *self._callbacks]), event
+                if self._early is not None:
+                    self._early.append(event)
+        while self._calls:
+            _call_all([self._calls.popleft()], event)
 
 
 def _call_all(callbacks: Iterable[Callable[[PairingEvent], object]], event: PairingEvent) -> None:

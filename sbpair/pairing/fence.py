@@ -40,7 +40,7 @@ class _Session:
     """A fenced session. ``parked_at`` is a count of the fence; ``attempts`` are in progress."""
 
     parked_at: int = 0
-    attempts: int = 0
+    attempts: set[object] = field(default_factory=set)
     peeked_at: float = -math.inf
 
 
@@ -82,20 +82,20 @@ class Fence:
             return False
         return queue.is_known or place.parked_id in queue.cleared
 
-    def park_began(self, place: SessionPlace) -> None:
-        """Record that a message of this session is about to be parked. Call :meth:`park_ended` once afterwards."""
+    def park_began(self, place: SessionPlace, by: object = None) -> None:
+        """Record that ``by`` is about to park a message of this session. Call :meth:`park_ended` in any case."""
         self.is_open = False
         queue = self._queues[place.queue]
         self._make_room(queue)
         session = queue.fenced.setdefault(place.parked_id, _Session())
         queue.cleared.discard(place.parked_id)
-        session.attempts += 1
+        session.attempts.add(by)
 
-    def park_ended(self, place: SessionPlace) -> None:
+    def park_ended(self, place: SessionPlace, by: object = None) -> None:
         """Record that an attempt ended, with any result. From now on a peek can prove that its message is gone."""
         session = self._queues[place.queue].fenced.get(place.parked_id)
         if session is not None:  # else :meth:`forget` was called meanwhile
-            session.attempts -= 1
+            session.attempts.discard(by)
             session.parked_at = self._next()
 
     def next_peek(self, place: SessionPlace, now: float) -> PeekRequest | None:

@@ -83,12 +83,16 @@ class OrderedSends:
 
     def park(self, send: SendState, session: str, now: float) -> SendFlow:
         """Park in the session's own queue; if that fails, the send fails (O-5)."""
-        place = self.place(send.path, session)
-        self.fence.park_began(place)
+        place, me = self.place(send.path, session), object()
         try:
+            self.fence.park_began(place, me)
             return (yield from self._tried(send, self._count + place.queue, now))
         finally:
-            self.fence.park_ended(place)
+            try:
+                self.fence.park_ended(place, me)
+            except BaseException:  # a signal's: the attempt has ended all the same
+                self.fence.park_ended(place, me)
+                raise
 
     def _tried(self, send: SendState, backlog: int, now: float) -> SendFlow:
         is_fresh = is_created = False

@@ -191,8 +191,12 @@ class Pair:
 
     def events(self) -> list[PairingEvent]:
         """Return the events since the last call, in order."""
+        return self.pass_to(list.clear)
+
+    def pass_to(self, take: Callable[[list[PairingEvent]], None]) -> list[PairingEvent]:
+        """As :meth:`events`, but ``take`` empties their list."""
         pending = list(self._events)
-        self._events.clear()
+        take(self._events)
         return pending
 
     def next_timer(self) -> float | None:
@@ -519,8 +523,7 @@ class Pair:
         return self._health(path), budget - (reserve(budget) if is_kept else 0.0)
 
     def _primary_until(self, send: SendState, health: EntityHealth, now: float) -> float:
-        """The time limit of an attempt at the primary: part of the budget is reserved for the backlog, if the
-        entity can fail over before the deadline."""
+        """The limit of an attempt at the primary: time is reserved for the backlog if the entity can fail over."""
         if not self._redirects_suspects and health.earliest_failover(now) >= send.deadline:
             return send.deadline
         return max(now, send.deadline - reserve(send.budget))

@@ -32,6 +32,7 @@ from .classify import Phase, classify
 from .errors import PairFaultedError, SpoolError
 from .events import failed_over
 from .health import EntityState
+from .interruptible import Flag
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
@@ -77,7 +78,7 @@ class Runtime(BaseRuntime):
 
     def _start(self) -> None:
         self._has_begun = False
-        self._closed = threading.Event()
+        self._closed = Flag()
         self._making = threading.Lock()
         self._pools: dict[str, SenderPool] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
@@ -118,23 +119,27 @@ class Runtime(BaseRuntime):
     ) -> Result | None:
         """Make the first attempt at a healthy entity over an idle link; None without an idle link."""
         pool = self._pools.get(key)
-        pooled = None if pool is None else pool.try_acquire()
-        if pool is None or pooled is None:
+        if pool is None:
             return None
-        pooled.until = started + seconds + GRACE
+        held: list[PooledSender] = []
         failed: Exception | None = None
         try:
-            pooled.sender.send_messages(sdk.wrapped(message), timeout=seconds)
-        except Exception as error:
-            failed = error
+            pooled = pool.try_acquire(held)
+            if pooled is None:
+                return None
+            pooled.until = started + seconds + GRACE
+            try:
+                pooled.sender.send_messages(sdk.wrapped(message), timeout=seconds)
+            except Exception as error:
+                failed = error
+            if failed is not None:  # outside the except block, where sys.exception() is the caller's
+                return self._failed(
+                    pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message), started
+                )
+            pool.release(pooled)
         except BaseException:
-            self._discard_cut(pool, pooled)
+            self.discard_held(pool, held)
             raise
-        if failed is not None:  # outside the except block, where sys.exception() is the caller's
-            return self._failed(
-                pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message), started
-            )
-        pool.release(pooled)
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
         return self._accepted_after(pooled.used_at - started)
@@ -170,22 +175,22 @@ class Runtime(BaseRuntime):
 
     def _carried_out(self, flow: SendFlow, path: str, request: SendRequest) -> Outcome:
         result: Result | None = None
-        while True:
-            try:
-                with self.lock:
-                    step = flow.send(result) if result is not None else next(flow)
-            except StopIteration as finished:
-                outcome: Outcome = finished.value
-                return outcome
-            finally:
-                if self.pair.has_events:
-                    self.publish()
-            try:
+        try:
+            while True:
+                try:
+                    with self.lock:
+                        step = flow.send(result) if result is not None else next(flow)
+                except StopIteration as finished:
+                    outcome: Outcome = finished.value
+                    return outcome
+                finally:
+                    if self.pair.has_events:
+                        self.publish()
                 result = self._perform(step, path, request)
-            except BaseException:  # interrupted; the traceback may keep the flow, whose attempt has ended
-                with self.lock:
-                    flow.close()
-                raise
+        except BaseException:  # interrupted; the traceback may keep the flow, whose attempt has ended
+            with self.lock:
+                flow.close()
+            raise
 
     def warm_backlog(self, path: str, choice: Choice) -> None:
         """Open the backlog link that an entity may need, while it is suspect."""
@@ -214,7 +219,6 @@ class Runtime(BaseRuntime):
         """Dispatch the pending events; timers may have changed with them."""
         with self.lock:
             happened = self._happened()
-            self.dispatcher.put(happened)
         if self._spooling is not None:
             self._spooling.notify(happened)
         for path in failed_over(happened):
@@ -348,27 +352,33 @@ class Runtime(BaseRuntime):
                 return self._peeked(step, request)
 
     def _attempt(self, step: Attempt, path: str, request: SendRequest) -> Result:
-        phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
         try:
             pool = self.primary_pool(path) if step.backlog is None else self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
             return closed(error)
+        held: list[PooledSender] = []
+        try:
+            return self._attempted(pool, step, path, request, held)
+        except BaseException:
+            self.discard_held(pool, held)
+            raise
+
+    def _attempted(
+        self, pool: SenderPool, step: Attempt, path: str, request: SendRequest, held: list[PooledSender]
+    ) -> Result:
+        phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
         try:
             time_left(step.until)
             if step.backlog is not None:
                 phase = Phase.ENCODING
                 request.rewrite(path)
             phase = Phase.OPENING
-            pooled = pool.acquire(step.until, is_fresh=step.is_fresh)
+            pooled = pool.acquire(step.until, held, is_fresh=step.is_fresh)
             phase = Phase.SENDING
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
             _send(pooled, step, request)
         except Exception as error:
             return self._failed(pool, pooled, error, phase, handled, request, began)
-        except BaseException:
-            if pooled is not None:
-                self._discard_cut(pool, pooled)
-            raise
         pool.release(pooled)
         return Result(time.monotonic())
 
@@ -379,18 +389,32 @@ class Runtime(BaseRuntime):
             pool = self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
             return closed(error)
+        held: list[PooledSender] = []
         try:
-            pooled = pool.acquire(step.until)
-            phase = Phase.SENDING
-            is_empty = sdk.is_empty(pooled.sender, step.parked_id, time_left(step.until))
-        except Exception as error:
-            return self._failed(pool, pooled, error, phase, handled, request, began)
+            try:
+                pooled = pool.acquire(step.until, held)
+                phase = Phase.SENDING
+                is_empty = sdk.is_empty(pooled.sender, step.parked_id, time_left(step.until))
+            except Exception as error:
+                return self._failed(pool, pooled, error, phase, handled, request, began)
+            pool.release(pooled)
         except BaseException:
-            if pooled is not None:
-                pool.discard(pooled)
+            self.discard_held(pool, held)
             raise
-        pool.release(pooled)
         return Result(time.monotonic(), is_empty=is_empty)
+
+    def discard_held(self, pool: SenderPool, held: list[PooledSender]) -> None:
+        """Discard what an interrupted call has; again, if that is interrupted."""
+        try:
+            self._discard_each(pool, held)
+        except BaseException:
+            self._discard_each(pool, held)
+            raise
+
+    def _discard_each(self, pool: SenderPool, held: list[PooledSender]) -> None:
+        for pooled in list(held):
+            self._discard_cut(pool, pooled)
+        held.clear()
 
     def _learn_limit(self) -> None:
         pool = self._backlog_pool(0)

@@ -30,6 +30,7 @@ from .pair import Result
 from .request import PairedMessageBatch, SendRequest, cancellation, freeze, in_session, prepared, scheduled
 from .results import ACCEPTED
 from .runtime import Runtime
+from .sender_pool import PooledSender
 from .steps import is_accepted
 from .turns import Turn
 
@@ -235,16 +236,19 @@ class PairedServiceBusSender(BaseSender):
         if self._runtime.pair.state_of(self.entity_name) is EntityState.FAILED_OVER:
             return self._batch_limit or STANDARD_BATCH
         pool = self._runtime.primary_pool(self.entity_name)
-        pooled = pool.try_acquire()
-        if pooled is None and self._batch_limit is not None:
-            pool.warm()
-            return self._batch_limit
+        held: list[PooledSender] = []
         try:
-            pooled = pooled or pool.acquire(time.monotonic() + seconds)
-        except ServiceBusError as error:
-            return self._limit_without_link(error)
-        try:
+            pooled = pool.try_acquire(held)
+            if pooled is None and self._batch_limit is not None:
+                pool.warm()
+                return self._batch_limit
+            try:
+                pooled = pooled or pool.acquire(time.monotonic() + seconds, held)
+            except ServiceBusError as error:
+                return self._limit_without_link(error)
             self._batch_limit = pooled.sender.create_message_batch().max_size_in_bytes
-        finally:
             pool.release(pooled)
+        except BaseException:
+            self._runtime.discard_held(pool, held)
+            raise
         return self._batch_limit

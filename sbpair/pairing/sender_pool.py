@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
 
 from .host_name import HostName
+from .interruptible import Waiter, Waiters, moving
 from .threads import POLL, Job, Watch, Workers
 from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
 from .wire import Wire
@@ -34,9 +37,11 @@ KEEP_ALIVE_SLEEP = 2.0  # seconds; twice the interval of the SDK's keep-alive th
 class PooledSender:
     """One SDK sender and the socket under it."""
 
-    __slots__ = ("has_overrun", "opened_at", "sender", "until", "used_at", "wire")
+    __slots__ = ("has_overrun", "held", "opened_at", "sender", "until", "used_at", "wire")
 
     def __init__(self, sender: ServiceBusSender) -> None:
+        self.held: list[PooledSender] = [self]
+        """The list of the call that has it; see :meth:`SenderPool.try_acquire`."""
         self.sender = sender
         self.wire = Wire(sender)
         self.until = math.inf
@@ -89,9 +94,9 @@ class PooledSender:
 class _Opening:
     """A sender being opened, perhaps by a call that has since ended."""
 
-    def __init__(self, pooled: PooledSender, *, is_wanted: bool) -> None:
+    def __init__(self, pooled: PooledSender, wanted_by: Waiter | None) -> None:
         self.pooled = pooled
-        self.is_wanted = is_wanted
+        self.wanted_by = wanted_by
         self.is_outdated = False
         """Whether a renewal or the end of its call's time came first: no call adopts it, its failure says nothing."""
         self.is_over = False
@@ -131,26 +136,35 @@ class SenderPool:
         self._failed = failed
         self._doubted_at = -math.inf  # when a call last failed in a way that may be due to its link
         self._idle: deque[PooledSender] = deque()
-        self._changed = threading.Condition()
-        self._waiting = 0  # calls
+        self._lock = threading.RLock()
+        self._waiting = Waiters()  # calls
         self._recalls = 0
         self._openings: set[_Opening] = set()
 
-    def try_acquire(self) -> PooledSender | None:
-        """An idle sender, if there is one."""
+    def try_acquire(self, held: list[PooledSender] | None = None) -> PooledSender | None:
+        """An idle sender, if there is one.
+
+        It is in ``held`` from the instant in which it is no longer idle until it is released or discarded: a caller
+        that a signal interrupts discards what is there.
+        """
+        held = [] if held is None else held
         while self._idle:
             try:
-                pooled = self._idle.pop()
+                held.extend(moving(self._idle.pop))
             except IndexError:  # another thread was faster
                 return None
+            pooled = held[-1]
+            pooled.held = held
             if pooled.has_overrun:  # its socket was shut while it was being released
                 self.discard(pooled)
                 continue
             return pooled
         return None
 
-    def acquire(self, until: float, *, is_fresh: bool = False) -> PooledSender:
-        """A sender for one call that must end by ``until``.
+    def acquire(
+        self, until: float, held: list[PooledSender] | None = None, *, is_fresh: bool = False
+    ) -> PooledSender:
+        """A sender for one call that must end by ``until``; ``held`` as :meth:`try_acquire` has it.
 
         With ``is_fresh`` senders that were idle at the last failure are not used. Raises the SDK's exceptions,
         OperationTimeoutError when the peer does not open the link, and StillWaiting when the link was not open in time
@@ -158,7 +172,8 @@ class SenderPool:
         """
         if is_fresh:
             self._discard_idle(self._doubted_at)
-        pooled = self.try_acquire() or self._awaited(until)
+        held = [] if held is None else held
+        pooled = self.try_acquire(held) or self._awaited(until, held)
         pooled.until = until + GRACE
         return pooled
 
@@ -169,25 +184,24 @@ class SenderPool:
             return
         pooled.until = math.inf
         pooled.used_at = time.monotonic()
-        self._idle.append(pooled)
-        if self._waiting:
-            with self._changed:
-                self._changed.notify()
+        self._idle.extend(moving(pooled.held.pop))
+        self._waiting.wake_first()
         if self._is_closed:
             self.close()
 
     def discard(self, pooled: PooledSender) -> None:
         """Drop a sender after a call that leaves it in doubt."""
-        pooled.until = math.inf
+        pooled.until, pooled.has_overrun = math.inf, True  # nobody uses it any more
         self._doubted_at = time.monotonic()
         self._watch.remove(pooled)
         self._closers.queue("sbpair-close", pooled.discard)
+        pooled.held.clear()
 
     def warm(self) -> None:
         """Open a sender in the background, so that the first call finds one."""
-        with self._changed:
+        with self._lock:
             if not (self._idle or self._openings or self._is_closed):
-                self._begun(is_wanted=False)
+                self._begun(None)
 
     def warmed(self, until: float) -> None:
         """Wait until a sender is open, opening failed, or ``until``. Raises nothing."""
@@ -195,9 +209,8 @@ class SenderPool:
             self.warm()
         except ValueError:  # closed
             return
-        with self._changed:
-            while self._openings and not self._idle and time.monotonic() < until:
-                self._changed.wait(LOOK)
+        while (job := self._first_opening()) is not None and (left := until - time.monotonic()) > 0:
+            job.wait(min(left, LOOK))
 
     def try_out(self, until: float) -> None:
         """Open and close a separate link as a check. Raises as :meth:`acquire`."""
@@ -207,14 +220,14 @@ class SenderPool:
 
     def recall(self) -> None:
         """End the wait of every call with StillWaiting, so that its flow decides again."""
-        with self._changed:
+        with self._lock:
             self._recalls += 1
-            self._changed.notify_all()
+        self._waiting.wake_all()
 
     def renew(self) -> None:
         """Give later calls only senders opened after this call."""
         self._discard_idle(time.monotonic())
-        with self._changed:
+        with self._lock:
             for opening in self._openings:
                 opening.is_outdated = True
 
@@ -238,26 +251,32 @@ class SenderPool:
         Calls that wait still get a sender, and the last of them closes what is left; with ``now`` they get none.
         """
         self._is_closed = True
-        with self._changed:
+        with self._lock:
             if self._waiting and not now:
                 return
             for opening in self._openings:
                 opening.pooled.overrun()
-        for pooled in self._emptied():
-            self._watch.remove(pooled)
-            self._closers.queue("sbpair-close", pooled.close)
+        taken: list[PooledSender] = []
+        try:
+            self._take_idle(taken)
+            while taken:
+                self._watch.remove(taken[-1])
+                self._closers.queue("sbpair-close", taken[-1].close)
+                taken.pop()
+        finally:  # a close that is interrupted can be repeated
+            self._idle.extend(taken)
 
     # -- opening
 
-    def _awaited(self, until: float) -> PooledSender:
+    def _awaited(self, until: float, held: list[PooledSender]) -> PooledSender:
         """Wait for the next sender that opens or is released."""
+        me, recalls = Waiter(), self._recalls
         mine: _Opening | None = None
-        with self._changed:
-            self._waiting += 1
-            recalls = self._recalls
-            try:
-                while True:
-                    pooled = self.try_acquire()
+        try:
+            self._waiting[me] = None
+            while True:
+                with self._lock:
+                    pooled = self.try_acquire(held)
                     if pooled is not None:
                         return pooled
                     if self._recalls != recalls:
@@ -265,7 +284,7 @@ class SenderPool:
                     if mine is not None and mine.error is not None:
                         raise mine.error
                     if mine is None or mine.is_over:  # another call has taken the sender that it opened
-                        mine = self._adopted() or self._begun(is_wanted=True)
+                        mine = self._adopted(me) or self._begun(me)
                     now = time.monotonic()
                     if now >= until:
                         late = mine.progress.late(now)
@@ -273,20 +292,25 @@ class SenderPool:
                             self._outdate(mine)
                         raise late
                     mine.progress.look(now)
-                    self._changed.wait(min(until - now, LOOK))
-                    self._workers.push()
-            finally:
-                self._waiting -= 1
-                if mine is not None:
-                    self._leave(mine)
-                if self._is_closed:
-                    self.close()
+                me.wait(min(until - now, LOOK))
+                self._workers.push()
+        finally:
+            try:
+                self._leave(me)
+            except BaseException:  # a signal's: it must leave all the same
+                self._leave(me)
+                raise
 
-    def _adopted(self) -> _Opening | None:
+    def _first_opening(self) -> Job | None:
+        """The job of an opening, while no sender is idle."""
+        with self._lock:
+            return None if self._idle else next((each.job for each in self._openings), None)
+
+    def _adopted(self, by: Waiter) -> _Opening | None:
         """An opening whose call has ended."""
         for opening in self._openings:
-            if not (opening.is_wanted or opening.is_outdated):
-                opening.is_wanted = True
+            if opening.wanted_by is None and not opening.is_outdated:
+                opening.wanted_by = by
                 return opening
         return None
 
@@ -299,24 +323,38 @@ class SenderPool:
             opening.pooled.overrun()
         opening.is_outdated = True
 
-    def _begun(self, *, is_wanted: bool) -> _Opening:
+    def _begun(self, by: Waiter | None) -> _Opening:
         pooled = PooledSender(self._make())
         # Set before it is watched, so that closing the watch ends it.
         pooled.until = time.monotonic() + MAX_OPENING_SECONDS
-        opening = _Opening(pooled, is_wanted=is_wanted)
-        self._watch.add(pooled)
-        self._openings.add(opening)
-        opening.job = self._workers.queue("sbpair-open", lambda: self._open(opening))
+        opening = _Opening(pooled, by)
+        job = opening.job = Job("sbpair-open", lambda: self._open(opening), self._workers.forget)
+        try:
+            self._watch.add(pooled)
+            self._openings.add(opening)
+            self._workers.enqueue(job)
+        except BaseException:  # of a signal: no thread has begun it, or the next call finds it
+            if job.withdraw():
+                self._abandon(opening)
+            raise
         return opening
 
-    def _leave(self, opening: _Opening) -> None:
-        """Stop waiting for an opening: it continues if it has begun, and is withdrawn otherwise."""
-        if opening.is_over:
-            return
-        opening.is_wanted = False
-        if opening.job is not None and self._workers.withdraw(opening.job):
-            self._openings.discard(opening)
-            self._watch.remove(opening.pooled)
+    def _leave(self, call: Waiter) -> None:
+        """End the wait of a call: what it opens continues if it has begun, and is withdrawn otherwise."""
+        self._waiting.pop(call, None)
+        with self._lock:
+            for opening in [each for each in self._openings if each.wanted_by is call]:
+                opening.wanted_by = None
+                if opening.job is not None and self._workers.withdraw(opening.job):
+                    self._abandon(opening)
+            if self._is_closed:
+                self.close()
+        if self._idle:
+            self._waiting.wake_first()  # this call may have been woken for one that it did not take
+
+    def _abandon(self, opening: _Opening) -> None:
+        self._openings.discard(opening)
+        self._watch.remove(opening.pooled)
 
     def _open(self, opening: _Opening) -> None:
         """Open the link; runs on a worker."""
@@ -336,12 +374,12 @@ class SenderPool:
             error = OperationTimeoutError(message="The link was not opened in time.", error=error)
         if error is None:
             pooled.used_at = pooled.opened_at = time.monotonic()
-            self._idle.append(pooled)
-        with self._changed:
+            self._idle.extend(moving(pooled.held.pop))
+        with self._lock:
             opening.error, opening.is_over = error, True
             self._openings.discard(opening)
-            self._changed.notify_all()
-            is_unreported = error is not None and not (opening.is_wanted or opening.is_outdated)
+            is_unreported = error is not None and opening.wanted_by is None and not opening.is_outdated
+        self._waiting.wake_all()
         if error is not None:
             self._watch.remove(pooled)
             pooled.wire.release()
@@ -384,17 +422,15 @@ class SenderPool:
         end()
 
     def _discard_idle(self, before: float) -> None:
-        for pooled in self._emptied():
-            if pooled.used_at <= before:
-                self.discard(pooled)
-            else:
-                self._idle.append(pooled)
-
-    def _emptied(self) -> list[PooledSender]:
         taken: list[PooledSender] = []
-        while self._idle:
-            try:
-                taken.append(self._idle.pop())
-            except IndexError:
-                break  # another thread took the last one
-        return taken
+        try:
+            self._take_idle(taken)
+            for pooled in [each for each in taken if each.used_at <= before]:
+                self.discard(pooled)
+                taken.remove(pooled)
+        finally:
+            self._idle.extend(taken)
+
+    def _take_idle(self, taken: list[PooledSender]) -> None:
+        with suppress(IndexError):  # all are taken
+            taken.extend(moving(self._idle.popleft, sys.maxsize))

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from sbpair.tracing import current
 
+from .interruptible import Flag, Waiter, Waiters
 from .waiting import StillWaiting
 
 _logger = logging.getLogger("sbpair")
@@ -25,16 +26,20 @@ MAX_WORKERS = 64
 POLL = 0.25  # seconds between two checks of the calls in progress
 
 
-class Job(threading.Thread):
-    """One task on its own thread. A caller that stops waiting hands over the cleanup with :meth:`abandon`."""
+class Job:
+    """One task on its own thread. A caller that stops waiting hands over the cleanup with :meth:`abandon`.
+
+    A start that a signal interrupts may have made a thread, or not: it can be repeated, and the task runs once.
+    """
 
     def __init__(self, name: str, task: Callable[[], object], finished: Callable[[Job], None]) -> None:
-        super().__init__(name=name, daemon=True)
+        self.name = name
         self.error: Exception | None = None
         self.has_begun = False
-        self._task = task
+        self._tasks = [task]  # empty once a thread has begun it
+        self._thread: threading.Thread | None = None
         self._finished = finished
-        self._done = threading.Event()
+        self._done = Flag()
         self._lock = threading.Lock()
         self._afterwards: Callable[[], object] | None = None
 
@@ -43,9 +48,21 @@ class Job(threading.Thread):
         """Whether the task has ended."""
         return self._done.is_set()
 
+    def start(self) -> None:
+        """Begin. Raises RuntimeError when the system cannot create a thread."""
+        self._thread = threading.Thread(target=self.run, name=self.name, daemon=True)
+        self._thread.start()
+
     def wait(self, seconds: float) -> bool:
         """Whether the task ended in time."""
-        return self._done.wait(max(seconds, 0.0))
+        return self._done.wait(seconds)
+
+    def join(self, until: float) -> None:
+        """Wait for the thread up to ``until``, unless it is this one."""
+        if self._thread is threading.current_thread() or not self.wait(until - time.monotonic()):
+            return
+        if self._thread is not None:  # it cannot be joined before it has started, hence the wait
+            self._thread.join(max(until - time.monotonic(), 0.0))
 
     def abandon(self, afterwards: Callable[[], object]) -> bool:
         """Stop waiting: ``afterwards`` runs when the task ends. Returns False, and drops it, if it has ended."""
@@ -55,11 +72,25 @@ class Job(threading.Thread):
                 return True
         return False
 
+    def withdraw(self) -> bool:
+        """Take the task back; False when a thread has begun it."""
+        try:
+            self._tasks.pop()
+        except IndexError:
+            return False
+        return True
+
     def run(self) -> None:
+        """Run the task, in its thread."""
+        try:
+            task = self._tasks.pop()
+        except IndexError:  # another thread, whose start was interrupted
+            self._finished(self)
+            return
         self.has_begun = True
         current.want(current.SdkSpans.NONE)
         try:
-            self._task()
+            task()
         except Exception as error:  # kept for the waiter
             self.error = error
         finally:
@@ -77,7 +108,8 @@ class Workers:
 
     def __init__(self, most: int = MAX_WORKERS) -> None:
         self._most = most
-        self._free = threading.Condition()
+        self._lock = threading.Lock()
+        self._waiting = Waiters()
         self._running: set[Job] = set()
         self._queued: deque[Job] = deque()
 
@@ -86,74 +118,104 @@ class Workers:
 
         Raises StillWaiting when none is free by ``until``, or the system cannot create a thread.
         """
-        job = Job(name, task, self._forget)
-        with self._free:
-            if not self._free.wait_for(self._has_room, max(until - time.monotonic(), 0.0)):
-                raise StillWaiting(message=f"{self._most} earlier operations still hang")
-            self._running.add(job)
+        job = Job(name, task, self.forget)
         try:
+            while not self._is_added(job):
+                if not self.has_room_by(until):
+                    raise StillWaiting(message=f"{self._most} earlier operations still hang")
             job.start()
         except RuntimeError as error:  # the system cannot create a thread
-            self._forget(job)
+            self.forget(job)
             raise StillWaiting(message=f"no thread for {name}: {error}", error=error) from error
+        except BaseException:
+            if job.withdraw():  # no thread has begun it
+                self.forget(job)
+            raise
         return job
 
     def has_room_by(self, until: float) -> bool:
         """Wait up to ``until`` for a free worker, which another caller may take first; return whether there is one."""
-        with self._free:
-            return self._free.wait_for(self._has_room, max(until - time.monotonic(), 0.0))
+        waiter = Waiter()
+        try:
+            self._waiting[waiter] = None
+            while not self._has_room():
+                if not waiter.wait(until - time.monotonic()):
+                    return self._has_room()
+            return True
+        finally:
+            self._waiting.pop(waiter, None)
+
+    def _is_added(self, job: Job) -> bool:
+        with self._lock:
+            if self._has_room():
+                self._running.add(job)
+                return True
+        return False
 
     def queue(self, name: str, task: Callable[[], object]) -> Job:
         """Run a task when a worker and a thread are available; :meth:`push` tries again."""
-        job = Job(name, task, self._forget)
-        with self._free:
+        job = Job(name, task, self.forget)
+        self.enqueue(job)
+        return job
+
+    def enqueue(self, job: Job) -> None:
+        """As :meth:`queue`, for a job that is made already."""
+        with self._lock:
             self._queued.append(job)
         self.push()
-        return job
 
     def push(self) -> None:
         """Start queued tasks while workers are free."""
         while True:
-            with self._free:
-                if not self._queued or not self._has_room():
-                    return
-                job = self._queued.popleft()
-                self._running.add(job)
+            job: Job | None = None
             try:
+                with self._lock:
+                    if not self._queued or not self._has_room():
+                        return
+                    job = self._queued[0]
+                    self._running.add(job)
+                    self._queued.popleft()
                 job.start()
-            except RuntimeError as error:  # the system cannot create a thread now
-                with self._free:
-                    self._running.discard(job)
-                    self._queued.appendleft(job)
+            except BaseException as error:
+                if job is not None:
+                    self._put_back(job)
+                if job is None or not isinstance(error, RuntimeError):
+                    raise
+                # the system cannot create a thread now
                 _logger.warning("no thread for %s, retrying later: %s", job.name, error)
                 return
 
+    def _put_back(self, job: Job) -> None:
+        with self._lock:
+            self._running.discard(job)
+            if job not in self._queued:
+                self._queued.appendleft(job)
+
     def withdraw(self, job: Job) -> bool:
         """Take a queued task back; False when it has been started."""
-        with self._free:
+        with self._lock:
             if job not in self._queued:
                 return False
             self._queued.remove(job)
-            return True
+        return job.withdraw()  # its start may have been interrupted, and a thread have begun it
 
     def join(self, seconds: float) -> None:
         """Wait up to ``seconds`` for queued and running tasks."""
         until = time.monotonic() + seconds
         self.push()
-        with self._free:
+        with self._lock:
             running = [*self._running, *self._queued]
         for job in running:
-            if job is not threading.current_thread() and job.wait(until - time.monotonic()):
-                # join() fails before the thread has started, hence the wait
-                job.join(max(until - time.monotonic(), 0.0))
+            job.join(until)
 
     def _has_room(self) -> bool:
         return len(self._running) < self._most
 
-    def _forget(self, job: Job) -> None:
-        with self._free:
+    def forget(self, job: Job) -> None:
+        """Free the worker of a job that has ended."""
+        with self._lock:
             self._running.discard(job)
-            self._free.notify()
+        self._waiting.wake_all()
         self.push()
 
 
@@ -194,7 +256,7 @@ class Watch:
         self._tick = tick
         self._lock = threading.Lock()
         self._watched: set[Watched] = set()
-        self._woken = threading.Event()
+        self._woken = Waiter()
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
@@ -215,17 +277,19 @@ class Watch:
         with self._lock:
             if self._thread is None and not self._is_closed:
                 self._begin()
-        self._woken.set()
+        self._woken.wake()
 
     def _begin(self) -> None:
         """Start the thread; if the system cannot create one, the next call retries (R-9)."""
-        thread = threading.Thread(target=self._run, name="sbpair-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sbpair-watch", daemon=True)
         try:
-            thread.start()
+            self._thread.start()
         except RuntimeError as error:
+            self._thread = None
             _logger.warning("no thread to watch calls and timers, retrying at the next call: %s", error)
-            return
-        self._thread = thread
+        except BaseException:  # there may be a thread: it sees that it is not the one
+            self._thread = None
+            raise
 
     def release(self) -> None:
         """After a fork, in the child: release the parent's connections without sending anything."""
@@ -237,12 +301,12 @@ class Watch:
         with self._lock:
             self._is_closed = True
             thread = self._thread
-        self._woken.set()
+        self._woken.wake()
         if thread is not None and thread is not threading.current_thread():
             thread.join(5.0)
 
     def _run(self) -> None:
-        while True:
+        while self._thread is threading.current_thread():
             now = time.monotonic()
             is_closed = self._is_closed  # read first, so that calls added before it was set are ended below
             wait = self._end_overrun(now, math.inf if is_closed else now)
@@ -250,8 +314,7 @@ class Watch:
                 return
             if not is_closed:
                 wait = min(wait, self._timers(now))
-            self._woken.wait(None if wait == math.inf else max(wait, 0.0))
-            self._woken.clear()
+            self._woken.wait(wait)
 
     def _end_overrun(self, now: float, due: float) -> float:
         """End the calls due by ``due``. Returns the seconds until the next check."""

@@ -14,6 +14,8 @@ import threading
 from collections import deque
 from typing import Generic, TypeVar
 
+from .interruptible import Waiter
+
 WaiterT = TypeVar("WaiterT")
 
 
@@ -68,7 +70,7 @@ class Turn:
     __slots__ = ("has_come", "thread")
 
     def __init__(self) -> None:
-        self.has_come: threading.Event | None = None
+        self.has_come: Waiter | None = None
         self.thread = threading.get_ident()
 
 
@@ -104,7 +106,7 @@ class ThreadTurns:
 
         Raises RuntimeError when this thread has it: a callback sends in the midst of a send (R-104).
         """
-        turn.has_come = threading.Event()
+        turn.has_come = Waiter()
         with self._lock:
             if self.take(session, turn):
                 return True
@@ -115,7 +117,7 @@ class ThreadTurns:
                     "send in another thread"
                 )
             line.append(turn)
-        turn.has_come.wait(max(seconds, 0.0))
+        turn.has_come.wait(seconds)
         return line[0] is turn
 
     def leave(self, session: str, turn: Turn) -> None:
@@ -129,7 +131,7 @@ class ThreadTurns:
             if not line:
                 del self.lines[session]
             elif line[0].has_come is not None:
-                line[0].has_come.set()
+                line[0].has_come.wake()
 
 
 class TaskTurns:

@@ -103,7 +103,7 @@ def test_entering_a_sender_raises_nothing_while_the_primary_is_away(pairing) -> 
 def test_whoever_waits_for_a_link_at_the_failover_parks_at_once(pairing, may_open, crowd) -> None:
     client = pairing.client(interval=60, ping=60)
     sending = crowd(client.get_queue_sender("orders"), 100, timeout=60)
-    wait_until(lambda: client._runtime.primary_pool("orders")._waiting == 100)
+    wait_until(lambda: client._runtime.primary_pool("orders")._waiting.__len__() == 100)
     client.fail_over("orders")
     assert {each.result(60).stored_in for each in sending} == {StoredIn.BACKLOG}
     assert sum(pairing.parked()) == 100

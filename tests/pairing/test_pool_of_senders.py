@@ -422,7 +422,7 @@ def test_a_call_that_waits_while_the_last_sender_of_its_entity_is_closed_gets_th
 
     def open_in_one_go(opening: object) -> None:
         assert gate.wait(PATIENCE)
-        with it.pool._changed:  # so that the call runs only when all is done
+        with it.pool._lock:  # so that the call runs only when all is done
             opened(opening)  # type: ignore[arg-type]
 
     monkeypatch.setattr(it.pool, "_open", open_in_one_go)
@@ -434,7 +434,7 @@ def test_a_call_that_waits_while_the_last_sender_of_its_entity_is_closed_gets_th
     if comes == "opened":
         gate.set()
     else:
-        with it.pool._changed:
+        with it.pool._lock:
             while busy:
                 it.pool.release(busy.pop(0))
     calling.join(PATIENCE)
@@ -477,7 +477,7 @@ def test_the_opening_for_which_a_call_waits_is_ended_as_its_client_is_closed(mak
 def waits_for_a_link(it: Pooled, calling: threading.Thread) -> None:
     """Wait until the call waits in the pool."""
     while calling.is_alive():
-        with it.pool._changed:
+        with it.pool._lock:
             if it.pool._waiting:
                 return
         calling.join(0.001)

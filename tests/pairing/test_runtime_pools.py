@@ -160,7 +160,7 @@ def test_a_creation_that_waits_for_a_worker_holds_no_lock() -> None:
     runtime._backlogs.ensure = lambda numbers: None  # type: ignore[method-assign, assignment]
     waits = threading.Thread(target=runtime._creation, args=(3, time.monotonic() + 60))
     waits.start()
-    wait_until(lambda: runtime._workers._free._waiters)  # type: ignore[attr-defined]
+    wait_until(lambda: runtime._workers._waiting)  # type: ignore[attr-defined]
     is_free = runtime._making.acquire(blocking=False)
     if is_free:
         runtime._making.release()
