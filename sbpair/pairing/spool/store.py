@@ -15,11 +15,12 @@ import sqlite3
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from sbpair.envelope.names import path_key
 
@@ -90,6 +91,25 @@ class _Room:
     waiting: Counter[str] = field(default_factory=Counter)  # committed messages by entity
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _counting(method: Method) -> Method:
+    """A method that changes what is counted: the next one counts anew when a signal interrupts it (R-100)."""
+
+    @wraps(method)
+    def counting(spool: Spool, *args: Any, **named: Any) -> Any:  # noqa: ANN401 -- as the method has them
+        try:
+            return method(spool, *args, **named)
+        except Exception:
+            raise
+        except BaseException:
+            spool.must_recount = True
+            raise
+
+    return cast("Method", counting)
+
+
 class Spool:
     """The spool of one client. Blocking and thread-safe.
 
@@ -122,6 +142,8 @@ class Spool:
         self._undeleted: set[int] = set()  # accepted, but deleting them failed
         self._is_closed = self._is_broken = False
         self._is_whole = False  # checked for damage
+        self.must_recount = False
+        """Whether a signal interrupted a change, so that the counts may be wrong."""
         try:
             if not is_read_later:
                 self._check_whole()
@@ -134,6 +156,7 @@ class Spool:
 
     def waiting(self, path: str | None = None) -> int:
         """Number of messages waiting for replay, of one entity or of all."""
+        self._recount()
         if path is None:
             with self._counting:
                 return self._room.waiting.total()
@@ -141,26 +164,32 @@ class Spool:
 
     def in_line(self, path: str) -> int:
         """Number of messages of this entity ahead of a new one: those waiting and not overtaken."""
+        self._recount()
         with self._counting:
             key = path_key(path)
             return self._room.waiting[key] - len(self._overtaken.get(key, ()))
 
     def senders(self) -> list[str]:
         """The entities with waiting messages."""
+        self._recount()
         with self._counting:
             return [sender for sender, count in self._room.waiting.items() if count > 0]
 
+    @_counting
     def append(self, path: str, entries: Sequence[Entry], now: int) -> None:
         """Write the messages of one send, all or none; they are on disk when this returns.
 
         ``now`` is in milliseconds since the epoch. Raises SpoolFullError when the bounds or the disk leave no
         room, and SpoolError when writing fails; none of the messages is accepted then.
         """
+        self._recount()
         ticket = _Ticket(path, entries, now)
         self._reserve(ticket)
         with self._writing:  # the first thread also writes for those that arrived meanwhile
             if not ticket.is_done:
                 self._write(self._taken())
+        if not ticket.is_done:  # a signal interrupted the thread that wrote for this one
+            raise SpoolError(self._interrupted)
         if ticket.error is not None:
             raise type(ticket.error)(
                 str(ticket.error)
@@ -170,6 +199,7 @@ class Spool:
 
     def oldest(self, path: str, most: int) -> list[Spooled]:
         """The oldest waiting messages of this entity, in order, at most ``most``."""
+        self._recount()
         return self._selected(
             "sender = ? AND refused IS NULL AND number > ? ORDER BY number LIMIT ?",
             (path_key(path), self._passed.get(path_key(path), 0), most),
@@ -191,6 +221,7 @@ class Spool:
         rows = self._selected("number = ? AND refused IS NULL", tuple(numbers)) if numbers else []
         return rows[0] if rows else None
 
+    @_counting
     def delete(self, path: str, messages: Sequence[Spooled]) -> None:
         """Delete the oldest messages of this entity, which a broker has accepted.
 
@@ -205,6 +236,7 @@ class Spool:
         with self._writing:
             self._delete_accepted()
 
+    @_counting
     def refuse(self, path: str, message: Spooled, reason: str) -> None:
         """Take a message that the primary does not accept out of the replay, and store the reason.
 
@@ -300,7 +332,7 @@ class Spool:
 
     def _write(self, tickets: list[_Ticket]) -> None:
         """Write all of them in one transaction."""
-        error: SpoolError | None = SpoolError(f"writing to the spool {self.path} was interrupted")
+        error: SpoolError | None = SpoolError(self._interrupted)
         try:
             self._check_usable()
             self._transact(_INSERT, self._rows(tickets))
@@ -352,6 +384,7 @@ class Spool:
             gone = {each.number for each in messages}
             self._overtaken[key] = [number for number in overtaken if number not in gone]
 
+    @_counting
     def _change(self, statement: str, condition: str, path: str | None) -> int:
         """Apply an operator's change in one transaction and recount; returns the number of rows."""
         with self._writing:
@@ -419,8 +452,24 @@ class Spool:
                 f"the spool {self.path} accepts no more messages since a write to it failed; restart the process"
             )
 
+    @property
+    def _interrupted(self) -> str:
+        return f"writing to the spool {self.path} was interrupted"
+
+    def _recount(self) -> None:
+        """Count anew after an interrupted change; what was overtaken is tried in its turn again."""
+        if not self.must_recount or self._is_closed:
+            return
+        with self._writing:
+            self._delete_accepted()
+            self._load()
+            with self._counting:
+                self._passed.clear()
+                self._overtaken.clear()
+            self.must_recount = False
+
     def _load(self) -> int:
-        """Count the waiting messages; returns the number for the next message."""
+        """Count the waiting messages, with those being appended; returns the number for the next message."""
         try:
             found = self._connection.execute(
                 # By the partial index: reading `refused` would read each message, whose column precedes it.
@@ -432,8 +481,11 @@ class Spool:
             raise spool_error(self.path, error) from error
         with self._counting:
             self._room.waiting = Counter({sender: waiting for sender, waiting, _ in found})
-            self._room.messages = self._room.waiting.total()
+            self._room.messages = self._room.waiting.total() + sum(
+                len(each.entries) for each in self._tickets
+            )
             self._room.bytes = sum(size + OVERHEAD * waiting for _, waiting, size in found)
+            self._room.bytes += sum(each.size for each in self._tickets)
         return 1 + (last or 0)
 
 
