@@ -123,7 +123,7 @@ def test_a_call_that_meets_the_end_of_the_broker_is_answered() -> None:
 async def test_who_stops_as_a_connection_is_complete_leaves_none_open(
     is_tls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop, complete, aborted = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    loop, aborted = asyncio.get_running_loop(), asyncio.Event()
 
     class Transport(asyncio.Transport):
         def __init__(self, sock: socket.socket) -> None:
@@ -135,15 +135,13 @@ async def test_who_stops_as_a_connection_is_complete_leaves_none_open(
             aborted.set()
 
     async def connect(_: object, sock: socket.socket, **__: object) -> tuple[asyncio.Transport, None]:
-        complete.set()  # the waiting code resumes before the caller gets the connection
+        adopting.cancel()  # it is complete, and its caller does not have it yet
         return Transport(sock), None
 
     monkeypatch.setattr(loop, "connect_accepted_socket", connect)
     ours, theirs = socket.socketpair()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if is_tls else None
     adopting = asyncio.create_task(listener._adopt(ours, lambda _: asyncio.Protocol(), context))
-    await complete.wait()
-    adopting.cancel()
     with theirs, pytest.raises(asyncio.CancelledError):
         await adopting
     async with asyncio.timeout(PATIENCE):

@@ -371,7 +371,7 @@ async def test_a_stop_waits_no_longer_than_it_may(nodes: list[Node]) -> None:
 
 async def in_turn(places: Places, who: object) -> asyncio.Task[None]:
     task = asyncio.ensure_future(places.take(who))
-    await turns(3)
+    await turns()
     return task
 
 
@@ -404,10 +404,10 @@ async def test_four_times_as_many_relays_wait_as_run() -> None:
     assert not waiting.done()
     places.busy(stuck[0], True)  # beyond the limit
     places.leave(last)
-    await turns(3)
+    await turns()
     assert not waiting.done()
     places.leave(more)
-    await turns(3)
+    await turns()
     assert waiting.done()
 
 
