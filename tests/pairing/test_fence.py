@@ -120,9 +120,9 @@ def test_a_fence_with_too_many_sessions_forgets_and_fences_them_all(monkeypatch:
 
 
 @pytest.mark.spec("R-102", "O-4")
-@pytest.mark.parametrize("is_of_queue", [True, False])
+@pytest.mark.parametrize(("is_of_queue", "is_remembered"), [(True, True), (False, True), (True, False)])
 def test_a_peek_during_which_sessions_are_forgotten_proves_nothing(
-    monkeypatch: pytest.MonkeyPatch, is_of_queue: bool
+    monkeypatch: pytest.MonkeyPatch, is_of_queue: bool, is_remembered: bool
 ) -> None:
     monkeypatch.setattr("sbpair.pairing.fence.MAX_SESSIONS", 2)
     fence = Fence(1)
@@ -137,7 +137,8 @@ def test_a_peek_during_which_sessions_are_forgotten_proves_nothing(
     for each in others:
         fence.park_began(each)
         fence.park_ended(each)
-    fence.next_peek(place, 0.7)  # remembers the session again, of which nothing is known
+    if is_remembered:
+        fence.next_peek(place, 0.7)  # the session is known again, and nothing of it
     fence.peeked_empty(peek)
     assert not fence.lets_pass(place)
     assert not fence.is_open
