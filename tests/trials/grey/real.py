@@ -16,7 +16,7 @@ from .stage import BACKLOGS, NAMES, SPAWN, Stage
 
 GOOD = 5.0  # seconds within which a message is stored, to count as goodput
 LATE = 8_000  # milliseconds until a parked message is home
-READY = 60.0  # seconds for a client to be ready
+READY = 180.0  # seconds for a client to be ready
 SYPHON_STARTS = 3.0  # seconds
 
 
