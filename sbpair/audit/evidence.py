@@ -107,6 +107,14 @@ class Evidence:
             secondary_until=None if there is None else there.until,
         )
 
+    def traced(self) -> frozenset[str]:
+        """The primaries whose senders and syphons recorded all that they did."""
+        wanted = ("tell", "sender", "syphon")
+        found = (
+            primary for primary, whole in self._by_primary.items() if all(whole[each] for each in wanted)
+        )
+        return frozenset(found)
+
     def answered(self, question: str, primary: str | None, secondary: str | None) -> str:
         """Return ``question`` with each role, such as {sender}, replaced by what is wrong with its journals."""
         if not question:

@@ -42,7 +42,7 @@ def flow_figure(flow: list[FlowStep], step: float, timeline: list[Episode]) -> s
     else:
         above = figure.subplots()
     _flow(above, flow, step)
-    return _svg(figure)
+    return svg(figure)
 
 
 def _flow(axes: Axes, flow: list[FlowStep], step: float) -> None:
@@ -58,7 +58,7 @@ def _flow(axes: Axes, flow: list[FlowStep], step: float) -> None:
     axes.set_ylabel("messages per second")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8, ncols=3)
     axes.xaxis_date()
-    _plain(axes)
+    plain(axes)
 
 
 def _lanes(axes: Axes, timeline: list[Episode], lanes: list[Lane], flow: list[FlowStep]) -> None:
@@ -80,7 +80,7 @@ def _lanes(axes: Axes, timeline: list[Episode], lanes: list[Lane], flow: list[Fl
     axes.set_ylim(len(lanes) - 0.5, -0.5)
     axes.set_title("suspect (yellow), failed over (red)", fontsize=8, loc="left")
     axes.xaxis_date()
-    _plain(axes)
+    plain(axes)
 
 
 def _lane(episode: Episode) -> Lane:
@@ -107,8 +107,8 @@ def waits_figure(waits: list[Wait]) -> str:
     axes.set_xticks(places, labels, fontsize=8, parse_math=False)
     axes.set_ylabel("seconds waited")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=8, ncols=4)
-    _plain(axes)
-    return _svg(figure)
+    plain(axes)
+    return svg(figure)
 
 
 def _day(at: datetime) -> float:
@@ -116,13 +116,15 @@ def _day(at: datetime) -> float:
     return at.timestamp() / SECONDS_OF_A_DAY
 
 
-def _plain(axes: Axes) -> None:
+def plain(axes: Axes) -> None:
+    """Without a box, and with small labels."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.tick_params(labelsize=8)
 
 
-def _svg(figure: Figure) -> str:
+def svg(figure: Figure) -> str:
+    """The figure as an element of HTML."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     _, _, drawing = text.getvalue().partition("<svg")  # without the XML prolog, to embed it in HTML

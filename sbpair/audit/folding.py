@@ -105,28 +105,34 @@ class Fold:
         yield from in_sessions(messages, self.parts)
 
     def _found(self, messages: Messages, judgement: Judgement, table: pa.Table, part: int) -> Found:
-        numbers = dict(messages.numbers)
         missing = chosen(table.select(MISSING), judgement.where(Verdict.LOST))
-        copies = duplicates_table(table, numbers)
+        copies = duplicates_table(table, dict(messages.numbers))
         for name, rows in (("missing", missing), ("duplicates", copies)):
             if rows.num_rows:
                 self.out.write_table(name, rows, part)
-        sound = np.array([verdict in SOUND for verdict in VERDICTS])
-        troubles = chosen(
-            table.select(["primary", "path", "message_id", "verdict", "reason"]), ~sound[judgement.verdict]
-        )
-        return Found(
-            entities=_entities(messages, judgement),
-            troubles=_top(troubles, [("verdict", "ascending"), *_BY_NAME]),
-            duplicates=_top(copies, [("is_explained", "ascending"), ("copies", "descending"), *_BY_NAME]),
-            duplicated=copies.num_rows,
-            unexplained=copies.num_rows - sum(copies.column("is_explained").to_pylist()),
-            repeated=int((times_accepted(numbers) > 1).sum()),
-            shown=_shown(numbers, judgement.is_traced),
-            waits=_waits(messages),
-            missing=missing.num_rows,
-            in_sessions=len(messages) - messages.session.null_count,
-        )
+        return findings(messages, judgement, table)
+
+
+def findings(messages: Messages, judgement: Judgement, table: pa.Table) -> Found:
+    """The findings about ``messages``, whose rows are ``table``."""
+    numbers = dict(messages.numbers)
+    copies = duplicates_table(table, numbers)
+    sound = np.array([verdict in SOUND for verdict in VERDICTS])
+    troubles = chosen(
+        table.select(["primary", "path", "message_id", "verdict", "reason"]), ~sound[judgement.verdict]
+    )
+    return Found(
+        entities=_entities(messages, judgement),
+        troubles=_top(troubles, [("verdict", "ascending"), *_BY_NAME]),
+        duplicates=_top(copies, [("is_explained", "ascending"), ("copies", "descending"), *_BY_NAME]),
+        duplicated=copies.num_rows,
+        unexplained=copies.num_rows - sum(copies.column("is_explained").to_pylist()),
+        repeated=int((times_accepted(numbers) > 1).sum()),
+        shown=_shown(numbers, judgement.is_traced),
+        waits=_waits(messages),
+        missing=int(judgement.where(Verdict.LOST).sum()),
+        in_sessions=len(messages) - messages.session.null_count,
+    )
 
 
 def _shown(numbers: Mapping[str, Ints], is_traced: Bools) -> float:
@@ -137,12 +143,12 @@ def _shown(numbers: Mapping[str, Ints], is_traced: Bools) -> float:
     one_way = numbers["accepted_by_primary"] + numbers["spooled"] + numbers["raised"] == 0
     one_way &= is_traced & (numbers["parked"] == 1) & (numbers["forwarded"] == 1)
     return max(
-        _latest(numbers["parked_at"], numbers["forwarded_at"], np.ones(len(one_way), bool)),
-        _latest(numbers["forwarded_at"], numbers["received_at"], one_way),
+        latest(numbers["parked_at"], numbers["forwarded_at"], np.ones(len(one_way), bool)),
+        latest(numbers["forwarded_at"], numbers["received_at"], one_way),
     )
 
 
-def _latest(cause: Ints, effect: Ints, which: Bools) -> float:
+def latest(cause: Ints, effect: Ints, which: Bools) -> float:
     """By how many seconds a cause came after its effect, at most; 0 if none did."""
     known = which & (cause != NULL) & (effect != NULL)
     return int((cause - effect)[known].max(initial=0)) / MICROS

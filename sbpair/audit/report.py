@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
@@ -46,6 +46,11 @@ class Made:
 
 def page(summary: Summary, made: Made) -> str:
     """The report as one self-contained HTML page."""
+    return document(summary, made, sections(summary))
+
+
+def document(summary: Summary, made: Made, content: Iterable[str]) -> str:
+    """A page with the result of the audit above ``content``."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width,initial-scale=1'><title>sbpair audit</title>",
@@ -53,6 +58,15 @@ def page(summary: Summary, made: Made) -> str:
         _headline(summary),
         f"<p>{escape(sources(summary))}<br><small>{escape(made.directory)}, {made.at:%Y-%m-%d %H:%M:%S} UTC, "
         f"sbpair {__version__}</small></p>",
+        *content,
+        "</html>",
+    ]
+    return "".join(parts)
+
+
+def sections(summary: Summary) -> list[str]:
+    """The sections of the report, "" for each that is empty."""
+    return [
         section("Messages", _verdicts(summary)),
         section("Not as expected", _missed(summary)),
         section("Files not read", _unread(summary)),
@@ -67,9 +81,7 @@ def page(summary: Summary, made: Made) -> str:
         section("Journals", _writers(summary)),
         section("Clocks", _clocks(summary)),
         section("Operations", _bill(summary)),
-        "</html>",
     ]
-    return "".join(parts)
 
 
 def headline(summary: Summary) -> str:

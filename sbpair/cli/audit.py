@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from sbpair.cli.daily_audit import DailyFlags, run_daily
 from sbpair.cli.errors import ConfigurationError, ExitCode, one_line
 from sbpair.cli.parameters import DurationType
 
 if TYPE_CHECKING:
-    from sbpair.audit import Expected, Summary
+    from sbpair.audit import Engine, Expected, Summary
     from sbpair.audit.reading import ReadPlan
 
 LOCAL, SPARK = "local", "spark"
+PAGE_OF_DAYS = "days.html"
 INSTALL = "pip install 'sbpair[audit]'"
 
 
@@ -40,7 +44,6 @@ def _aliases(context: click.Context, option: click.Parameter, given: tuple[str, 
 )
 @click.option(
     "--out",
-    required=True,
     metavar="DIR",
     help="The directory for the report and the tables, or a URI (s3:, abfss:, gs:, hdfs:); an earlier audit "
     "there is replaced, anything else is not.",
@@ -74,16 +77,49 @@ def _aliases(context: click.Context, option: click.Parameter, given: tuple[str, 
     help="How many journals of a role there must be, such as sender=3, or a manifest, which `sbpair journal manifest` "
     "makes on the machine of the writers; repeatable.",
 )
+@click.option(
+    "--state",
+    metavar="DIR",
+    help="In place of --out: audit what is new since the last run with this directory, and update its tables by day.",
+)
+@click.option(
+    "--since",
+    type=click.DateTime(("%Y-%m-%d",)),
+    metavar="DAY",
+    help="With --state: the first day that page and exit code are about, such as 2026-11-01.  [default: all days]",
+)
+@click.option(
+    "--heartbeat",
+    "heartbeats",
+    multiple=True,
+    metavar="ROLE=SPAN",
+    help="With --state: the journals of this role must have a record of the last SPAN, such as syphon=1h; repeatable.",
+)
+@click.option(
+    "--webhook",
+    metavar="URL",
+    help="With --state: POST a signed notice to this URL, env:NAME or file:PATH, when the exit code is 1.",
+)
+@click.option(
+    "--webhook-secret",
+    metavar="SOURCE",
+    help="The key that signs the notice, 16 characters or more: env:NAME or file:PATH.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
 def command(
     context: click.Context,
     journal: str,
-    out: str,
+    out: str | None,
     skew: timedelta,
     engine: str | None,
     aliases: dict[str, str],
     expectations: tuple[str, ...],
+    state: str | None,
+    since: datetime | None,
+    heartbeats: tuple[str, ...],
+    webhook: str | None,
+    webhook_secret: str | None,
     as_json: bool,
 ) -> int:
     """Prove from journals that every message is accounted for.
@@ -99,29 +135,49 @@ def command(
     Examples, for journals written by `sbpair demo --journal journals`:
       sbpair audit --journal journals --out audit
       sbpair audit --journal journals --out audit --expect sender=3 --expect syphon=1
+      sbpair audit --journal journals --state daily --heartbeat syphon=1h
       sbpair spark audit --journal journals --out audit
     """
-    if Path(out).resolve() == Path(journal).resolve():
-        raise ConfigurationError(
-            f"--out and --journal are the same directory, {journal}; choose another --out"
-        )
+    flags = None if state is None else DailyFlags(state, since, heartbeats, webhook, webhook_secret)
+    place = _place(journal, out, state)
+    if flags is None and (since or heartbeats or webhook or webhook_secret):
+        raise ConfigurationError("--since, --heartbeat and --webhook go with --state")
     is_in_spark_group = context.parent is not None and context.parent.info_name == SPARK
     chosen = engine or (SPARK if is_in_spark_group else LOCAL)
     try:
         from sbpair.audit import job
 
         planned = _planned(journal)
-        click.echo(f"sbpair audit: reading {planned.size / 1e6:.1f} MB of journals", err=True)
-        run = _on_spark if chosen == SPARK else _here
-        summary = run(planned, out, skew, aliases, _expected(expectations))
+        if flags is None:
+            click.echo(f"sbpair audit: reading {planned.size / 1e6:.1f} MB of journals", err=True)
+        expected, seconds = _expected(expectations), skew.total_seconds()
+        with _engine(chosen) as run:
+            if flags is None:
+                summary, page = _once(planned, place, run, seconds, aliases, expected), job.REPORT
+            else:
+                daily = run_daily(journal, flags, run, seconds, aliases, expected)
+                summary, page = daily.summary, PAGE_OF_DAYS
     except ImportError as error:
         raise ConfigurationError(_install(error)) from error
     if as_json:
         click.echo(job.as_json(summary))
     else:
         _print(summary)
-        click.echo(f"report: {out.rstrip('/')}/{job.REPORT}")
+        click.echo(f"report: {place.rstrip('/')}/{page}")
     return ExitCode.OK if summary.is_conserved else ExitCode.FAILED
+
+
+def _place(journal: str, out: str | None, state: str | None) -> str:
+    """Where the results go. Raises ConfigurationError when there are none or two, or it is where the journals are."""
+    if (out is None) == (state is None):
+        raise ConfigurationError("give --out for one audit, or --state for one that goes on every day")
+    place = out or state or ""
+    if Path(place).resolve() == Path(journal).resolve():
+        flag = "--state" if out is None else "--out"
+        raise ConfigurationError(
+            f"{flag} and --journal are the same directory, {journal}; choose another {flag}"
+        )
+    return place
 
 
 def _expected(given: tuple[str, ...]) -> Expected:
@@ -151,23 +207,30 @@ def _expected(given: tuple[str, ...]) -> Expected:
     return Expected(counts, writers)
 
 
-def _here(
-    planned: ReadPlan, out: str, skew: timedelta, aliases: dict[str, str], expected: Expected
+def _once(
+    planned: ReadPlan,
+    out: str,
+    engine: Engine | None,
+    skew: float,
+    aliases: dict[str, str],
+    expected: Expected,
 ) -> Summary:
     from sbpair.audit import NotOurs, audit
 
     try:
-        return audit(planned, out, skew=skew.total_seconds(), aliases=aliases, expected=expected)
+        return audit(planned, out, engine=engine, skew=skew, aliases=aliases, expected=expected)
     except NotOurs as error:
         raise ConfigurationError(str(error)) from error
     except OSError as error:
         raise ConfigurationError(f"{out} cannot be written: {error.strerror or one_line(error)}") from error
 
 
-def _on_spark(
-    planned: ReadPlan, out: str, skew: timedelta, aliases: dict[str, str], expected: Expected
-) -> Summary:
-    from sbpair.audit import NotOurs, audit
+@contextmanager
+def _engine(chosen: str) -> Iterator[Engine | None]:
+    """The engine, None for the default; errors of its Spark become ConfigurationError."""
+    if chosen == LOCAL:
+        yield None
+        return
     from sbpair.spark import build_session
     from sbpair.spark.audit import SparkEngine
     from sbpair.spark.session import SHORT_JOB, reason_of, session_errors
@@ -175,15 +238,9 @@ def _on_spark(
     click.echo("sbpair audit: starting Spark", err=True)
     session = build_session("sbpair audit", settings=SHORT_JOB, has_formats=False)
     try:
-        engine = SparkEngine(session)
-        seconds = skew.total_seconds()
-        return audit(planned, out, engine=engine, skew=seconds, aliases=aliases, expected=expected)
-    except NotOurs as error:
-        raise ConfigurationError(str(error)) from error
+        yield SparkEngine(session)
     except session_errors() as error:
         raise ConfigurationError(reason_of(error)) from error
-    except OSError as error:
-        raise ConfigurationError(f"{out} cannot be written: {error.strerror or one_line(error)}") from error
     finally:
         session.stop()
 

@@ -75,6 +75,7 @@ class WebhookKind(Enum):
     FAILBACK = "failback"  # they go to the primary again
     DEAD_LETTER = "dead-letter"  # the syphon dead-lettered a parked message
     LANDING = "landing"  # an entity's messages land on the secondary, no longer do so, or are refused there
+    AUDIT = "audit"  # a daily audit is not green; only `sbpair audit --state` sends it
     BACKLOG_AGE = "backlog-age"  # a parked message has waited too long, or none has any longer
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from sbpair.audit import reading
+from sbpair.audit.daily import audit_daily
 from sbpair.spark.audit import SparkEngine
 from tests.audit.audited import audited
+from tests.audit.month import month
 from tests.audit.story import Story
 
 MESSAGES = 400
@@ -53,3 +55,13 @@ def test_all_columns_of_all_tables_are_the_same_and_so_is_the_page(
     assert here.summary.sessions > 0
     assert here.summary.sessions_broken > 0
     assert here.summary.duplicated > 0
+
+
+@pytest.mark.spec("R-146")
+def test_a_daily_audit_has_the_same_tables(spark, tmp_path: Path) -> None:
+    for _ in month(tmp_path / "journals", days=2, messages=20):
+        here = audit_daily(tmp_path / "journals", tmp_path / "here")
+        there = audit_daily(tmp_path / "journals", tmp_path / "there", engine=SparkEngine(spark))
+        assert there.summary == here.summary
+    for table in (tmp_path / "here").rglob("*.parquet"):
+        assert (tmp_path / "there" / table.relative_to(tmp_path / "here")).read_bytes() == table.read_bytes()

@@ -1,0 +1,278 @@
+"""One run of the daily audit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..aliases import Aliases
+from ..engine import Engine, LocalEngine, Packet, TaskResult
+from ..evidence import Evidence
+from ..expected import Expected
+from ..facts import Facts, FileSums
+from ..grouping import Bools, Ints, hashes
+from ..job import SKEW, as_json
+from ..journal_files import packed, ranges, whole_lines
+from ..journal_listing import Unread, list_files, plain_of
+from ..mentions import Mentions
+from ..object_storage import without_secret
+from ..order import SessionCounts
+from ..packets import gathered, joined
+from ..reading import TASK_BYTES, Read, facts_of_unread
+from ..separate_runs import separate_runs
+from ..summary import Summary, summarise
+from ..tables import writers_table
+from ..timeline import timeline
+from ..writers import WriterFacts
+from .days import DayRow, day_of, day_rows, days_table
+from .judging import Judging, chosen, days_of, ids_of, merged
+from .kept import DayFound, Kept
+from .page import page
+from .silence import silences
+from .state_folder import StateFolder
+
+REPORT, SUMMARY = "days.html", "summary.json"
+logger = logging.getLogger("sbpair.audit")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a daily audit is held to: as :func:`sbpair.audit.audit`, and the days and heartbeats of this run.
+
+    ``since``: the first day that result and page are about. ``heartbeats``: the seconds within which the journals of
+    a role must have a record, by role.
+    """
+
+    skew: float = SKEW
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    expected: Expected = field(default_factory=Expected)
+    since: date | None = None
+    heartbeats: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DailyResult:
+    """The summary of the days since ``Terms.since``, and a row for each of them."""
+
+    summary: Summary
+    days: list[DayRow]
+
+
+def audit_daily(
+    journal: str | Path,
+    state: str | Path,
+    *,
+    terms: Terms | None = None,
+    engine: Engine | None = None,
+    at: datetime | None = None,
+) -> DailyResult:
+    """Audit what the journals below ``journal`` have gained since the last run, and update the tables in ``state``.
+
+    A run that was killed leaves tables and state as they were, and so does one that fails. ``at`` is now by default.
+
+    Raises ValueError for an invalid skew or alias, StateInUse when another run uses ``state``, OtherState when it is
+    not of such an audit, and OSError.
+    """
+    terms = terms or Terms()
+    if not terms.skew >= 0:
+        raise ValueError(f"skew must be 0 or more seconds, not {terms.skew!r}")
+    folder = StateFolder(Path(state))
+    with folder.held():
+        run = _Run(str(journal), folder, terms, engine or LocalEngine(), at or datetime.now(UTC))
+        return run.done()
+
+
+@dataclass(frozen=True, slots=True)
+class _Collect:
+    """Passes the packets of a part on to the caller."""
+
+    def __call__(self, part: int, packets: Iterator[bytes]) -> Iterator[TaskResult | Packet]:
+        yield from map(TaskResult, packets)
+
+
+class _Run:
+    def __init__(self, journal: str, folder: StateFolder, terms: Terms, engine: Engine, at: datetime) -> None:
+        self._journal, self._folder, self._terms, self._engine, self._at = journal, folder, terms, engine, at
+        self._aliases = Aliases(terms.aliases)
+        self._kept = Kept(folder)
+        self._state = self._kept.state((terms.skew, tuple(sorted(self._aliases.names.items()))))
+
+    def done(self) -> DailyResult:
+        new, unread = self._new()
+        facts = deepcopy(self._state.facts)
+        facts.add(facts_of_unread(unread))
+        facts.named(self._aliases)
+        clocks = facts.corrections()
+        facts.corrected(clocks)
+        shifts = {clock.writer: clock.micros for clock in clocks}
+        evidence = Evidence(
+            facts.writers.values(), facts.of_syphons(), facts.when_emptied(), self._terms.skew
+        )
+        judging = Judging(
+            shifts, self._aliases, separate_runs(facts.writers.values()), evidence, _quiet(facts)
+        )
+        self._judge(judging, new, is_changed=self._is_changed(judging))
+        self._state.shifts = shifts
+        days = self._days_found()
+        traced = evidence.traced()
+        episodes = timeline(facts.state_events(shifts))
+        rows = day_rows({day: merged(each, traced) for day, each in days.items()}, episodes)
+        first = self._terms.since or date.min
+        found = merged([part for day, each in days.items() if day_of(day) >= first for part in each], traced)
+        missed = self._terms.expected.differences(facts.writers.values())
+        missed += silences(facts.writers.values(), self._terms.heartbeats, self._at)
+        summary = summarise(facts, clocks, found, SessionCounts(), self._terms.skew, missed)
+        summary = replace(summary, timeline=[each for each in summary.timeline if _is_since(each, first)])
+        shown = [each for each in rows if each.day >= first]
+        self._write(facts, rows, summary, shown)
+        return DailyResult(summary, shown)
+
+    def _new(self) -> tuple[list[Mentions], Sequence[Unread]]:
+        """The mentions in new lines, whose facts are added to the state, and the files that cannot be read."""
+        state, listing, ends = self._state, list_files(self._journal), whole_lines(self._journal)
+        shrunk = [
+            Unread(name, "it is shorter than it was when it was read")
+            for name, end in ends.items()
+            if end < state.positions.get(name, 0)
+        ]
+        pieces = ranges(self._journal, state.positions.get, ends, TASK_BYTES)
+        tasks = [tuple(group) for group in packed(pieces, TASK_BYTES)]
+        mentions = []
+        if tasks:
+            read = self._engine.scatter(tasks, Read(1), 1)
+            for each in read.answers():
+                state.facts.add(each)
+            collected = read.regroup(_Collect())
+            mentions = [found for content in collected.answers() if (found := gathered(iter([content])))]
+            collected.close()
+            read.close()
+        state.positions |= {name: max(end, state.positions.get(name, 0)) for name, end in ends.items()}
+        state.facts.flows = {}
+        _check_files(state.facts)
+        return mentions, (*listing.unread, *shrunk)
+
+    def _is_changed(self, judging: Judging) -> bool:
+        """Whether what settled messages rest on has changed: a writer's clock, or that nobody tells of receipts."""
+        state = self._state
+        is_same = all(judging.shifts.get(writer) == shift for writer, shift in state.shifts.items())
+        is_same &= not any(
+            writer in state.facts.writers for writer in judging.shifts.keys() - state.shifts.keys()
+        )
+        return not is_same or not state.quiet <= judging.quiet
+
+    def _judge(self, judging: Judging, new: list[Mentions], *, is_changed: bool) -> None:
+        """Settle what can be settled, and write the days that change."""
+        state, kept = self._state, self._kept
+        pool, rest = self._reopened(new, is_changed=is_changed)
+        pool += [*new, *(found for found in (kept.open(),) if found is not None)]
+        state.quiet = set() if is_changed else state.quiet
+        had_open, state.open, state.now = set(state.open), {}, {}
+        whole = joined(pool) if pool else None
+        if whole is None or not len(whole.message):
+            kept.save_open(None)
+        else:
+            is_settled, silent = judging.is_settled(whole)
+            state.quiet |= silent
+            days = days_of(whole)
+            for day in np.unique(days[is_settled]).tolist():
+                before = rest[day] if day in rest else kept.settled(day)
+                now = chosen(whole, is_settled & (days == day))
+                rest[day] = now if before is None else joined([before, now])
+            self._write_open(judging, whole, ~is_settled, days)
+        for day, mentions in rest.items():
+            self._write_settled(judging, day, mentions)
+        for day in had_open - set(state.open):
+            self._folder.remove(_table("messages", day, "open"))
+
+    def _reopened(
+        self, new: list[Mentions], *, is_changed: bool
+    ) -> tuple[list[Mentions], dict[int, Mentions | None]]:
+        """The mentions of settled messages that are open again, and those that remain, by day, of the same days."""
+        late = np.unique(np.concatenate([ids_of(each) for each in new])) if new else np.zeros(0, np.uint64)
+        again: list[Mentions] = []
+        rest: dict[int, Mentions | None] = {}
+        for day in sorted(self._state.days):
+            if not (is_changed or self._kept.has_any(day, late)):
+                continue
+            settled = self._kept.settled(day)
+            if settled is not None:
+                is_open = np.isin(hashes(settled.message), late) | is_changed
+                again.append(chosen(settled, is_open))
+                rest[day] = chosen(settled, ~is_open)
+        return again, rest
+
+    def _write_open(self, judging: Judging, whole: Mentions, is_open: Bools, days: Ints) -> None:
+        self._kept.save_open(chosen(whole, is_open))
+        for day in np.unique(days[is_open]).tolist():
+            table, self._state.open[day] = judging.rows(chosen(whole, is_open & (days == day)))
+            self._table(_table("messages", day, "open"), table)
+
+    def _write_settled(self, judging: Judging, day: int, mentions: Mentions | None) -> None:
+        if mentions is None or not len(mentions.message):
+            self._state.days.discard(day)
+            self._folder.remove(_table("messages", day, "settled"))
+            return
+        self._state.days.add(day)
+        table, found = judging.rows(mentions)
+        self._table(_table("messages", day, "settled"), table)
+        self._state.now[day] = found
+        self._kept.save_settled(day, mentions, ids_of(mentions), found)
+
+    def _days_found(self) -> dict[int, list[DayFound]]:
+        """The findings of each day, settled and open."""
+        found: dict[int, list[DayFound]] = {}
+        for day in self._state.days:
+            now = self._state.now.get(day)
+            found.setdefault(day, []).append(self._kept.found(day) if now is None else now)
+        for day, each in self._state.open.items():
+            found.setdefault(day, []).append(each)
+        return found
+
+    def _write(self, facts: Facts, rows: list[DayRow], summary: Summary, shown: list[DayRow]) -> None:
+        self._table("days/part-00000.parquet", days_table(rows))
+        self._table("writers/part-00000.parquet", writers_table(facts.writers.values()))
+        made = without_secret(self._journal)
+        self._folder.staged(REPORT).write_text(page(summary, shown, made, self._at), "utf-8")
+        self._folder.staged(SUMMARY).write_text(as_json(summary) + "\n", "utf-8")
+        self._state.now = {}
+        self._kept.save(self._state)
+        self._folder.commit()
+
+    def _table(self, name: str, table: pa.Table) -> None:
+        pq.write_table(table, self._folder.staged(name), store_schema=False)
+
+
+def _table(name: str, day: int, part: str) -> str:
+    return f"{name}/day={day_of(day):%Y-%m-%d}/{part}.parquet"
+
+
+def _quiet(facts: Facts) -> frozenset[str]:
+    """The primaries of which no receiver said that an entity is empty, and no broker keeps a journal."""
+    told = {primary for primary, _ in facts.when_emptied()}
+    told |= {each.primary for each in facts.writers.values() if each.role == "broker"}
+    known = {each.primary for each in facts.writers.values() if each.primary is not None}
+    return frozenset(known - told)
+
+
+def _check_files(facts: Facts) -> None:
+    """Hold the files that are complete against their checksums, and forget them."""
+    whole: dict[str, FileSums] = {}
+    for name, sums in facts.files.items():
+        whole[plain_of(name)] = whole.get(plain_of(name), FileSums()) + sums
+    facts.files = {name: sums for name, sums in whole.items() if sums.written is None}
+    for sums in whole.values():
+        if sums.written is not None and sums.written != sums.found:
+            facts.writers.setdefault(sums.writer, WriterFacts(sums.writer)).altered += 1
+
+
+def _is_since(episode: object, first: date) -> bool:
+    times = (getattr(episode, name) for name in ("suspected_at", "failed_over_at", "recovered_at"))
+    return any(at is not None and at.date() >= first for at in times)

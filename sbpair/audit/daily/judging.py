@@ -1,0 +1,121 @@
+"""The messages of one day: their rows, their findings, and which of them are settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from ..aliases import Aliases
+from ..clocks import MICROS
+from ..evidence import Evidence
+from ..fold import Messages, fold
+from ..folding import Found, findings, latest
+from ..grouping import NULL, Bools, Ints, hashes, least
+from ..mentions import Mentions
+from ..tables import messages_table
+from ..verdict import VERDICTS, Judgement, Verdict, judge
+from .kept import DayFound, Hashes
+
+DAY_MICROS = 86_400 * MICROS
+ENDS = (Verdict.EXPIRED, Verdict.DEAD_LETTERED, Verdict.DELETED)
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """The rules and the evidence of one run; ``quiet`` are primaries of which no journal tells what was received."""
+
+    shifts: Mapping[str, int]
+    aliases: Aliases
+    runs: Mapping[str, int]
+    evidence: Evidence
+    quiet: frozenset[str]
+
+    def rows(self, mentions: Mentions) -> tuple[pa.Table, DayFound]:
+        """The messages with their verdicts, and the findings about them."""
+        messages, judgement = self._judged(mentions)
+        table = messages_table(messages, judgement)
+        untraced = replace(judgement, is_traced=np.zeros(len(messages), bool))
+        return table, DayFound(findings(messages, untraced, table), _one_way(messages))
+
+    def is_settled(self, mentions: Mentions) -> tuple[Bools, set[str]]:
+        """Which mentions are of ids whose messages are all settled, and the primaries that must stay quiet for it."""
+        messages, judgement = self._judged(mentions)
+        number = messages.numbers
+        sent = number["accepted_by_primary"] + number["parked"] + number["spooled"] + number["handed_on"] > 0
+        known = sent | (number["raised"] > 0)
+        arrived = number["received"] + number["completed"] > 0
+        is_gone = (number["held"] <= 0) & (number["held_in_backlog"] <= 0)
+        has_ended = np.isin(judgement.verdict, [VERDICTS.index(each) for each in ENDS])
+        quiet = np.array([primary in self.quiet for primary, _ in messages.entities] or [False])
+        is_home = number["accepted_by_primary"] + number["forwarded"] + number["stored"] > 0
+        is_accepted = judgement.where(Verdict.ACCEPTED) & is_home & quiet[messages.entity]
+        settled = (
+            known & (arrived | has_ended & is_gone) | judgement.where(Verdict.NOT_ACCEPTED) | is_accepted
+        )
+        settled &= number["of_two_runs"] == 0
+        silent = {
+            messages.entities[entity][0] or "" for entity in np.unique(messages.entity[is_accepted & settled])
+        }
+        unsettled = np.unique(hashes(messages.message.filter(pa.array(~settled))))
+        found: Bools = ~np.isin(hashes(mentions.message), unsettled)
+        return found, silent
+
+    def _judged(self, mentions: Mentions) -> tuple[Messages, Judgement]:
+        messages = fold(mentions, self.shifts, self.aliases, self.runs)
+        return messages, judge(messages, self.evidence)
+
+
+def _one_way(messages: Messages) -> dict[str, float]:
+    """By how many seconds a message was received before it was forwarded, at most, by primary."""
+    numbers = messages.numbers
+    detour = numbers["accepted_by_primary"] + numbers["spooled"] + numbers["raised"] > 0
+    which = ~detour & (numbers["parked"] == 1) & (numbers["forwarded"] == 1)
+    found: dict[str, float] = {}
+    for code, (primary, _) in enumerate(messages.entities):
+        here = which & (messages.entity == code)
+        shown = latest(numbers["forwarded_at"], numbers["received_at"], here)
+        if shown:
+            found[primary or ""] = max(shown, found.get(primary or "", 0.0))
+    return found
+
+
+def days_of(mentions: Mentions) -> Ints:
+    """The day, since the epoch, on which the id of each mention is mentioned first."""
+    _, group = np.unique(hashes(mentions.message), return_inverse=True)
+    first = least(group, mentions.at, int(group.max(initial=-1)) + 1)
+    days = np.where(first == NULL, 0, first // DAY_MICROS)
+    found: Ints = days[group]
+    return found
+
+
+def ids_of(mentions: Mentions) -> Hashes:
+    found: Hashes = np.unique(hashes(mentions.message))
+    return found
+
+
+def chosen(mentions: Mentions, which: Bools) -> Mentions:
+    """These mentions, with their contexts alone."""
+    used, context = np.unique(mentions.context[which], return_inverse=True)
+    rows = pa.array(which)
+    return Mentions(
+        [mentions.contexts[index] for index in used],
+        context.astype(np.int64),
+        mentions.at[which],
+        mentions.sent_in[which],
+        mentions.number[which],
+        mentions.message.filter(rows),
+        None if mentions.session is None else mentions.session.filter(rows),
+    )
+
+
+def merged(several: list[DayFound], traced: frozenset[str]) -> Found:
+    """All findings together; ``traced`` are the primaries whose journals tell the whole way of a message."""
+    found = Found()
+    for each in several:
+        found.add(each.found)
+        shown = [seconds for primary, seconds in each.one_way.items() if primary in traced]
+        found.shown = max([found.shown, *shown])
+    return found

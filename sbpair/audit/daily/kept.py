@@ -1,0 +1,146 @@
+"""What the daily audit keeps from run to run, in files of its own: facts, positions, and mentions of messages."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..facts import Facts
+from ..folding import Found
+from ..mentions import Mentions
+from ..packets import gathered, scattered
+from .state_folder import StateFolder
+
+VERSION = 1
+STATE, OPEN = "_state/state", "_state/open"
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass
+class DayFound:
+    """The findings about messages of one day.
+
+    ``one_way``: the difference of clocks in seconds that messages show which are traced all the way, by primary.
+    """
+
+    found: Found = field(default_factory=Found)
+    one_way: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class State:
+    """The state after a run. ``positions`` are ends of what was read, by the final name of a journal."""
+
+    settings: tuple[object, ...]
+    positions: dict[str, int] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+    shifts: Mapping[str, int] = field(default_factory=dict)
+    quiet: set[str] = field(default_factory=set)  # primaries with messages that are settled as accepted
+    days: set[int] = field(default_factory=set)  # with settled messages; days since the epoch
+    open: dict[int, DayFound] = field(default_factory=dict)
+    now: dict[int, DayFound] = field(default_factory=dict)  # settled in this run, by day
+    version: int = VERSION
+
+
+class OtherState(ValueError):
+    """The directory is not one that this audit can go on with."""
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes only what a state consists of, whoever wrote the file."""
+
+    def find_class(self, module: str, name: str) -> object:
+        is_ours = module.startswith("sbpair.audit.")
+        is_known = (module, name) in _KNOWN or (module.startswith(("numpy.", "numpy")) and name in _ARRAYS)
+        if is_ours or is_known:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} is not part of a state")
+
+
+_KNOWN = {("collections", "Counter"), ("datetime", "datetime"), ("datetime", "timezone"), ("datetime", "timedelta"),
+          ("builtins", "set")}  # fmt: skip
+_ARRAYS = {"_reconstruct", "ndarray", "dtype", "_frombuffer", "scalar"}
+
+
+class Kept:
+    """The files of the state."""
+
+    def __init__(self, folder: StateFolder) -> None:
+        self._folder = folder
+
+    def state(self, settings: tuple[object, ...]) -> State:
+        """The state of the last run; an empty one if there is none.
+
+        Raises OtherState for a state with other settings, of another version, or in a directory with other files.
+        """
+        path = self._folder.path
+        if not (path / STATE).exists():
+            if others := self._folder.others():
+                raise OtherState(
+                    f"{path} holds {others[0]!r}, which is not of a daily audit; choose another directory"
+                )
+            return State(settings)
+        found = self._read(STATE)
+        if not isinstance(found, State) or found.version != VERSION:
+            raise OtherState(f"{path} is of another version of sbpair; start anew in another directory")
+        if found.settings != settings:
+            raise OtherState(
+                f"{path} is of an audit with another skew or other aliases; choose another directory"
+            )
+        return found
+
+    def save(self, state: State) -> None:
+        self._write(STATE, state)
+
+    def open(self) -> Mentions | None:
+        """The mentions of open messages."""
+        return self._mentions(OPEN)
+
+    def save_open(self, mentions: Mentions | None) -> None:
+        self._save_mentions(OPEN, mentions)
+
+    def has_any(self, day: int, ids: Hashes) -> bool:
+        """Whether a message settled for ``day`` has an id with one of these hashes."""
+        known: Hashes = np.load(self._folder.path / f"{_day(day)}/ids.npy", mmap_mode="r")
+        places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+        return bool((known[places] == ids).any())
+
+    def settled(self, day: int) -> Mentions | None:
+        return self._mentions(f"{_day(day)}/mentions")
+
+    def found(self, day: int) -> DayFound:
+        found = self._read(f"{_day(day)}/found")
+        return found if isinstance(found, DayFound) else DayFound()
+
+    def save_settled(self, day: int, mentions: Mentions | None, ids: Hashes, found: DayFound) -> None:
+        self._save_mentions(f"{_day(day)}/mentions", mentions)
+        np.save(self._folder.staged(f"{_day(day)}/ids.npy"), ids)
+        self._write(f"{_day(day)}/found", found)
+
+    def _mentions(self, name: str) -> Mentions | None:
+        path = self._folder.path / name
+        return gathered(iter([path.read_bytes()])) if path.exists() else None
+
+    def _save_mentions(self, name: str, mentions: Mentions | None) -> None:
+        if mentions is None or not len(mentions.message):
+            self._folder.remove(name)
+            return
+        for _, content in scattered(mentions, 1):
+            self._folder.staged(name).write_bytes(content)
+
+    def _read(self, name: str) -> object:
+        path: Path = self._folder.path / name
+        return _Unpickler(io.BytesIO(path.read_bytes())).load() if path.exists() else None
+
+    def _write(self, name: str, content: object) -> None:
+        self._folder.staged(name).write_bytes(pickle.dumps(content))
+
+
+def _day(day: int) -> str:
+    return f"_state/days/{day}"

@@ -1,0 +1,250 @@
+"""The daily audit: every day it has the tables of one audit of everything, at the cost of a day."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from sbpair.audit import Verdict, job
+from sbpair.audit.daily import OtherState, StateInUse, Terms, audit_daily
+from sbpair.audit.daily import job as daily_job
+from sbpair.audit.daily.state_folder import StateFolder
+from sbpair.audit.report import headline
+from sbpair.observation import WriterRole
+from sbpair.syphon.events import ClockDiffers
+from tests.audit.audited import Audited, audited
+from tests.audit.month import DAY, month
+from tests.audit.story import NOON, Story
+
+
+@pytest.fixture(autouse=True)
+def _no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "page", lambda *given: "")
+    monkeypatch.setattr(daily_job, "page", lambda *given: "")
+
+
+def rows(directory: Path, table: str) -> list[str]:
+    found = ds.dataset(directory / table, format="parquet").to_table().to_pylist()
+    return sorted(map(repr, found))
+
+
+def tables(state: Path) -> dict[str, bytes]:
+    """The content of all tables."""
+    return {
+        path.relative_to(state).as_posix(): path.read_bytes()
+        for table in ("messages", "days", "writers")
+        for path in (state / table).rglob("*.parquet")
+    }
+
+
+@pytest.mark.spec("R-146")
+def test_on_every_day_the_tables_are_those_of_one_audit_of_everything(tmp_path: Path) -> None:
+    journals, state = tmp_path / "journals", tmp_path / "state"
+    for day in month(journals, days=10, messages=40):
+        daily = audit_daily(journals, state)
+        whole: Audited = audited(journals, tmp_path / "out")
+
+        assert rows(state, "messages") == rows(tmp_path / "out", "messages"), f"day {day}"
+        assert rows(state, "writers") == rows(tmp_path / "out", "writers")
+        assert headline(daily.summary) == headline(whole.summary)
+        assert daily.summary.verdicts == whole.summary.verdicts
+        assert daily.summary.waits == whole.summary.waits
+        assert daily.summary.shown == whole.summary.shown
+        assert daily.summary.troubles == whole.summary.troubles
+        assert daily.summary.duplicates == whole.summary.duplicates
+        assert [each.failed_over_at for each in daily.summary.timeline] == [
+            each.failed_over_at for each in whole.summary.timeline
+        ]
+        before = tables(state)
+        assert audit_daily(journals, state).summary == daily.summary
+        assert tables(state) == before, "a day that is run twice is one day"
+
+
+class Killed(BaseException):
+    """Ends a run where it stands."""
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Let the ``step``-th change of a file in a run be its last."""
+    left = iter(range(step))
+
+    def last(change: Any) -> Any:
+        def changed(*given: Any, **more: Any) -> Any:
+            found = change(*given, **more)
+            if next(left, None) is None:
+                raise Killed
+            return found
+
+        return changed
+
+    for owner, name in (
+        (Path, "replace"),
+        (Path, "rename"),
+        (Path, "unlink"),
+        (Path, "write_bytes"),
+        (pq, "write_table"),
+    ):
+        monkeypatch.setattr(owner, name, last(getattr(owner, name)))
+
+
+@pytest.mark.spec("R-146")
+def test_a_run_that_is_killed_at_any_of_twenty_moments_repeats_to_the_same_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journals, state = tmp_path / "journals", tmp_path / "state"
+    days = month(journals, days=3, messages=30)
+    next(days), next(days)
+    audit_daily(journals, state)
+    before = tables(state)
+    next(days)
+    whole = shutil.copytree(state, tmp_path / "whole")
+    audit_daily(journals, whole)
+    steps = 0
+    while steps < 200:
+        killed = shutil.copytree(state, tmp_path / f"killed-{steps}")
+        with monkeypatch.context() as patched:
+            killed_at(patched, steps)
+            try:
+                audit_daily(journals, killed)
+            except Killed:
+                steps += 1
+            else:
+                break
+        assert (killed / "_next" / "COMMIT").exists() or tables(killed) in (before, tables(whole))
+        audit_daily(journals, killed)
+        assert tables(killed) == tables(whole), f"killed at step {steps}"
+    assert 20 <= steps < 200
+
+
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> str:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(daily_job, "page", fails)
+
+
+def test_a_run_that_fails_leaves_tables_and_state_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journals, state = tmp_path / "journals", tmp_path / "state"
+    days = month(journals, days=2, messages=10)
+    next(days)
+    audit_daily(journals, state)
+    before = tables(state)
+    next(days)
+    with monkeypatch.context() as patched:
+        failing(patched)
+        with pytest.raises(ZeroDivisionError):
+            audit_daily(journals, state)
+    assert tables(state) == before
+    assert audit_daily(journals, state).summary.messages > 10
+
+
+def test_two_runs_at_once_and_a_directory_of_something_else_are_refused(tmp_path: Path) -> None:
+    journals, state = tmp_path / "journals", tmp_path / "state"
+    next(month(journals, days=1, messages=5))
+    audit_daily(journals, state)
+    with StateFolder(state).held(), pytest.raises(StateInUse, match="another audit is using"):
+        audit_daily(journals, state)
+    with pytest.raises(OtherState, match="another skew"):
+        audit_daily(journals, state, terms=Terms(skew=2.0))
+    with pytest.raises(OtherState, match="which is not of a daily audit"):
+        audit_daily(journals, journals)
+
+
+def test_a_journal_that_has_become_shorter_is_named(tmp_path: Path) -> None:
+    journals, state = tmp_path / "journals", tmp_path / "state"
+    next(month(journals, days=1, messages=5))
+    audit_daily(journals, state)
+    (file,) = journals.rglob("receiver-*.jsonl")
+    file.write_bytes(b"")
+    (unread,) = audit_daily(journals, state).summary.unread
+    assert unread.reason == "it is shorter than it was when it was read"
+
+
+def quietly(journals: Path) -> Story:
+    """A day on which all went well."""
+    story = Story(journals)
+    sender, syphon, receiver = story.sender(), story.syphon(), story.receiver()
+    sender.parked("a")
+    story.now += 10.0
+    syphon.forwarded("a")
+    receiver.received("a", numbers=(1,))
+    return story
+
+
+@pytest.mark.spec("R-147")
+@pytest.mark.parametrize(
+    ("heartbeats", "after", "said"),
+    [
+        ({"syphon": 3600.0}, 1800.0, ""),
+        ({"syphon": 3600.0}, 3700.0, "the journals of syphons are silent since"),
+        ({"syphon": 3600.0, "sender": 60.0}, 1800.0, "the journals of senders are silent since"),
+        ({"broker": 3600.0}, 1.0, "no journal of a broker has a record"),
+    ],
+)
+def test_journals_that_fall_silent_make_the_audit_red(
+    tmp_path: Path, heartbeats: dict[str, float], after: float, said: str
+) -> None:
+    story = quietly(tmp_path / "journals")
+    at = datetime.fromtimestamp(NOON + story.now + after, UTC)
+    terms = Terms(heartbeats=heartbeats)
+    found = audit_daily(tmp_path / "journals", tmp_path / "state", terms=terms, at=at).summary
+    story.end()
+
+    assert found.is_conserved is not bool(said)
+    assert said in headline(found)
+
+
+@pytest.mark.spec("R-146")
+def test_the_result_is_about_the_days_since_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    journals, state = tmp_path / "journals", tmp_path / "state"
+    story = Story(journals)
+    sender, syphon = story.sender(), story.syphon()
+    sender.parked("lost")
+    story.now = DAY
+    syphon.drained()
+    story.end()
+    later = Story(journals, now=2 * DAY)
+    later.sender().sent("a")
+    later.end()
+    whole = audit_daily(journals, state)
+    recent = audit_daily(journals, state, terms=Terms(since=date(2026, 11, 22)))
+
+    assert (whole.summary.is_conserved, recent.summary.is_conserved) == (False, True)
+    assert ([each.bad for each in whole.days], [each.bad for each in recent.days]) == ([1, 0], [0])
+
+
+@pytest.mark.spec("R-146")
+def test_a_day_has_a_row_with_its_losses_waits_and_failovers(tmp_path: Path) -> None:
+    journals = tmp_path / "journals"
+    for _ in month(journals, days=4, messages=40):
+        found = audit_daily(journals, tmp_path / "state")
+    table = ds.dataset(tmp_path / "state" / "days").to_table().to_pylist()
+    day = table[2]
+
+    assert [each["day"] for each in table] == [date(2026, 11, 21 + number) for number in range(4)]
+    assert (day["failovers"], day["time_to_failover"], day["longest_pause"]) == (1, 30.0, 62.0)
+    assert sum(each["messages"] for each in table) == found.summary.messages
+    assert sum(each["lost"] for each in table) == found.summary.verdicts[Verdict.LOST] > 0
+    assert 0 < day["wait_p50"] <= day["wait_p99"] <= day["wait_longest"]
+
+
+def test_a_correction_of_a_clock_reopens_what_rests_on_it(tmp_path: Path) -> None:
+    """A syphon that measures its clock only later: earlier times are corrected too, as in one audit of everything."""
+    journals, state = tmp_path / "journals", tmp_path / "state"
+    story = quietly(journals)
+    audit_daily(journals, state)
+    (syphon,) = [each for each in story._journals if each.role is WriterRole.SYPHON]
+    syphon.write(ClockDiffers(NOON + story.now, 2.5))
+    audit_daily(journals, state)
+    audited(journals, tmp_path / "out")
+    story.end()
+
+    assert rows(state, "messages") == rows(tmp_path / "out", "messages")

@@ -1,0 +1,146 @@
+"""`sbpair audit --state` from the command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import respx
+from click.testing import CliRunner, Result
+
+from sbpair.cli.errors import ConfigurationError, ExitCode
+from sbpair.cli.group import cli
+from sbpair.observation import verify
+from tests.audit.story import Story
+
+URL = "https://hooks.example/audit"
+SECRET = "CANARY-0123456789"
+HOOK = ("--webhook", "env:HOOK", "--webhook-secret", "env:HOOK_SECRET")
+
+
+def audit(journals: Path, *options: str) -> Result:
+    return CliRunner().invoke(
+        cli,
+        ["audit", "--journal", str(journals), *options],
+        env={"HOOK": URL, "HOOK_SECRET": SECRET},
+        standalone_mode=False,
+    )
+
+
+def daily(journals: Path, state: Path, *options: str) -> Result:
+    return audit(journals, "--state", str(state), *options)
+
+
+def refused(result: Result) -> str:
+    assert isinstance(result.exception, ConfigurationError)
+    return str(result.exception)
+
+
+def told(directory: Path) -> Story:
+    """A message that was parked and came home; on the next day one that did not."""
+    story = Story(directory)
+    sender, syphon = story.sender(), story.syphon()
+    sender.parked("m")
+    story.pause()
+    syphon.forwarded("m")
+    story.now = 86_400.0
+    sender.parked("lost")
+    story.now += 60.0
+    syphon.drained()
+    return story
+
+
+@pytest.mark.spec("R-146")
+def test_each_run_prints_its_result_and_names_the_page(tmp_path: Path) -> None:
+    told(tmp_path / "journals").end()
+    for _ in range(2):
+        result = daily(tmp_path / "journals", tmp_path / "state")
+        assert result.return_value == ExitCode.FAILED, result.output
+        assert "2 messages, of these 1 lost" in result.stdout
+        assert f"report: {tmp_path}/state/days.html" in result.stdout
+    page = (tmp_path / "state" / "days.html").read_text("utf-8")
+    assert "<td>2026-11-22</td>" in page
+    assert "<svg" in page
+
+
+@pytest.mark.spec("R-146")
+def test_since_a_day_the_days_before_do_not_count(tmp_path: Path) -> None:
+    story = told(tmp_path / "journals")
+    story.now = 3 * 86_400.0
+    story.sender().sent("later")
+    story.end()
+    result = daily(tmp_path / "journals", tmp_path / "state", "--since", "2026-11-24")
+
+    assert result.return_value == ExitCode.OK, result.output
+    assert "1 messages, all accounted for" in result.stdout
+
+
+@pytest.mark.spec("R-147")
+@respx.mock
+def test_a_result_that_is_not_green_is_told_to_the_webhook_and_a_green_one_is_not(tmp_path: Path) -> None:
+    receiver = respx.post(URL).respond(204)
+    story = Story(tmp_path / "journals")
+    story.sender().sent("m")
+    assert daily(tmp_path / "journals", tmp_path / "state", *HOOK).return_value == ExitCode.OK
+    assert not receiver.called
+
+    result = daily(tmp_path / "journals", tmp_path / "state", *HOOK, "--heartbeat", "broker=1h")
+    story.end()
+    (call,) = receiver.calls
+    content = json.loads(call.request.content)
+
+    assert result.return_value == ExitCode.FAILED
+    assert "no journal of a broker has a record" in result.stdout
+    assert (content["kind"], content["event"]) == ("audit", "audit_failed")
+    assert content["missed"] == ["no journal of a broker has a record"]
+    verify(call.request.headers["X-Sbpair-Signature"], call.request.content, SECRET, time.time())
+
+
+@pytest.mark.spec("R-147")
+@respx.mock
+def test_a_webhook_that_refuses_is_said_and_changes_no_result(tmp_path: Path) -> None:
+    respx.post(URL).respond(400)
+    told(tmp_path / "journals").end()
+    result = daily(tmp_path / "journals", tmp_path / "state", *HOOK)
+
+    assert result.return_value == ExitCode.FAILED
+    assert "the webhook was not told: HTTP status 400" in result.stderr
+    assert SECRET not in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--out", "elsewhere"), "give --out for one audit, or --state for one that goes on every day"),
+        (("--heartbeat", "syphon"), "--heartbeat syphon: not ROLE=SPAN"),
+        (("--heartbeat", "cook=1h"), "--heartbeat cook=1h: not ROLE=SPAN; roles are"),
+        (("--heartbeat", "syphon=often"), "--heartbeat syphon=often: 'often' is not a duration"),
+        (("--webhook", "env:HOOK"), "go together"),
+        (("--webhook", "hooks.example", "--webhook-secret", "env:HOOK_SECRET"), "http:// or https://"),
+    ],
+)
+def test_a_flag_that_cannot_be_is_a_configuration_error(
+    tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    told(tmp_path / "journals").end()
+    result = daily(tmp_path / "journals", tmp_path / "state", *options)
+
+    assert said in refused(result)
+
+
+def test_flags_of_a_daily_audit_and_directories_of_journals_are_refused(tmp_path: Path) -> None:
+    told(tmp_path / "journals").end()
+    journals = str(tmp_path / "journals")
+    for options, said in (
+        (("--out", str(tmp_path / "out"), "--since", "2026-11-01"), "go with --state"),
+        (("--state", journals), "--state and --journal are the same directory"),
+        ((), "give --out for one audit"),
+    ):
+        assert said in refused(audit(tmp_path / "journals", *options))
+    for _ in range(2):
+        assert (
+            daily(tmp_path / "journals", tmp_path / "state", "--skew", "2s").return_value == ExitCode.FAILED
+        )
+    assert "with another skew" in refused(daily(tmp_path / "journals", tmp_path / "state"))

@@ -1,0 +1,116 @@
+"""The daily audit over many days: what a day costs, and runs that are killed (R-146).
+
+    python -m tests.trials.daily [--days 30] [--messages 5000] [--kills 20] [--seed 1]
+
+Journals of a month are written day by day. After each day a run in a process of its own audits what is new; after the
+last one, that run is repeated from the state before it, killed at a random moment, and repeated. Progress on standard
+error, one line of JSON at the end; exit code 1 when a day of the last week costs more than half as much again as one
+of the second week, or when a killed run does not repeat to the same tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.audit.month import month
+
+RUN = "import sys; from sbpair.audit.daily import audit_daily; audit_daily(*sys.argv[1:])"
+GROWTH = 1.5
+WEEK = 7
+
+
+@dataclass(frozen=True)
+class Report:
+    """The seconds of each day's run; how many runs were killed, and of these, how many before they ended."""
+
+    days: int
+    messages: int
+    seconds: list[float]
+    kills: int
+    ended_before: int
+    differing: int
+
+    @property
+    def growth(self) -> float:
+        """The last week's median by that of the second week, by when each day has open and late messages."""
+        return statistics.median(self.seconds[-WEEK:]) / statistics.median(self.seconds[WEEK : 2 * WEEK])
+
+    @property
+    def holds(self) -> bool:
+        return not self.differing and (self.days < 3 * WEEK or self.growth <= GROWTH)
+
+
+def _started(journals: Path, state: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", RUN, str(journals), str(state)])
+
+
+def tables(state: Path) -> dict[str, bytes]:
+    """The content of all tables."""
+    found = (path for table in ("messages", "days", "writers") for path in (state / table).rglob("*.parquet"))
+    return {path.relative_to(state).as_posix(): path.read_bytes() for path in found}
+
+
+def measured(directory: Path, *, days: int, messages: int, kills: int, seed: int) -> Report:
+    """Run the trial in ``directory``."""
+    journals, state, before = directory / "journals", directory / "state", directory / "before"
+    seconds: list[float] = []
+    for day in month(journals, days=days, messages=messages, seed=seed):
+        if day == days - 1 and state.exists():
+            shutil.copytree(state, before)
+        began = time.monotonic()
+        if _started(journals, state).wait():
+            raise RuntimeError(f"the run of day {day} failed")
+        seconds.append(round(time.monotonic() - began, 3))
+        print(f"day {day}: {seconds[-1]:.2f} s", file=sys.stderr, flush=True)
+        if day == days - 1:
+            ended, differing = _killed(directory, kills, seconds[-1], random.Random(seed))
+    return Report(days, messages, seconds, kills, kills - ended, differing)
+
+
+def _killed(directory: Path, kills: int, seconds: float, luck: random.Random) -> tuple[int, int]:
+    """Kill the last day's run and repeat it: how many were killed in time, and how many repeat to other tables."""
+    whole, ended, differing = tables(directory / "state"), 0, 0
+    for number in range(kills):
+        state = shutil.copytree(directory / "before", directory / f"killed-{number}")
+        run = _started(directory / "journals", state)
+        time.sleep(luck.uniform(0.3, 1.0) * seconds)  # the moment of the kill
+        run.kill()
+        ended += run.wait() != 0
+        if _started(directory / "journals", state).wait():
+            raise RuntimeError("the run after a kill failed")
+        differing += tables(state) != whole
+        shutil.rmtree(state)
+        print(f"kill {number + 1} of {kills}: {differing} differ", file=sys.stderr, flush=True)
+    return ended, differing
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--days", type=int, default=30, help="default %(default)s")
+    parser.add_argument("--messages", type=int, default=5000, help="of a day, default %(default)s")
+    parser.add_argument("--kills", type=int, default=20, help="default %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="default %(default)s")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        report = measured(
+            Path(directory), days=asked.days, messages=asked.messages, kills=asked.kills, seed=asked.seed
+        )
+    growth = round(report.growth, 2) if report.days >= 3 * WEEK else None
+    print(json.dumps(asdict(report) | {"growth": growth, "holds": report.holds}))
+    return 0 if report.holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""The daily audit over a month: like one audit of everything on each day, and after real kills."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbpair.audit.daily import audit_daily
+from tests.audit.audited import audited
+from tests.audit.month import month
+from tests.audit.test_daily import rows
+from tests.trials.daily import measured
+
+
+@pytest.mark.trial
+@pytest.mark.spec("R-146")
+def test_on_every_day_of_a_month_the_tables_are_those_of_one_audit_of_everything(tmp_path: Path) -> None:
+    journals, state = tmp_path / "journals", tmp_path / "state"
+    for day in month(journals, days=30, messages=60):
+        daily, whole = audit_daily(journals, state), audited(journals, tmp_path / "out")
+        assert rows(state, "messages") == rows(tmp_path / "out", "messages"), f"day {day}"
+        assert daily.summary.verdicts == whole.summary.verdicts
+
+
+@pytest.mark.trial
+@pytest.mark.spec("R-146")
+def test_a_run_that_is_killed_at_a_random_moment_repeats_to_the_same_tables(tmp_path: Path) -> None:
+    report = measured(tmp_path, days=5, messages=2000, kills=20, seed=7)
+    assert report.differing == 0
+    assert report.ended_before < report.kills
