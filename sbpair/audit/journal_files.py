@@ -98,15 +98,12 @@ def _unpacked(directory: str, name: str) -> BinaryIO:
 
 def _open(directory: str, name: str, opened: Callable[[str, str], BinaryIO] = open_plain) -> BinaryIO:
     folder, slash, file = name.rpartition("/")
-    try:
-        return opened(directory, folder + slash + OPEN_PREFIX + file)
-    except FileNotFoundError:  # closed, possibly since it was listed
-        pass
-    try:
-        return opened(directory, name)
-    except FileNotFoundError:
-        where = without_secret(directory)
-        raise FileNotFoundError(f"the journal file {name} is no longer in {where}") from None
+    for current in (name, folder + slash + OPEN_PREFIX + file, name):  # it may be closed between two attempts
+        try:
+            return opened(directory, current)
+        except FileNotFoundError:
+            pass
+    raise FileNotFoundError(f"the journal file {name} is no longer in {without_secret(directory)}")
 
 
 def _last_line_end(directory: str, name: str) -> int:

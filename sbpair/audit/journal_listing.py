@@ -98,7 +98,10 @@ def _journals(directory: str, other: Callable[[FileStatus | Unread], None]) -> d
             other(each)
         else:
             final = _final(each.path)
-            found[final] = min(each, found.get(final, each))
+            if (
+                final not in found or each.path == final
+            ):  # a closed file, whatever was left of it while it was open
+                found[final] = each
     copies = {name for name in found if is_gzipped(name) and plain_of(name) in found}
     return {name: each for name, each in sorted(found.items()) if name not in copies}
 

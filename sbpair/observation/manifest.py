@@ -71,10 +71,15 @@ def parse(text: str) -> list[ManifestEntry]:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    """The journal files below ``directory``, each once, though it be there with and without .gz."""
-    plain = set(directory.rglob("*.jsonl"))
+    """The journal files below ``directory``, each once, though it be there with and without .gz, or open and closed."""
+    plain = {path for path in directory.rglob("*.jsonl") if not _is_left_of(path)}
     packed = {path for path in directory.rglob("*.jsonl.gz") if path.with_suffix("") not in plain}
     return iter(sorted(plain | packed, key=lambda path: path.name.removeprefix(OPEN_PREFIX)))
+
+
+def _is_left_of(path: Path) -> bool:
+    """Whether the closed file of this open one is there too."""
+    return path.name.startswith(OPEN_PREFIX) and path.with_name(path.name.removeprefix(OPEN_PREFIX)).exists()
 
 
 def _entry(path: Path) -> ManifestEntry | None:

@@ -208,7 +208,11 @@ COLUMNS: tuple[tuple[str, str, str], ...] = (
     ("to", "string", "the property `to`"),
     ("reply_to", "string", "the property `reply_to`"),
     ("partition_key", "string", "partition key"),
-    ("state", "string", "`active`; other states are not read"),
+    (
+        "state",
+        "string",
+        "`active`; others are not read; a message past `expires_at` is, until the broker removes it",
+    ),
     ("dead_letter_reason", "string", "reason of a dead-lettered message"),
     ("dead_letter_error_description", "string", "description of a dead-lettered message"),
     ("body", "binary", "body; null with `includeBody=false`"),

@@ -6,7 +6,7 @@
 Delivery is at least once. Tasks send while they run, and an abort cannot undo a send. A task or batch that runs
 again sends its rows again: with the same message ids if these come from a column or a hash, so that duplicate
 detection on the entity drops the copies, else with fresh ids. Ids do not depend on how a batch is partitioned,
-except with ``messageIdStrategy=batch``, since a batch may run again with other partitions.
+since a batch may run again with other partitions.
 Each worker process keeps one paired client between tasks and detects outages independently.
 """
 
@@ -35,7 +35,6 @@ from . import worker
 from .bad_records import BadRecords, bad_records_path
 from .format_options import PAIR, WIRE, FormatOptions, PairReference, pair_reference
 from .outage import BATCH_PATIENCE, limit_or
-from .outgoing import BATCH as POSITIONAL
 from .outgoing import (
     EVERY,
     HASH,
@@ -178,11 +177,6 @@ class MessageStreamWriter(_SinkWriter, ArrowStreamWriter):
         task = context()
         query, batch = task.getLocalProperty(QUERY), task.getLocalProperty(BATCH)
         is_known = query is not None and batch is not None
-        if not is_known and self._strategy == POSITIONAL:
-            raise RuntimeError(
-                "sbpair: messageIdStrategy=batch needs the query's id, which this Spark does not pass to tasks; "
-                "use a message_id column"
-            )
         work = f"{query}:{batch}" if is_known else self._write_id
         return self._send(iterator, f"{work}:{task.partitionId()}")
 

@@ -43,7 +43,7 @@ from .message_rows import MESSAGE_COLUMNS, TYPES
 from .outage import BATCH_PATIENCE, OutageState, limit_or
 from .packaged import PackagedDataSource
 from .polling import Polling
-from .ranges import Mark, Piece, Span, advance, allot, marks, numbers, path_of, pieces
+from .ranges import PEEKED, UNTIL, Mark, Piece, Span, advance, allot, marks, numbers, path_of, pieces
 from .source_errors import NoAnswer
 from .source_options import EARLIEST, SourceOptions
 from .versions import (
@@ -285,7 +285,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
         spans = allot(spans, most)
         if options.max_bytes is not None:
             spans = entities.within(spans, options.max_bytes)
-        end = advance(positions, spans, int(until * 1000) if options.settles else None)
+        end = advance(positions, spans, int(until * 1000), UNTIL if options.settles else PEEKED)
         return with_origin(end, origin)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:

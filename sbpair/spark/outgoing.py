@@ -43,8 +43,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 ``application_properties`` is a map from strings, or a struct, of simple types: see :func:`property_types`.
 """
 
-COLUMN, UNIQUE, HASH, BATCH = "column", "unique", "hash", "batch"
-STRATEGIES = (COLUMN, UNIQUE, HASH, BATCH)
+COLUMN, UNIQUE, HASH = "column", "unique", "hash"
+STRATEGIES = (COLUMN, UNIQUE, HASH)
 MAX_ID_LENGTH = 128  # characters, the service's limit
 IdOf = Callable[["OutgoingRow", int], str]
 PropertyTypes = Mapping[str, str]
@@ -137,14 +137,11 @@ def id_maker(strategy: str, prefix: str, id_columns: Sequence[str] = ()) -> IdOf
     """A function from a row and its index in the task to a message id.
 
     ``prefix`` identifies the batch and the partition. COLUMN and HASH give a row the same id in every task and
-    attempt. UNIQUE gives ids that are never repeated. BATCH gives the same id at the same index, so it requires
-    rows that are always at the same index of the same partition.
+    attempt. UNIQUE gives ids that are never repeated.
     """
     if strategy == UNIQUE:
         run = uuid4().hex
         return lambda row, place: f"{prefix}:{run}:{place}"
-    if strategy == BATCH:
-        return lambda row, place: f"{prefix}:{place}"
     if strategy == HASH:
         return lambda row, place: digest(row, id_columns)
     return _column

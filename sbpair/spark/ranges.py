@@ -3,6 +3,7 @@
     offset   {"orders": 41}                      read up to number 41
              {"parts": 7, "parts#1": 3}          a partitioned entity: one lane per partition
              {"orders@until": 1795262400000}     with settlement: the messages read were enqueued by then (ms)
+    {"orders@peeked": 1795262400000}    the same without: a query that settles must not go on from it
     {"orders@since": 1795262400000}     the entity was recreated, with this first message; read again from there
 
 The top 16 bits of a sequence number are the index of the partition; an entity without partitions has only lane 0.
@@ -21,7 +22,7 @@ from dataclasses import dataclass, replace
 
 LANE_BITS = 48
 LAST = 2**63 - 1
-UNTIL, SINCE = "@until", "@since"  # entity paths cannot contain "@"
+UNTIL, PEEKED, SINCE = "@until", "@peeked", "@since"  # entity paths cannot contain "@"
 ACTIVE = 0  # x-opt-message-state
 
 
@@ -110,7 +111,7 @@ def is_renewed(lane: str, head: Seen, start: Mapping[str, int]) -> bool:
 
     That is an active message with a number already read that was enqueued after all messages read.
     """
-    until = start.get(lane + UNTIL)
+    until = start.get(lane + UNTIL, start.get(lane + PEEKED))
     is_young = until is not None and head.enqueued_at > until
     return is_young and head.state == ACTIVE and head.number <= start.get(lane, 0)
 
@@ -196,19 +197,21 @@ def numbers(offset: Mapping[str, int]) -> dict[str, int]:
     return {lane: number for lane, number in offset.items() if "@" not in lane}
 
 
-def advance(start: Mapping[str, int], spans: Iterable[Span], until: int | None = None) -> dict[str, int]:
+def advance(
+    start: Mapping[str, int], spans: Iterable[Span], until: int | None = None, name: str = UNTIL
+) -> dict[str, int]:
     """The offset after ``spans``, whose messages were enqueued by ``until`` (ms); other lanes are unchanged.
 
-    Without ``until`` the ``@until`` time of each advanced lane is removed, since it no longer covers all
-    messages read.
+    ``name`` is UNTIL or PEEKED. Without ``until`` the time of each advanced lane is removed, since it no longer
+    covers all messages read.
     """
     end = dict(start)
     for each in spans:
         end[each.lane] = each.last
-        if until is None:
-            end.pop(each.lane + UNTIL, None)
-        else:
-            end[each.lane + UNTIL] = until
+        for known in (UNTIL, PEEKED):
+            end.pop(each.lane + known, None)
+        if until is not None:
+            end[each.lane + name] = until
         if each.since is not None:
             end[each.lane + SINCE] = each.since
     return end

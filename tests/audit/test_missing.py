@@ -369,6 +369,20 @@ def test_a_compressed_copy_is_the_same_in_a_manifest(tmp_path: Path) -> None:
     assert manifest(tmp_path / "journals") == before
 
 
+@pytest.mark.spec("R-145")
+def test_a_closed_file_wins_over_what_was_copied_of_it_while_it_was_open(tmp_path: Path) -> None:
+    cast = healthy(tmp_path / "journals")
+    cast.story.end()
+    entries = manifest(tmp_path / "journals")
+    for file in list((tmp_path / "journals").iterdir()):
+        part = file.read_bytes().splitlines(keepends=True)[:2]
+        file.with_name(f"_open-{file.name}").write_bytes(b"".join(part))
+
+    assert manifest(tmp_path / "journals") == entries
+    summary = audit(tmp_path / "journals", tmp_path / "out", expected=Expected(writers=entries))
+    assert summary.is_conserved, headline(summary)
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"manifest": 2, "writers": []}', '{"manifest": 1, "writers": [{}]}']
 )

@@ -359,6 +359,21 @@ def test_a_queue_that_was_created_again_under_a_checkpoint_is_named_and_not_sett
     assert waiting(broker, queue) == 2
 
 
+@pytest.mark.spec("R-144")
+def test_a_queue_that_was_created_again_is_noticed_by_a_stream_that_peeks(broker: Broker, queue: str) -> None:
+    send(broker, queue, *"abcde")
+    first, other = Engine(options(broker, queue)), Engine(options(broker, queue, failOnDataLoss="false"))
+    assert first.available_now() == other.available_now() == list("abcde")
+    assert first.available_now() == [], "what was read and still waits is not new"
+    broker.namespace("contoso").delete_queue(queue)
+    broker.namespace("contoso").create_queue(queue)
+    send(broker, queue, *(f"other {number}" for number in range(7)))
+
+    with pytest.raises(SourceError, match=f"{queue} was deleted and created again since this checkpoint"):
+        first.available_now()
+    assert other.available_now()[-7:] == [f"other {number}" for number in range(7)]
+
+
 def test_a_queue_that_was_created_again_is_noticed_by_a_task_that_settles_too(
     broker: Broker, queue: str
 ) -> None:

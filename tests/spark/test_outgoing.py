@@ -35,15 +35,6 @@ def row(body: object = "x", **values: object):
     return outgoing(("body", *values), (body, *values.values()))
 
 
-@pytest.mark.spec("G-5")
-def test_the_same_row_at_the_same_place_of_the_same_batch_has_the_same_id() -> None:
-    first, again = id_maker("batch", "query:7:0"), id_maker("batch", "query:7:0")
-
-    assert [first(row(), place) for place in range(3)] == [again(row(), place) for place in range(3)]
-    assert first(row(), 0) == "query:7:0:0"
-    assert id_maker("batch", "query:8:0")(row(), 0) != first(row(), 0)
-
-
 def test_a_hash_is_of_all_that_a_message_says_but_its_id() -> None:
     assert digest(row("a", subject="s")) == digest(row(b"a", subject="s", message_id="m"))
     assert len({digest(row("a")), digest(row("b")), digest(row("a", subject="s"))}) == 3
@@ -87,8 +78,14 @@ def test_a_hash_is_of_the_columns_that_were_chosen() -> None:
     )
     with pytest.raises(ValueError, match="messageIdColumns names 'to'; the rows have body"):
         id_strategy(PLAIN, "hash", "q", ("to",))
-    with pytest.raises(ValueError, match="messageIdColumns needs messageIdStrategy=hash, not batch"):
-        SinkOptions.of(BOTH | {"messageIdColumns": "subject", "messageIdStrategy": "batch"})
+    with pytest.raises(ValueError, match="messageIdColumns needs messageIdStrategy=hash, not unique"):
+        SinkOptions.of(BOTH | {"messageIdColumns": "subject", "messageIdStrategy": "unique"})
+
+
+@pytest.mark.spec("R-70")
+def test_ids_by_place_which_can_lose_rows_are_no_strategy() -> None:
+    with pytest.raises(ValueError, match="messageIdStrategy"):
+        SinkOptions.of(BOTH | {"messageIdStrategy": "batch"})
 
 
 @pytest.mark.spec("R-70")

@@ -79,14 +79,3 @@ def test_the_ids_of_a_batch_say_which_it_was_so_that_copies_can_be_known(
     ids = [each.split(":") for each in ids_in(broker, "orders")]
     assert {(query, batch) for query, batch, *_ in ids} == {("0dcd6d7c", "7")}
     assert len({run for *_, run, _ in ids}) == 5, "a name for each run of a task"
-
-
-@pytest.mark.spec("R-70")
-def test_ids_by_place_are_made_where_they_are_asked_for_by_name(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for _ in range(2):
-        run(broker, monkeypatch, 2, messageIdStrategy="batch")
-
-    assert ids_in(broker, "orders")[:2] == ["0dcd6d7c:7:0:0", "0dcd6d7c:7:0:1"]
-    assert len(bodies_in(broker, "orders")) == len(ROWS)
