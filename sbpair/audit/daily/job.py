@@ -24,7 +24,6 @@ from ..journal_files import packed, ranges, whole_lines
 from ..journal_listing import Unread, list_files, plain_of
 from ..mentions import Mentions
 from ..object_storage import without_secret
-from ..order import SessionCounts
 from ..packets import gathered, joined
 from ..reading import TASK_BYTES, Read, facts_of_unread
 from ..separate_runs import separate_runs
@@ -32,6 +31,7 @@ from ..summary import Summary, summarise
 from ..tables import writers_table
 from ..timeline import timeline
 from ..writers import WriterFacts
+from . import sessions
 from .days import DayRow, day_of, day_rows, days_table
 from .judging import Judging, chosen, days_of, ids_of, merged
 from .kept import DayFound, Kept
@@ -129,7 +129,8 @@ class _Run:
         found = merged([part for day, each in days.items() if day_of(day) >= first for part in each], traced)
         missed = self._terms.expected.differences(facts.writers.values())
         missed += silences(facts.writers.values(), self._terms.heartbeats, self._at)
-        summary = summarise(facts, clocks, found, SessionCounts(), self._terms.skew, missed)
+        ordered = sessions.counts([row for day, row in self._state.broken.values() if day_of(day) >= first])
+        summary = summarise(facts, clocks, found, ordered, self._terms.skew, missed)
         summary = replace(summary, timeline=[each for each in summary.timeline if _is_since(each, first)])
         shown = [each for each in rows if each.day >= first]
         self._write(facts, rows, summary, shown)
@@ -187,10 +188,19 @@ class _Run:
                 now = chosen(whole, is_settled & (days == day))
                 rest[day] = now if before is None else joined([before, now])
             self._write_open(judging, whole, ~is_settled, days)
+            self._judge_order(judging, whole, int(days.max()))
         for day, mentions in rest.items():
             self._write_settled(judging, day, mentions)
         for day in had_open - set(state.open):
             self._folder.remove(_table("messages", day, "open"))
+
+    def _judge_order(self, judging: Judging, whole: Mentions, day: int) -> None:
+        rows = judging.sessions(whole)
+        if rows is not None:
+            broken, highest = sessions.judged(rows, self._kept.sessions(), day)
+            for row in broken:
+                self._state.broken.setdefault(sessions.key_of(row), (day, row))
+            self._kept.save_sessions(highest)
 
     def _reopened(
         self, new: list[Mentions], *, is_changed: bool

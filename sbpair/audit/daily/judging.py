@@ -18,6 +18,7 @@ from ..mentions import Mentions
 from ..tables import messages_table
 from ..verdict import VERDICTS, Judgement, Verdict, judge
 from .kept import DayFound, Hashes
+from .sessions import session_rows
 
 DAY_MICROS = 86_400 * MICROS
 ENDS = (Verdict.EXPIRED, Verdict.DEAD_LETTERED, Verdict.DELETED)
@@ -39,6 +40,10 @@ class Judging:
         table = messages_table(messages, judgement)
         untraced = replace(judgement, is_traced=np.zeros(len(messages), bool))
         return table, DayFound(findings(messages, untraced, table), _one_way(messages))
+
+    def sessions(self, mentions: Mentions) -> pa.Table | None:
+        """The messages of sessions, as :func:`.sessions.session_rows` gives them."""
+        return None if mentions.session is None else session_rows(self._judged(mentions)[0])
 
     def is_settled(self, mentions: Mentions) -> tuple[Bools, set[str]]:
         """Which mentions are of ids whose messages are all settled, and the primaries that must stay quiet for it."""

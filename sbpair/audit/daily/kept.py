@@ -7,18 +7,22 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..facts import Facts
 from ..folding import Found
 from ..mentions import Mentions
 from ..packets import gathered, scattered
+from .sessions import Key
 from .state_folder import StateFolder
 
 VERSION = 1
-STATE, OPEN = "_state/state", "_state/open"
+STATE, OPEN, SESSIONS = "_state/state", "_state/open", "_state/sessions.parquet"
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -44,6 +48,9 @@ class State:
     quiet: set[str] = field(default_factory=set)  # primaries with messages that are settled as accepted
     days: set[int] = field(default_factory=set)  # with settled messages; days since the epoch
     open: dict[int, DayFound] = field(default_factory=dict)
+    broken: dict[Key, tuple[int, dict[str, Any]]] = field(
+        default_factory=dict
+    )  # sessions out of order, and the day
     now: dict[int, DayFound] = field(default_factory=dict)  # settled in this run, by day
     version: int = VERSION
 
@@ -122,6 +129,14 @@ class Kept:
         self._save_mentions(f"{_day(day)}/mentions", mentions)
         np.save(self._folder.staged(f"{_day(day)}/ids.npy"), ids)
         self._write(f"{_day(day)}/found", found)
+
+    def sessions(self) -> pa.Table | None:
+        """Of each session, the message with the highest number."""
+        path = self._folder.path / SESSIONS
+        return pq.read_table(path) if path.exists() else None
+
+    def save_sessions(self, table: pa.Table) -> None:
+        pq.write_table(table, self._folder.staged(SESSIONS))
 
     def _mentions(self, name: str) -> Mentions | None:
         path = self._folder.path / name

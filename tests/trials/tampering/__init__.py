@@ -1,0 +1,1 @@
+"""Tampered journals by the thousand, on this machine and on Spark."""
