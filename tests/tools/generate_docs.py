@@ -32,6 +32,7 @@ from tests.tools.blocks import (
 from tests.tools.source import DOCS, ROOT
 from tests.trials.clients import page as clients
 from tests.trials.grey import page as grey
+from tests.trials.tampering import page as tampering
 
 BLOCK = re.compile(r"(<!-- generated:([\w-]+) -->\n)(.*?)(<!-- /generated:\2 -->)", re.DOTALL)
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -49,6 +50,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         spark,
         clients,
         grey,
+        tampering,
     )
     for name, block in subject.BLOCKS.items()
 }

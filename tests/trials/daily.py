@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
+import resource
 import shutil
 import statistics
 import subprocess
@@ -82,10 +82,16 @@ def measured(directory: Path, *, days: int, messages: int, kills: int, seed: int
 
 def _cost(journals: Path, state: Path) -> float:
     """The processor seconds of a run, the start of its interpreter included."""
-    _, status, usage = os.wait4(_started(journals, state).pid, 0)
-    if status:
-        raise RuntimeError(f"a run failed with status {status}")
-    return round(usage.ru_utime + usage.ru_stime, 3)
+    before = _processor_seconds()
+    if _started(journals, state).wait():
+        raise RuntimeError("a run failed")
+    return round(_processor_seconds() - before, 3)
+
+
+def _processor_seconds() -> float:
+    """Of all processes that this one started and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _killed(directory: Path, kills: int, seconds: float, luck: random.Random) -> tuple[int, int]:
