@@ -21,6 +21,7 @@ from tests.tools.blocks import (
     api,
     broker,
     command_line,
+    contract,
     evidence,
     observation,
     pairing,
@@ -43,6 +44,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         processor,
         broker,
         command_line,
+        contract,
         observation,
         evidence,
         api,
@@ -69,6 +71,8 @@ SHOW_IDS = {
     "half-down-proved",
     "outside-proved",
     "contract-proved",
+    "contract-by-promise",
+    "contract-entries",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from sbpair.amqp.errors import NOT_ALLOWED, UNAUTHORIZED_ACCESS
+from sbpair.amqp.errors import NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED_ACCESS
 from sbpair.amqp.message import Message
 from sbpair.amqp.types import Timestamp
 from sbpair.auth.credential import SharedKey, sign
@@ -225,7 +225,7 @@ async def send(at: Scratch) -> str:
 
 @entry(
     "tokens-8",
-    "A token for a missing entity is refused, or the link to it is: either names the entity as missing.",
+    "A token for a missing entity is refused as missing.",
     falls=("F-42", "X-17"),
     source="the SDK's own live tests",
     entities=(),
@@ -235,5 +235,8 @@ async def missing(at: Scratch) -> str:
     try:
         await connection.authorize(at.new_id())
     except (LinkRefused, TokenRefused) as error:
-        return f"refused with {error.condition.symbol if error.condition else 'nothing'}"
-    return "the token was accepted"
+        symbol = error.condition.symbol if error.condition else "nothing"
+        expect(symbol == NOT_FOUND, f"refused with {symbol}")
+        return str(symbol)
+    expect(False, "the token was accepted")
+    return ""

@@ -10,7 +10,7 @@ from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError
 from sbpair.client.route import Route
 
-from ..entry import Price, Unknown, entry, expect
+from ..entry import Differs, Price, Unknown, entry, expect
 from ..scratch import Scratch, told
 
 GUIDE = "service-bus-amqp-protocol-guide"
@@ -134,7 +134,7 @@ async def websocket(at: Scratch) -> str:
     except ImportError as missing:
         raise Unknown(f"it needs the extra websocket: {missing}") from missing
     except ClientError as error:
-        raise Unknown(f"it cannot be reached: {error}") from error
+        raise Differs(f"it cannot be reached: {error}") from error
     await connection.close()
     return "a connection was opened"
 
