@@ -10,11 +10,12 @@ ROOMS = sorted(path.name for path in (ROOT / "sbpair").iterdir() if (path / "__i
 STILL = {
     "audit": 29,
     "auth": 10,
-    "broker": 68,
+    "broker": 69,
     "cli": 46,
     "client": 7,
+    "contract": 63,
     "paired_client": 9,
-    "pairing": 60,
+    "pairing": 62,
     "spark": 22,
     "syphon": 14,
 }
