@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ NEXT, COMMIT, LOCK = "_next", "COMMIT", "_lock"
 
 
 class StateInUse(ValueError):
-    """Another run is using the directory."""
+    """Another run is using the directory, or nothing can keep it away."""
 
 
 class StateFolder:
@@ -30,7 +31,9 @@ class StateFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the directory, and finish or undo what a killed run left. Raises StateInUse, and OSError."""
+        """Lock the directory, and finish or undo what a killed run left. Raises StateInUse, also on Windows, and OSError."""
+        if sys.platform == "win32":
+            raise StateInUse("a daily audit keeps no state on Windows, where nothing locks its directory")
         import fcntl  # late: the other audit also runs on systems without it
 
         self.path.mkdir(parents=True, exist_ok=True)
