@@ -31,7 +31,10 @@ class StateFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the directory, and finish or undo what a killed run left. Raises StateInUse, also on Windows, and OSError."""
+        """Lock the directory, and finish or undo what a killed run left.
+
+        Raises StateInUse, also on Windows, and OSError.
+        """
         if sys.platform == "win32":
             raise StateInUse("a daily audit keeps no state on Windows, where nothing locks its directory")
         import fcntl  # late: the other audit also runs on systems without it
