@@ -38,10 +38,10 @@ from sbpair.pairing import (
     threads,
     turns,
 )
-from sbpair.pairing.address import LinkSettings, SdkSettings, Side
-from sbpair.pairing.pair_state import Role
+from sbpair.pairing.address import LinkSettings, SdkNamespace, SdkSettings
 from sbpair.pairing.runtime import Runtime
 from sbpair.pairing.sender import PairedServiceBusSender
+from sbpair.side import Side
 from tests.interrupts import Interrupt, at_signals, interrupted_after
 from tests.waiting import wait_until
 
@@ -125,14 +125,14 @@ class Sending:
 
     def __init__(self, **options: Any) -> None:
         sides = (
-            Side.from_connection_string(role, f"Endpoint=sb://{role}.example;{KEYS}", SdkSettings())
-            for role in Role
+            SdkNamespace.from_connection_string(role, f"Endpoint=sb://{role}.example;{KEYS}", SdkSettings())
+            for role in Side
         )
         settings = PairedNamespaceOptions(
             assume_backlogs_exist=True, failover_interval=timedelta(0), backlog_queue_count=2, **options
         )
         self.runtime = Runtime(*sides, "contoso", settings)
-        self.sdk = {role: Sdk() for role in Role}
+        self.sdk = {role: Sdk() for role in Side}
         self.runtime.sdk_client = lambda side, *, retry_total=0: self.sdk[side.role]  # type: ignore[method-assign, assignment, return-value]
         self.told: list[object] = []
         self.runtime.on_event(self.told.append)
@@ -182,7 +182,7 @@ def test_nothing_is_lost_and_the_next_send_works(story: str, ordering: str) -> N
     error, most = STORIES[story]
     random, it, interrupts = Random(f"{story}/{ordering}"), Sending(ordering=ordering), 0
     for _ in range(150):
-        it.sdk[Role.PRIMARY].error = error
+        it.sdk[Side.PRIMARY].error = error
         if random.random() < 0.3:  # a new link is opened
             for pool in list(it.runtime._pools.values()):
                 pool.renew()
@@ -193,7 +193,7 @@ def test_nothing_is_lost_and_the_next_send_works(story: str, ordering: str) -> N
             interrupts += 1
         except ServiceBusError:  # the one above
             pass
-        it.sdk[Role.PRIMARY].error = None
+        it.sdk[Side.PRIMARY].error = None
         it.runtime.mark_healthy("orders")
         it.send()
         wait_until(it.is_whole)
