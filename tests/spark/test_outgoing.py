@@ -205,7 +205,7 @@ SINK = {
     "unknown": (BOTH | {"entityPat": "q"}, "unknown option 'entitypat'; did you mean entityPath"),
     "strategy": (
         BOTH | {"messageIdStrategy": "random"},
-        "messageIdStrategy must be one of column, unique, hash, batch",
+        "messageIdStrategy must be one of column, unique, hash",
     ),
     "seconds": (
         BOTH | {"failoverIntervalSeconds": "-1"},
