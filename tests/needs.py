@@ -32,7 +32,16 @@ NEEDS = (
     Need(
         "pyarrow",
         "'.[test,audit]' --group pipeline",
-        ("audit", "cli/test_audit.py", "cli/test_demo.py", "test_expressions.py", "test_readme.py"),
+        (
+            "audit",
+            "cli/test_audit.py",
+            "cli/test_daily_audit.py",
+            "cli/test_demo.py",
+            "test_expressions.py",
+            "test_readme.py",
+            "trials/test_daily.py",
+            "trials/test_tampering.py",
+        ),
     ),
     Need(
         "pyspark",
@@ -40,6 +49,7 @@ NEEDS = (
         (
             "spark",
             "test_docs.py",
+            "test_help.py",
             "trials/soak/test_soak.py",
             "trials/test_spark_cluster.py",
             "trials/test_spark_kills.py",

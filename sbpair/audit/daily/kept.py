@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ from ..facts import Facts
 from ..folding import Found
 from ..mentions import Mentions
 from ..packets import gathered, scattered
+from . import plain
 from .sessions import Key
 from .state_folder import StateFolder
 
@@ -59,22 +58,6 @@ class OtherState(ValueError):
     """The directory is not one that this audit can go on with."""
 
 
-class _Unpickler(pickle.Unpickler):
-    """Makes only what a state consists of, whoever wrote the file."""
-
-    def find_class(self, module: str, name: str) -> object:
-        is_ours = module.startswith("sbpair.audit.")
-        is_known = (module, name) in _KNOWN or (module.startswith(("numpy.", "numpy")) and name in _ARRAYS)
-        if is_ours or is_known:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"{module}.{name} is not part of a state")
-
-
-_KNOWN = {("collections", "Counter"), ("datetime", "datetime"), ("datetime", "timezone"), ("datetime", "timedelta"),
-          ("builtins", "set")}  # fmt: skip
-_ARRAYS = {"_reconstruct", "ndarray", "dtype", "_frombuffer", "scalar"}
-
-
 class Kept:
     """The files of the state."""
 
@@ -93,7 +76,10 @@ class Kept:
                     f"{path} holds {others[0]!r}, which is not of a daily audit; choose another directory"
                 )
             return State(settings)
-        found = self._read(STATE)
+        try:
+            found = self._read(STATE)
+        except ValueError as error:
+            raise OtherState(f"{path} holds a state that cannot be read: {error}") from error
         if not isinstance(found, State) or found.version != VERSION:
             raise OtherState(f"{path} is of another version of sbpair; start anew in another directory")
         if found.settings != settings:
@@ -151,10 +137,10 @@ class Kept:
 
     def _read(self, name: str) -> object:
         path: Path = self._folder.path / name
-        return _Unpickler(io.BytesIO(path.read_bytes())).load() if path.exists() else None
+        return plain.loads(path.read_bytes()) if path.exists() else None
 
     def _write(self, name: str, content: object) -> None:
-        self._folder.staged(name).write_bytes(pickle.dumps(content))
+        self._folder.staged(name).write_bytes(plain.dumps(content))
 
 
 def _day(day: int) -> str:
