@@ -62,8 +62,7 @@ def audit(
     Raises ValueError for an invalid ``skew`` or alias, NotOurs when ``out`` holds files that are not of an earlier
     audit, and OSError when it cannot be written.
     """
-    if not skew >= 0:
-        raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")
+    check_skew(skew)
     reading = journal if isinstance(journal, ReadPlan) else plan(str(journal))
     place = Storage(str(out))
     names = Aliases(aliases or {})
@@ -155,3 +154,9 @@ def _plain(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds")
     return str(value.value) if isinstance(value, Enum) else str(value)
+
+
+def check_skew(skew: float) -> None:
+    """Raise ValueError for a difference of clocks that cannot be."""
+    if not skew >= 0:
+        raise ValueError(f"skew must be 0 or more seconds, not {skew!r}")

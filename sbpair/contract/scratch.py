@@ -8,17 +8,25 @@ from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 from sbpair.amqp.message import Body, DataBody, Header, Message, Properties
-from sbpair.amqp.performatives import Accepted, AmqpMap, DeliveryState, Rejected, TransactionalState
+from sbpair.amqp.performatives import (
+    Accepted,
+    AmqpMap,
+    Condition,
+    DeliveryState,
+    Rejected,
+    TransactionalState,
+)
 from sbpair.amqp.types import Symbol, Timestamp
 from sbpair.client.connection import SECOND, UNSETTLED, NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.link import Receiver, Sender
+from sbpair.client.errors import ClientError
+from sbpair.client.link import OnMessage, Receiver, Sender
 from sbpair.client.management_node import ManagementNode
 from sbpair.client.request import peek
 from sbpair.client.session import SessionReceiver
 from sbpair.side import Side
 
-from .entry import Differs
+from .entry import Differs, expect
 from .inbox import Inbox
 from .naming import PREFIX
 from .target import Target
@@ -159,11 +167,9 @@ class Scratch:
         inbox = Inbox()
         connection = await self.connection(self.side(of))
         await connection.authorize(self.path(of))
-        link = connection.attach_receiver(self.path(of), snd_settle_mode=1, rcv_settle_mode=0)
-        receiver = Receiver(connection, link, self.path(of), inbox.on_message)
-        connection.register(receiver)
-        await receiver.wait_attached()
-        inbox.opened(receiver)
+        inbox.opened(
+            await _attach(connection, self.path(of), inbox.on_message, snd_settle_mode=1, rcv_settle_mode=0)
+        )
         self._inboxes.append(inbox)
         return inbox
 
@@ -191,17 +197,14 @@ class Scratch:
         """A receiver with these filters and properties. Raises LinkRefused."""
         connection = await self.connection(self.side(of))
         await connection.authorize(self.path(of))
-        link = connection.attach_receiver(
-            self.path(of),
-            snd_settle_mode=UNSETTLED,
-            rcv_settle_mode=SECOND,
-            filters=filters,
-            properties=properties,
+        return await _attach(
+            connection, self.path(of), lambda event: None, filters=filters, properties=properties
         )
-        receiver = Receiver(connection, link, self.path(of), lambda event: None)
-        connection.register(receiver)
-        await receiver.wait_attached()
-        return receiver
+
+    async def unauthorized_receiver(self, of: str = "q") -> Receiver:
+        """A receiver on a connection that shows no token. Raises LinkRefused."""
+        connection = await self.another_connection(self.side(of))
+        return await _attach(connection, self.path(of), lambda event: None)
 
     # Requests.
 
@@ -261,3 +264,52 @@ def told(state: DeliveryState | None) -> str:
 def refused_with(state: DeliveryState | None) -> str:
     """The condition of a rejection, "" for anything else."""
     return str(state.error.symbol) if isinstance(state, Rejected) and state.error is not None else ""
+
+
+async def _attach(
+    connection: NamespaceConnection,
+    path: str,
+    on_message: OnMessage,
+    *,
+    snd_settle_mode: int = UNSETTLED,
+    rcv_settle_mode: int = SECOND,
+    filters: AmqpMap | None = None,
+    properties: AmqpMap | None = None,
+) -> Receiver:
+    link = connection.attach_receiver(
+        path,
+        snd_settle_mode=snd_settle_mode,
+        rcv_settle_mode=rcv_settle_mode,
+        filters=filters,
+        properties=properties,
+    )
+    receiver = Receiver(connection, link, path, on_message)
+    connection.register(receiver)
+    await receiver.wait_attached()
+    return receiver
+
+
+def symbol_of(condition: Condition | None) -> str:
+    """The name of a condition, "nothing" without one."""
+    return str(condition.symbol) if condition else "nothing"
+
+
+def expect_refusal(error: ClientError, symbol: str) -> str:
+    """The name of the condition of a refusal. Raises Differs when it is not ``symbol``."""
+    found = symbol_of(error.condition)
+    expect(found == symbol, f"refused with {found}")
+    return found
+
+
+async def expect_end(
+    end: asyncio.Future[Condition | None], symbol: str, how: str, *, within: float, what: str = "it"
+) -> str:
+    """The name of the condition with which a link or connection ended.
+
+    Raises Differs when it did not end ``within`` so many seconds, or with another than ``symbol``.
+    """
+    await asyncio.wait([end], timeout=within)
+    expect(end.done(), f"{what} was there after {within:g} s")
+    found = symbol_of(end.result())
+    expect(found == symbol, f"{how} with {found}")
+    return found

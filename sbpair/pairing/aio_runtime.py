@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from azure.core.credentials import TokenCredential
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -194,8 +194,7 @@ class AsyncRuntime(BaseRuntime):
             try:
                 step = flow.send(result) if result is not None else next(flow)
             except StopIteration as landed:
-                outcome: Outcome = landed.value
-                return outcome
+                return cast("Outcome", landed.value)
             finally:
                 if self.pair.has_events:
                     self.publish()

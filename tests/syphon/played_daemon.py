@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from sbpair.auth.connection_string import NamespaceAccess
-from sbpair.client.errors import ClientError, TokenRefused
+from sbpair.client.errors import ClientError, ConnectionLost, TokenRefused
 from sbpair.syphon import Syphon, SyphonOptions, key_claims
 from sbpair.syphon import daemon as module
 from sbpair.syphon.events import SyphonEvent
-from tests.syphon.scripted import now
+from tests.syphon.scripted import now, turns
 
 STRING = "Endpoint=sb://{}.example;SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE"
+NO_ROUTE = ConnectionLost("no route")
 
 
 class PlayedConnection:
@@ -192,3 +194,15 @@ class Worlds:
 @pytest.fixture
 def worlds(monkeypatch: pytest.MonkeyPatch) -> Worlds:
     return Worlds(monkeypatch)
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncIterator[None]:
+    shutdown = asyncio.Event()
+    task = asyncio.ensure_future(world.syphon.run(shutdown))
+    await turns(20)
+    try:
+        yield
+    finally:
+        shutdown.set()
+        await task

@@ -19,7 +19,7 @@ from ..evidence import Evidence
 from ..expected import Expected
 from ..facts import Facts, FileSums
 from ..grouping import Bools, Ints, hashes
-from ..job import SKEW, as_json
+from ..job import SKEW, as_json, check_skew
 from ..journal_files import packed, ranges, whole_lines
 from ..journal_listing import Unread, list_files, plain_of
 from ..mentions import Mentions
@@ -82,8 +82,7 @@ def audit_daily(
     not of such an audit, and OSError.
     """
     terms = terms or Terms()
-    if not terms.skew >= 0:
-        raise ValueError(f"skew must be 0 or more seconds, not {terms.skew!r}")
+    check_skew(terms.skew)
     folder = StateFolder(Path(state))
     with folder.held():
         run = _Run(str(journal), folder, terms, engine or LocalEngine(), at or datetime.now(UTC))

@@ -9,7 +9,7 @@ from sbpair.amqp.errors import DETACH_FORCED, ENTITY_DISABLED, NOT_FOUND
 from sbpair.client.errors import LinkRefused, TokenRefused
 
 from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import Scratch
+from ..scratch import Scratch, expect_end, symbol_of
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -27,7 +27,7 @@ async def _symbol(at: Scratch, direction: str, of: str = "q") -> str:
         else:
             await connection.open_receiver(at.path(of), lambda event: None)
     except (LinkRefused, TokenRefused) as error:
-        return str(error.condition.symbol) if error.condition else "nothing"
+        return symbol_of(error.condition)
     return ""
 
 
@@ -160,11 +160,9 @@ async def updated(at: Scratch) -> str:
         client.update_queue(found)
 
     await at.admin(changed)
-    await asyncio.wait([inbox.receiver.detached], timeout=PATIENCE)
-    expect(inbox.receiver.detached.done(), f"the link was there after {PATIENCE:g} s")
-    condition = inbox.receiver.detached.result()
-    symbol = condition.symbol if condition else "nothing"
-    expect(symbol == DETACH_FORCED, f"detached with {symbol}")
+    symbol = await expect_end(
+        inbox.receiver.detached, DETACH_FORCED, "detached", within=PATIENCE, what="the link"
+    )
     again = await at.inbox()
     expect(again.receiver.is_open, "no receiver can be attached")
     return f"{symbol}, and attached again"
@@ -200,6 +198,6 @@ async def filtered(at: Scratch) -> str:
     try:
         await at.session_inbox("a", timeout=1.0)
     except LinkRefused as error:
-        return f"refused with {error.condition.symbol if error.condition else 'nothing'}"
+        return f"refused with {symbol_of(error.condition)}"
     expect(False, "it was attached")
     return ""

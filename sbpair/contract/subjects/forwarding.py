@@ -7,7 +7,7 @@ from azure.core.exceptions import HttpResponseError
 from sbpair.client.errors import LinkRefused, TokenRefused
 
 from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import DEAD, Scratch
+from ..scratch import DEAD, Scratch, symbol_of
 
 ARTICLE = "service-bus-auto-forwarding"
 CHAIN = (Queue(), Queue(label="source", forward_to="q"))
@@ -43,7 +43,7 @@ async def no_receiver(at: Scratch) -> str:
     try:
         await at.inbox("source")
     except (LinkRefused, TokenRefused) as error:
-        return f"refused with {error.condition.symbol if error.condition else 'nothing'}"
+        return f"refused with {symbol_of(error.condition)}"
     expect(False, "it was attached")
     return ""
 

@@ -8,7 +8,7 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.side import Side
 
 from ..entry import Price, Queue, entry, expect
-from ..scratch import Scratch, refused_with, told
+from ..scratch import Scratch, expect_refusal, refused_with, told
 
 GUIDE = "service-bus-amqp-protocol-guide"
 
@@ -100,9 +100,7 @@ async def nowhere(at: Scratch) -> str:
     try:
         await connection.open_sender(at.new_id())
     except (LinkRefused, TokenRefused) as error:
-        symbol = error.condition.symbol if error.condition else "nothing"
-        expect(symbol == "amqp:not-found", f"refused with {symbol}")
-        return f"refused with {symbol}"
+        return f"refused with {expect_refusal(error, 'amqp:not-found')}"
     expect(False, "the link was attached")
     return ""
 

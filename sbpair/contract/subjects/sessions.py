@@ -9,7 +9,7 @@ from sbpair.client.errors import LinkRefused, SessionUnavailable
 from sbpair.client.request import refusal_of, value_of
 
 from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import Scratch, refused_with, told
+from ..scratch import Scratch, expect_end, expect_refusal, refused_with, symbol_of, told
 
 ARTICLE = "message-sessions"
 SESSIONS = (Queue(sessions=True),)
@@ -53,9 +53,7 @@ async def one_holder(at: Scratch) -> str:
     try:
         await at.session_inbox("a", on=await at.another_connection())
     except SessionUnavailable as error:
-        symbol = error.condition.symbol if error.condition else "nothing"
-        expect(symbol == SESSION_CANNOT_BE_LOCKED, f"refused with {symbol}")
-        return str(symbol)
+        return expect_refusal(error, SESSION_CANNOT_BE_LOCKED)
     expect(False, "two receivers hold the session")
     return ""
 
@@ -94,7 +92,7 @@ async def none(at: Scratch) -> str:
     try:
         await at.session_inbox(None, timeout=2.0)
     except SessionUnavailable as error:
-        symbol = error.condition.symbol if error.condition else "nothing"
+        symbol = symbol_of(error.condition)
         took = time.monotonic() - began
         expect(symbol == TIMEOUT and 1.0 < took < 15.0, f"refused with {symbol} after {took:.1f} s")
         return f"refused with {symbol}"
@@ -182,17 +180,11 @@ async def renewed(at: Scratch) -> str:
     seconds=6.5,
 )
 async def lost(at: Scratch) -> str:
-    import asyncio
 
     await at.send(at.message(session="a"))
     inbox, receiver = await at.session_inbox("a")
     await inbox.take()
-    await asyncio.wait([receiver.detached], timeout=20.0)
-    expect(receiver.detached.done(), "the link was there after 20 s")
-    condition = receiver.detached.result()
-    symbol = condition.symbol if condition else "nothing"
-    expect(symbol == SESSION_LOCK_LOST, f"detached with {symbol}")
-    return str(symbol)
+    return await expect_end(receiver.detached, SESSION_LOCK_LOST, "detached", within=20.0, what="the link")
 
 
 @entry(
@@ -221,7 +213,7 @@ async def no_session(at: Scratch) -> str:
     try:
         await at.inbox()
     except LinkRefused as error:
-        return f"refused with {error.condition.symbol if error.condition else 'nothing'}"
+        return f"refused with {symbol_of(error.condition)}"
     expect(False, "it was attached")
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sbpair.client.request import refusal_of
 
 from ..entry import Price, Queue, Subscription, Tier, Topic, entry, expect
-from ..scratch import DEAD, Scratch
+from ..scratch import DEAD, Scratch, symbol_of
 
 ARTICLE = "topic-filters"
 ONE = (Topic(), Subscription())
@@ -217,7 +217,7 @@ async def no_sends(at: Scratch) -> str:
     try:
         sender = await connection.open_sender(at.path("s"))
     except (LinkRefused, TokenRefused) as error:
-        return f"refused with {error.condition.symbol if error.condition else 'nothing'}"
+        return f"refused with {symbol_of(error.condition)}"
     answer = await sender.send(at.message().encode())
     expect(not isinstance(answer, Accepted), "a send was accepted")
     return "the send was refused"

@@ -8,7 +8,7 @@ from sbpair.client.errors import ClientError, RolledBack
 from sbpair.syphon.transaction import TransactionController
 
 from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import DEAD, Scratch, told
+from ..scratch import DEAD, Scratch, expect_refusal, told
 
 ARTICLE = "service-bus-transactions"
 PAIR = (Queue(), Queue(label="target"))
@@ -150,9 +150,7 @@ async def unknown(at: Scratch) -> str:
         await controller._room.acquire()
         await controller.commit(txn)
     except RolledBack as error:
-        symbol = error.condition.symbol if error.condition else "nothing"
-        expect(symbol == TRANSACTION_UNKNOWN_ID, f"refused with {symbol}")
-        return str(symbol)
+        return expect_refusal(error, TRANSACTION_UNKNOWN_ID)
     except ClientError as error:
         return f"the link ended: {error.condition.symbol if error.condition else type(error).__name__}"
     expect(False, "a second commit was accepted")

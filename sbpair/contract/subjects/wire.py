@@ -11,7 +11,7 @@ from sbpair.client.errors import ClientError
 from sbpair.client.route import Route
 
 from ..entry import Differs, Price, Unknown, entry, expect
-from ..scratch import Scratch, told
+from ..scratch import Scratch, expect_end, told
 
 GUIDE = "service-bus-amqp-protocol-guide"
 TROUBLE = "service-bus-amqp-troubleshoot"
@@ -166,12 +166,7 @@ async def closed(at: Scratch) -> str:
 )
 async def idle_at_first(at: Scratch) -> str:
     connection = await at.another_connection()
-    await asyncio.wait([connection.closed], timeout=120.0)
-    expect(connection.closed.done(), "it was there after 120 s")
-    condition = connection.closed.result()
-    symbol = condition.symbol if condition else "nothing"
-    expect(symbol == CONNECTION_FORCED, f"closed with {symbol}")
-    return str(symbol)
+    return await expect_end(connection.closed, CONNECTION_FORCED, "closed", within=120.0)
 
 
 @entry(
@@ -185,12 +180,7 @@ async def idle_at_first(at: Scratch) -> str:
 async def idle(at: Scratch) -> str:
     connection = await at.another_connection()
     await (await connection.open_sender(at.path())).close()
-    await asyncio.wait([connection.closed], timeout=400.0)
-    expect(connection.closed.done(), "it was there after 400 s")
-    condition = connection.closed.result()
-    symbol = condition.symbol if condition else "nothing"
-    expect(symbol == CONNECTION_FORCED, f"closed with {symbol}")
-    return str(symbol)
+    return await expect_end(connection.closed, CONNECTION_FORCED, "closed", within=400.0)
 
 
 @entry(
@@ -203,9 +193,4 @@ async def idle(at: Scratch) -> str:
 )
 async def idle_link(at: Scratch) -> str:
     sender = await at.sender()
-    await asyncio.wait([sender.detached], timeout=800.0)
-    expect(sender.detached.done(), "it was there after 800 s")
-    condition = sender.detached.result()
-    symbol = condition.symbol if condition else "nothing"
-    expect(symbol == DETACH_FORCED, f"detached with {symbol}")
-    return str(symbol)
+    return await expect_end(sender.detached, DETACH_FORCED, "detached", within=800.0)
