@@ -63,12 +63,9 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
 
 
-def is_for_users(page: Path) -> bool:
+def is_for_people(page: Path) -> bool:
     """Whether requirement ids are out of place there: everywhere but in the record of what is proved."""
-    return page.parent.name not in ("spec", "evidence") and page.name not in (
-        "contribute.md",
-        "architecture.md",
-    )
+    return page.parent.name not in ("spec", "evidence")
 
 
 def dead_links(page: Path) -> list[str]:
@@ -142,8 +139,10 @@ def test_the_page_of_performance_is_what_its_run_says():
     assert written == performance.text(stored), "stale: run `python -m tests.trials.bench --docs`"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if is_for_users(page)], ids=name_of)
-def test_pages_for_users_show_no_requirement_ids(page):
+@pytest.mark.parametrize(
+    "page", [page for page in [*PAGES, *sorted(ROOT.glob("*.md"))] if is_for_people(page)], ids=name_of
+)
+def test_pages_for_people_show_no_requirement_ids(page):
     assert re.findall(rf"(?<![\w-]){generate_docs.REQUIREMENT}(?!\w)", page.read_text("utf-8")) == []
 
 
