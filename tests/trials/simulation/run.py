@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -188,7 +188,8 @@ class Run:
         self.expected_dead: dict[str, str] = {}
         self.clients: dict[str, Client] = {}
         self.syphons: dict[str, tuple[Syphon, asyncio.Task[None]]] = {}
-        self._births: dict[str, asyncio.TimerHandle] = {}  # of syphons that died
+        self._births: dict[str, asyncio.TimerHandle] = {}  # of processes that died
+        self._is_over = False  # no process is born any more
 
     async def play(self) -> None:
         self.world = world = World(self.loop, self.rng, self.shape, self.plan, self.history)
@@ -212,7 +213,8 @@ class Run:
             find_untransferred(self.world)
             consumer.cancel()
             self._end_births()
-            await asyncio.gather(*(process.stop() for process in self._processors.values()), *self._deaths)
+            await asyncio.gather(*(process.stop() for process in self._processors.values()))
+            await asyncio.gather(*self._deaths)  # some while others stopped
             self._end()
             await asyncio.gather(*(task for _, task in self.syphons.values()), return_exceptions=True)
         check(self.history, self.expected_dead)
@@ -287,8 +289,7 @@ class Run:
             self.history.reached["processor crashed with messages in hands"] += 1
         self.world.disturb(fault.target, 0.0)
         self._deaths.append(process.kill())
-        later = min(fault.span, 20.0)
-        self._births[fault.target] = self.loop.call_later(later, self._start_processor, fault.target)
+        self._bear_another(fault, self._start_processor)
 
     def _crash_syphon(self, fault: Fault) -> None:
         syphon, task = self.syphons[fault.target]
@@ -302,8 +303,13 @@ class Run:
         for pipe in self.world.network.pipes(fault.target):
             pipe.cut()
         task.cancel()
-        later = min(fault.span, 20.0)
-        self._births[fault.target] = self.loop.call_later(later, self._start_syphon, fault.target)
+        self._bear_another(fault, self._start_syphon)
+
+    def _bear_another(self, fault: Fault, start: Callable[[str], None]) -> None:
+        """Let another process of that name begin a while after one died, unless the run is over."""
+        if not self._is_over:
+            later = min(fault.span, 20.0)
+            self._births[fault.target] = self.loop.call_later(later, start, fault.target)
 
     def _count(self, syphon: Syphon) -> None:
         self.history.reached["lock lost"] += syphon.counters.lock_lost
@@ -311,6 +317,7 @@ class Run:
         self.history.reached["landed"] += syphon.counters.landed
 
     def _end_births(self) -> None:
+        self._is_over = True
         for birth in self._births.values():
             birth.cancel()
 
