@@ -37,6 +37,7 @@ class Hop:
     landed_at: float | None = (
         None  # when a transaction stored it on the secondary; None: it came home, or without one
     )
+    is_kept: bool = False  # its partition was down when it was to be completed, and the parked one stays
 
     @property
     def is_atomic(self) -> bool:
@@ -80,6 +81,11 @@ class History:
     def wrong(self, what: str) -> None:
         self.violations.append(what)
 
+    def open_hop(self, who: str, message_id: str) -> Hop | None:
+        """The latest hop of this message whose parked one is still in the backlog."""
+        hops = (hop for hop in reversed(self.hops) if (hop.who, hop.message_id) == (who, message_id))
+        return next((hop for hop in hops if hop.until is None), None)
+
     def ambiguity(self, message_id: str) -> int:
         """How many copies of this message a fault has made unsure for the one who sent them (G-4)."""
         hops = [hop for hop in self.hops if hop.message_id == message_id and not hop.is_atomic]
@@ -87,7 +93,8 @@ class History:
         return self.unanswered[message_id] + hit
 
     def _is_hit(self, hop: Hop) -> bool:
-        return self.is_disturbed(hop.who, hop.since, float("inf") if hop.until is None else hop.until)
+        until = float("inf") if hop.until is None else hop.until
+        return hop.is_kept or self.is_disturbed(hop.who, hop.since, until)
 
     def is_disturbed(self, who: str, since: float, until: float) -> bool:
         """Whether a fault made unsure what this process did between two instants."""

@@ -12,11 +12,13 @@ from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.stored_message import StoredMessage
 from sbpair.broker.entities.timers import Call
+from sbpair.broker.errors import PartitionUnavailable
 
 
 class Watcher(Protocol):
     def stored(self, queue: Queue, message: StoredMessage) -> None: ...
     def completed(self, queue: Queue, message: StoredMessage) -> None: ...
+    def not_completed(self, queue: Queue, message: StoredMessage) -> None: ...
     def set_aside(self, path: str, message_id: str, reason: str) -> None: ...
     def locked(self, path: str, message: StoredMessage) -> None: ...
     def later(self) -> AbstractContextManager[None]: ...
@@ -50,7 +52,11 @@ def watching(watcher: Watcher) -> Iterator[None]:
             watcher.locked(self.path, message)
 
     def done(self: Queue, token: object, now: int) -> None:
-        complete(self, token, now)  # type: ignore[arg-type]
+        try:
+            complete(self, token, now)  # type: ignore[arg-type]
+        except PartitionUnavailable:
+            watcher.not_completed(self, held[token])
+            raise
         watcher.completed(self, held.pop(token))
 
     def done_all(self: Queue, tokens: Sequence[object], now: int) -> bool:

@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 
 from sbpair.amqp.performatives import Accepted
 from sbpair.broker.entities.namespace import Namespace
+from sbpair.broker.entities.partition import Health
+from sbpair.broker.errors import MessageLockLost, PartitionUnavailable
 from sbpair.broker.server.commits import Commits
 from sbpair.broker.store.integrity import mark_path
 from sbpair.client.claims import Tokens
@@ -36,7 +39,10 @@ from sbpair.syphon.delivery import Destination
 from sbpair.syphon.pump import Pump
 from tests.trials.simulation import client, durable, instruments
 from tests.trials.simulation.batch import shrunk
+from tests.trials.simulation.entities import BACKLOG
+from tests.trials.simulation.history import History, Hop
 from tests.trials.simulation.network import Network
+from tests.trials.simulation.payloads import encoded, stored
 from tests.trials.simulation.reached import DEAD_LETTER_REASONS, MUST_REACH, missed
 from tests.trials.simulation.run import POISON, run
 
@@ -98,8 +104,55 @@ def test_every_reason_for_which_the_syphon_sets_aside_is_played():
     assert {f"dead letter {reason}" for reason in DEAD_LETTER_REASONS} <= set(MUST_REACH)
 
 
-def test_a_syphon_that_died_shortly_before_the_end_is_not_born_after_it():
-    assert run(795).history.violations == []
+@pytest.mark.parametrize(
+    "seed", [pytest.param(795, id="syphon"), pytest.param(4906, id="processor while it stops")]
+)
+def test_a_process_that_dies_at_the_end_is_not_born_after_it(seed):
+    assert run(seed).history.violations == []
+
+
+@pytest.mark.spec("G-4", "Q-4")
+def test_what_its_backlog_cannot_complete_with_a_partition_down_may_come_once_more():
+    history = History()
+    history.hops += [Hop("syphon-0", "m1", 1.0), Hop("syphon-1", "m1", 2.0)]
+    assert history.ambiguity("m1") == 0
+    kept = history.open_hop("syphon-0", "m1")
+    assert (kept, history.open_hop("syphon-2", "m1")) == (history.hops[0], None)
+    kept.is_kept = True
+    assert history.ambiguity("m1") == 1
+
+
+@pytest.mark.spec("G-4", "Q-4")
+def test_a_completion_is_noted_as_refused_for_a_partition_that_is_down_alone():
+    seen = []
+
+    class Watcher:
+        stored = locked = lambda self, *_: None
+
+        def completed(self, queue, message):
+            seen.append(("completed", message.message_id))
+
+        def not_completed(self, queue, message):
+            seen.append(("not completed", message.message_id))
+
+    with instruments.watching(Watcher()):
+        namespace = Namespace("fabrikam", created_at=0)
+        queue = namespace.create_queue("backlog", replace(BACKLOG, enable_partitioning=True), 0)
+        queue.enqueue(stored(encoded(ServiceBusMessage(b"", message_id="m1"))), 0)
+        token = queue.receive(0).lock_token
+        namespace.set_health("backlog", token[0], Health.DOWN)
+        with pytest.raises(PartitionUnavailable):
+            queue.complete(token, 0)
+        namespace.set_health("backlog", token[0], Health.UP)
+        queue.complete(token, 0)
+        with pytest.raises(MessageLockLost):
+            queue.complete(token, 0)
+    assert seen == [("not completed", "m1"), ("completed", "m1")]
+
+
+@pytest.mark.spec("G-4", "Q-4")
+def test_a_partition_that_goes_down_between_forwarding_and_completing_makes_one_copy():
+    assert run(4629).history.violations == []
 
 
 def test_what_a_namespace_puts_off_is_noted_for_whom_and_when_it_was_asked(monkeypatch):

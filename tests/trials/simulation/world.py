@@ -472,14 +472,21 @@ class World:
         if path not in self.backlogs:
             return
         self.history.note(self.now, host, "completed", message_id, path)
-        for hop in reversed(self.history.hops):
-            if hop.message_id == message_id and hop.who == host and hop.until is None:
-                hop.until = self.now
-                if hop.is_atomic:
-                    self.history.reached["landed in a transaction"] += 1
-                self.when_lost(SECONDARY, partial(setattr, hop, "until", None))
-                return
+        hop = self.history.open_hop(host, message_id)
+        if hop is not None:
+            hop.until = self.now
+            if hop.is_atomic:
+                self.history.reached["landed in a transaction"] += 1
+            self.when_lost(SECONDARY, partial(setattr, hop, "until", None))
+            return
         self.history.wrong(f"G-20: {host} completed {message_id}, which no destination has from it")
+
+    def not_completed(self, queue: Queue, message: StoredMessage) -> None:
+        """Its partition is down: what was forwarded comes again once it is up."""
+        hop = self.history.open_hop(self.network.actor, str(message.message_id))
+        if queue.path in self.backlogs and hop is not None:
+            hop.is_kept = True
+            self.history.reached["forwarded, and its partition down"] += 1
 
     def _consumed(self, queue: Queue, message: StoredMessage) -> None:
         """A processor completed it: its handler has returned, or it is a copy of a message that had one."""
