@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sbpair.audit.reading import ReadPlan
 
 LOCAL, SPARK = "local", "spark"
-PAGE_OF_DAYS = "days.html"
+PAGE_OF_DAYS = "current/days.html"
 INSTALL = "pip install 'sbpair[audit]'"
 
 

@@ -40,9 +40,9 @@ def rows(directory: Path, table: str) -> list[str]:
 def tables(state: Path) -> dict[str, bytes]:
     """The content of all tables."""
     return {
-        path.relative_to(state).as_posix(): path.read_bytes()
+        path.relative_to(state / "current").as_posix(): path.read_bytes()
         for table in ("messages", "days", "writers")
-        for path in (state / table).rglob("*.parquet")
+        for path in (state / "current" / table).rglob("*.parquet")
     }
 
 
@@ -53,8 +53,8 @@ def test_on_every_day_the_tables_are_those_of_one_audit_of_everything(tmp_path: 
         daily = audit_daily(journals, state)
         whole: Audited = audited(journals, tmp_path / "out")
 
-        assert rows(state, "messages") == rows(tmp_path / "out", "messages"), f"day {day}"
-        assert rows(state, "writers") == rows(tmp_path / "out", "writers")
+        assert rows(state / "current", "messages") == rows(tmp_path / "out", "messages"), f"day {day}"
+        assert rows(state / "current", "writers") == rows(tmp_path / "out", "writers")
         assert headline(daily.summary) == headline(whole.summary)
         assert daily.summary.verdicts == whole.summary.verdicts
         assert daily.summary.waits == whole.summary.waits
@@ -90,6 +90,9 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         (Path, "replace"),
         (Path, "rename"),
         (Path, "unlink"),
+        (Path, "mkdir"),
+        (Path, "hardlink_to"),
+        (Path, "symlink_to"),
         (Path, "write_bytes"),
         (pq, "write_table"),
     ):
@@ -106,11 +109,11 @@ def test_a_run_that_is_killed_at_any_of_twenty_moments_repeats_to_the_same_table
     audit_daily(journals, state)
     before = tables(state)
     next(days)
-    whole = shutil.copytree(state, tmp_path / "whole")
+    whole = shutil.copytree(state, tmp_path / "whole", symlinks=True)
     audit_daily(journals, whole)
     steps = 0
     while steps < 200:
-        killed = shutil.copytree(state, tmp_path / f"killed-{steps}")
+        killed = shutil.copytree(state, tmp_path / f"killed-{steps}", symlinks=True)
         with monkeypatch.context() as patched:
             killed_at(patched, steps)
             try:
@@ -119,10 +122,55 @@ def test_a_run_that_is_killed_at_any_of_twenty_moments_repeats_to_the_same_table
                 steps += 1
             else:
                 break
-        assert (killed / "_next" / "COMMIT").exists() or tables(killed) in (before, tables(whole))
+        assert tables(killed) in (before, tables(whole)), "no moment at which a reader sees two runs"
         audit_daily(journals, killed)
         assert tables(killed) == tables(whole), f"killed at step {steps}"
     assert 20 <= steps < 200
+
+
+@pytest.mark.spec("R-146")
+def test_a_reader_that_follows_the_link_first_reads_one_run_whatever_goes_on(tmp_path: Path) -> None:
+    journals, state = tmp_path / "journals", tmp_path / "state"
+    days = month(journals, days=3, messages=10)
+    next(days)
+    audit_daily(journals, state)
+    found = (state / "current").resolve()
+    first = rows(found, "messages")
+    next(days)
+    audit_daily(journals, state)
+
+    assert rows(found, "messages") == first != rows(state / "current", "messages")
+    next(days)
+    audit_daily(journals, state)
+    assert not found.exists(), "only the last two are kept"
+
+
+def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*given: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+
+
+def test_a_file_system_without_hard_links_has_the_same_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journals = tmp_path / "journals"
+    for _ in month(journals, days=2, messages=10):
+        audit_daily(journals, tmp_path / "state")
+        with monkeypatch.context() as patched:
+            without_links(patched)
+            audit_daily(journals, tmp_path / "copied")
+    assert tables(tmp_path / "copied") == tables(tmp_path / "state")
+
+
+def test_a_copy_whose_link_became_a_folder_is_refused(tmp_path: Path) -> None:
+    journals, state = tmp_path / "journals", tmp_path / "state"
+    next(month(journals, days=1, messages=5))
+    audit_daily(journals, state)
+    shutil.copytree(state, tmp_path / "copied")
+    with pytest.raises(OtherState, match="holds 'current', which is not of a daily audit"):
+        audit_daily(journals, tmp_path / "copied")
 
 
 def failing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +277,7 @@ def test_a_day_has_a_row_with_its_losses_waits_and_failovers(tmp_path: Path) -> 
     journals = tmp_path / "journals"
     for _ in month(journals, days=4, messages=40):
         found = audit_daily(journals, tmp_path / "state")
-    table = ds.dataset(tmp_path / "state" / "days").to_table().to_pylist()
+    table = ds.dataset(tmp_path / "state" / "current" / "days").to_table().to_pylist()
     day = table[2]
 
     assert [each["day"] for each in table] == [date(2026, 11, 21 + number) for number in range(4)]
@@ -250,7 +298,7 @@ def test_a_correction_of_a_clock_reopens_what_rests_on_it(tmp_path: Path) -> Non
     audited(journals, tmp_path / "out")
     story.end()
 
-    assert rows(state, "messages") == rows(tmp_path / "out", "messages")
+    assert rows(state / "current", "messages") == rows(tmp_path / "out", "messages")
 
 
 @pytest.mark.spec("R-146")
@@ -265,7 +313,7 @@ def test_journals_of_all_roles_that_are_read_in_pieces_are_judged_as_those_read_
         for file, content in contents.items():
             (journals / file).write_bytes(content[: int(len(content) * share)])
         daily, whole = audit_daily(journals, state), audited(journals, tmp_path / "out")
-        assert rows(state, "messages") == rows(tmp_path / "out", "messages"), share
+        assert rows(state / "current", "messages") == rows(tmp_path / "out", "messages"), share
         assert daily.summary.verdicts == whole.summary.verdicts
         assert daily.summary.reasons == whole.summary.reasons
         assert daily.summary.sessions_broken == whole.summary.sessions_broken

@@ -59,8 +59,8 @@ def test_each_run_prints_its_result_and_names_the_page(tmp_path: Path) -> None:
         result = daily(tmp_path / "journals", tmp_path / "state")
         assert result.return_value == ExitCode.FAILED, result.output
         assert "2 messages, of these 1 lost" in result.stdout
-        assert f"report: {tmp_path}/state/days.html" in result.stdout
-    page = (tmp_path / "state" / "days.html").read_text("utf-8")
+        assert f"report: {tmp_path}/state/current/days.html" in result.stdout
+    page = (tmp_path / "state" / "current" / "days.html").read_text("utf-8")
     assert "<td>2026-11-22</td>" in page
     assert "<svg" in page
 

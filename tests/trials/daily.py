@@ -60,8 +60,9 @@ def _started(journals: Path, state: Path) -> subprocess.Popen[bytes]:
 
 def tables(state: Path) -> dict[str, bytes]:
     """The content of all tables."""
-    found = (path for table in ("messages", "days", "writers") for path in (state / table).rglob("*.parquet"))
-    return {path.relative_to(state).as_posix(): path.read_bytes() for path in found}
+    whole = state / "current"
+    found = (path for table in ("messages", "days", "writers") for path in (whole / table).rglob("*.parquet"))
+    return {path.relative_to(whole).as_posix(): path.read_bytes() for path in found}
 
 
 def measured(directory: Path, *, days: int, messages: int, kills: int, seed: int) -> Report:
@@ -70,7 +71,7 @@ def measured(directory: Path, *, days: int, messages: int, kills: int, seed: int
     seconds: list[float] = []
     for day in month(journals, days=days, messages=messages, seed=seed):
         if day == days - 1 and state.exists():
-            shutil.copytree(state, before)
+            shutil.copytree(state, before, symlinks=True)
         began = time.monotonic()
         seconds.append(_cost(journals, state))
         print(f"day {day}: {seconds[-1]:.2f} s", file=sys.stderr, flush=True)
@@ -98,7 +99,7 @@ def _killed(directory: Path, kills: int, seconds: float, luck: random.Random) ->
     """Kill the last day's run and repeat it: how many were killed in time, and how many repeat to other tables."""
     whole, ended, differing = tables(directory / "state"), 0, 0
     for number in range(kills):
-        state = shutil.copytree(directory / "before", directory / f"killed-{number}")
+        state = shutil.copytree(directory / "before", directory / f"killed-{number}", symlinks=True)
         run = _started(directory / "journals", state)
         time.sleep(luck.uniform(0.3, 1.0) * seconds)  # the moment of the kill
         run.kill()

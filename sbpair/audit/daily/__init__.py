@@ -1,8 +1,8 @@
 """The daily audit: each run reads only what the journals have gained, and replaces only the days that change.
 
     new lines  --read-->  mentions --.
-    open messages of earlier runs  --+--fold--> settled, by day   --> messages/day=2026-11-25/settled.parquet
-    settled ones that are mentioned anew '        '--> open       --> messages/day=2026-11-25/open.parquet
+    open messages of earlier runs  --+--fold--> settled, by day   --> current/messages/day=2026-11-25/settled.parquet
+    settled ones that are mentioned anew '        '--> open       --> current/messages/day=2026-11-25/open.parquet
 
 A message is settled when no further journal can change its verdict without mentioning it. A later mention opens it
 again.

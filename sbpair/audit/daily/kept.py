@@ -70,7 +70,7 @@ class Kept:
         Raises OtherState for a state with other settings, of another version, or in a directory with other files.
         """
         path = self._folder.path
-        if not (path / STATE).exists():
+        if not self._folder.number:
             if others := self._folder.others():
                 raise OtherState(
                     f"{path} holds {others[0]!r}, which is not of a daily audit; choose another directory"
@@ -100,7 +100,7 @@ class Kept:
 
     def has_any(self, day: int, ids: Hashes) -> bool:
         """Whether a message settled for ``day`` has an id with one of these hashes."""
-        known: Hashes = np.load(self._folder.path / f"{_day(day)}/ids.npy", mmap_mode="r")
+        known: Hashes = np.load(self._folder.current / f"{_day(day)}/ids.npy", mmap_mode="r")
         places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
         return bool((known[places] == ids).any())
 
@@ -118,14 +118,14 @@ class Kept:
 
     def sessions(self) -> pa.Table | None:
         """Of each session, the message with the highest number."""
-        path = self._folder.path / SESSIONS
+        path = self._folder.current / SESSIONS
         return pq.read_table(path) if path.exists() else None
 
     def save_sessions(self, table: pa.Table) -> None:
         pq.write_table(table, self._folder.staged(SESSIONS))
 
     def _mentions(self, name: str) -> Mentions | None:
-        path = self._folder.path / name
+        path = self._folder.current / name
         return gathered(iter([path.read_bytes()])) if path.exists() else None
 
     def _save_mentions(self, name: str, mentions: Mentions | None) -> None:
@@ -136,7 +136,7 @@ class Kept:
             self._folder.staged(name).write_bytes(content)
 
     def _read(self, name: str) -> object:
-        path: Path = self._folder.path / name
+        path: Path = self._folder.current / name
         return plain.loads(path.read_bytes()) if path.exists() else None
 
     def _write(self, name: str, content: object) -> None:

@@ -1,12 +1,12 @@
-"""A directory whose files are replaced together: a run that is killed leaves the old ones or, once repeated, the new.
+"""A directory whose files are replaced together, by one rename: whoever reads sees those of one run.
 
-DIR/_next/...      written first
-DIR/_next/COMMIT   then this: from here on the files are moved into place, by the next run if need be
+DIR/_versions/17   what the last run wrote; files that did not change are links to those of the run before
+DIR/_versions/18   what a run is writing, and what is left of one that was killed
+DIR/current        a link to the last whole one; to replace it is the commit
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-NEXT, COMMIT, LOCK = "_next", "COMMIT", "_lock"
+CURRENT, VERSIONS, DRAFT, LOCK = "current", "_versions", "_current", "_lock"
 
 
 class StateInUse(ValueError):
@@ -26,12 +26,17 @@ class StateFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._next = path / NEXT
-        self._gone: list[str] = []
+        self.current = path / CURRENT
+        self.number = 0  # of the last whole version; 0 if there is none
+        self._gone: set[str] = set()
+
+    @property
+    def _next(self) -> Path:
+        return self.path / VERSIONS / str(self.number + 1)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the directory, and finish or undo what a killed run left.
+        """Lock the directory, and remove all versions but the last whole one.
 
         Raises StateInUse, also on Windows, and OSError.
         """
@@ -39,22 +44,23 @@ class StateFolder:
             raise StateInUse("a daily audit keeps no state on Windows, where nothing locks its directory")
         import fcntl  # late: the other audit also runs on systems without it
 
-        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / VERSIONS).mkdir(parents=True, exist_ok=True)
         with (self.path / LOCK).open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise StateInUse(f"another audit is using {self.path}") from error
-            if (self._next / COMMIT).exists():
-                self._move()
-            shutil.rmtree(self._next, ignore_errors=True)
+            self.number = int(self.current.readlink().name) if self.current.is_symlink() else 0
+            for each in (self.path / VERSIONS).iterdir():
+                if each.name != str(self.number):
+                    shutil.rmtree(each)
             self._next.mkdir()
             yield
-            shutil.rmtree(self._next, ignore_errors=True)
 
     def others(self) -> list[str]:
-        """The names of files and folders that are not the lock, nor being written."""
-        return sorted(path.name for path in self.path.iterdir() if path.name not in (NEXT, LOCK))
+        """The names of files and folders that no run has made."""
+        ours = {VERSIONS, DRAFT, LOCK} | ({CURRENT} if self.current.is_symlink() else set())
+        return sorted(path.name for path in self.path.iterdir() if path.name not in ours)
 
     def staged(self, name: str) -> Path:
         """Where to write the new file ``name``."""
@@ -64,27 +70,29 @@ class StateFolder:
 
     def remove(self, name: str) -> None:
         """Remove the file ``name`` with the commit, if it exists."""
-        self._gone.append(name)
+        self._gone.add(name)
 
     def commit(self) -> None:
         """Replace the files by the staged ones."""
-        for file in self._files():
+        for file in _files(self._next):
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
-        draft = self._next / "draft"
-        draft.write_text(json.dumps(self._gone), "utf-8")
-        draft.rename(self._next / COMMIT)
-        self._gone = []
-        self._move()
+        for file in _files(self.current.resolve()) if self.number else []:
+            name = file.relative_to(self.current.resolve()).as_posix()
+            if name not in self._gone and not (self._next / name).exists():
+                _link(self.staged(name), file)
+        draft = self.path / DRAFT
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(Path(VERSIONS, self._next.name))
+        draft.replace(self.current)
 
-    def _files(self) -> list[Path]:
-        return sorted(path for path in self._next.rglob("*") if path.is_file() and path.name != COMMIT)
 
-    def _move(self) -> None:
-        for name in json.loads((self._next / COMMIT).read_text("utf-8")):
-            (self.path / name).unlink(missing_ok=True)
-        for file in self._files():
-            target = self.path / file.relative_to(self._next)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            file.replace(target)
-        (self._next / COMMIT).unlink()
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _link(new: Path, old: Path) -> None:
+    try:
+        new.hardlink_to(old)
+    except OSError:  # a file system without hard links
+        shutil.copy2(old, new)
