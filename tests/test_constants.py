@@ -32,6 +32,8 @@ def test_a_number_of_the_consumers_has_one_home() -> None:
         for path in sorted((PACKAGE / room).rglob("*.py")):
             for each in numbers(ast.parse(path.read_text("utf-8"))):
                 homes[each].append(f"{room}/{path.name}")
-    assert homes["RENEWED_AT", "1 / 3"] == ["client/locks.py"]
+    assert [home for (name, _), home in homes.items() if name.startswith("RENEWED_AT")] == [
+        ["client/locks.py"]
+    ]
     twice = {name: modules for (name, _), modules in homes.items() if len(modules) > 1 and name.isupper()}
     assert twice.keys() <= STILL, twice

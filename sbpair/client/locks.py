@@ -19,7 +19,7 @@ from .request import CREDIT, RequestNode, renewed_in_time
 DEFAULT_LOCK = 60.0  # seconds: the default lock span of a queue, and the longest that is relied on
 MIN_LOCK_SECONDS, MAX_LOCK_SECONDS = 5.0, 300.0  # seconds, of any queue
 RENEWED_AT = 1 / 3  # of the lock duration is left when a lock is renewed
-LOCKS_AT_ONCE = 200  # in one renewal request
+MIN_MARGIN_SECONDS = 2.5  # and at least that much: a shorter lock may be checked a second late
 TRUSTED_PART = 1 / 2  # of its span may have passed before a lock is checked
 
 # CLOCK_MONOTONIC stands still while Linux is suspended, and goes on elsewhere; Windows has neither name
@@ -33,6 +33,11 @@ def steady() -> float:
     if sys.platform == "win32" or _STEADY is None:
         return time.monotonic()
     return time.clock_gettime(_STEADY)
+
+
+def renewal_margin(span: float) -> float:
+    """Return how many seconds of a lock that lasts ``span`` seconds are left when it is to be renewed."""
+    return max(span * RENEWED_AT, MIN_MARGIN_SECONDS)
 
 
 class LockClock:

@@ -41,7 +41,6 @@ class EntityLink(ABC):
         self._receiver: Receiver | None = None
         self._settlements: Settlements | None = None
         self._open: dict[bytes, Delivery] = {}  # by delivery tag, which is the lock token
-        self._renewing: asyncio.Task[None] | None = None
         self._clearing_since: float | None = (
             None  # the peer was asked then to clear the credit, and has not yet
         )
@@ -59,9 +58,6 @@ class EntityLink(ABC):
         self._is_withdrawn = False
         if settlements is not None:
             settlements.end()
-        if self._renewing is not None:
-            self._renewing.cancel()
-        self._renewing = None
         self._context.changed()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from azure.servicebus.exceptions import AutoLockRenewTimeout, MessageLockLostError
@@ -14,7 +14,8 @@ from sbpair.amqp.performatives import ACCEPTED, Condition, Rejected
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, said
 from sbpair.client.link import LINK_USED_EVERY, Receiver
-from sbpair.client.locks import LOCKS_AT_ONCE, RENEWED_AT, LockClock, renew_locks
+from sbpair.client.lock_keeper import LockKeeper
+from sbpair.client.locks import LockClock
 from sbpair.client.request import RequestNode, peek
 from sbpair.envelope.restore import locked_until_of
 from sbpair.side import Side
@@ -40,6 +41,7 @@ class QueueLink(EntityLink):
 
     def __init__(self, context: Context, side: Side) -> None:
         super().__init__(context, side, LockClock())
+        self._keeper = LockKeeper[Delivery](context.path, self._clock, self._clock.local, self._renewed)
         self._watchdog = Watchdog(self._loop.time())
         self._strays = Strays(context.path, self._stray_ended, self._strays_unknown)
         self._clock_read_at = -CLOCK_READ_EVERY
@@ -182,36 +184,17 @@ class QueueLink(EntityLink):
             self._lose(delivery, error)
 
     def _renew_due(self, now: float) -> None:
-        connection = self._strays.connection  # may outlive the link, as the locks do
-        if connection is None or not connection.is_open:
-            return
-        if self._renewing is not None and not self._renewing.done():
-            return
-        ends_by, most = now + self._clock.span * RENEWED_AT, self._context.max_lock_renewal
-        due = [
-            each
-            for each in self._locked_deliveries()
-            if each.lock_ends < ends_by and now - each.arrived < most
-        ]
-        if due:
-            self._renewing = asyncio.ensure_future(self._renew(connection, due))
+        connection, most = self._strays.connection, self._context.max_lock_renewal
+        if connection is not None and connection.is_open:  # it may outlive the link, as the locks do
+            locked = (each for each in self._locked_deliveries() if now - each.arrived < most)
+            self._keeper.renew_due(connection, locked)
 
-    async def _renew(self, connection: NamespaceConnection, due: list[Delivery]) -> None:
-        """Renew some locks. A failed renewal is retried while the locks last."""
-        for first in range(0, len(due), LOCKS_AT_ONCE):
-            some = due[first : first + LOCKS_AT_ONCE]
-            try:
-                ends = await renew_locks(connection, self._context.path, [each.tag for each in some])
-            except ClientError as error:
-                logger.info("locks on %s were not renewed: %s", self._context.path, error)
-                return
-            now, local = self._loop.time(), self._clock.local()
-            for delivery, end in zip(some, ends, strict=True):
-                if end is None:
-                    self._lose(delivery, MessageLockLostError(message="The lock of the message was lost."))
-                elif delivery.is_open:
-                    delivery.lock_ends = now + self._clock.renewed(end, local)
-                    delivery.message.renewed(datetime.fromtimestamp(end, UTC))
+    def _renewed(self, renewed: Sequence[Delivery], ends: Sequence[float | None]) -> None:
+        for delivery, end in zip(renewed, ends, strict=True):
+            if end is None:
+                self._lose(delivery, MessageLockLostError(message="The lock of the message was lost."))
+            elif delivery.is_open:
+                delivery.message.renewed(datetime.fromtimestamp(end, UTC))
 
     # Credit
 
@@ -280,6 +263,7 @@ class QueueLink(EntityLink):
     def _forget(self) -> None:
         """Handle the end of the link. Locks outlive it: handlers continue, and their settlements become strays."""
         self._strays.is_attached = False
+        self._keeper.stop()
         if self._asking is not None:
             self._asking.cancel()
         self._asking = None

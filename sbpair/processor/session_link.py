@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import SessionLockLostError
 from sbpair.amqp.performatives import Condition, DeliveryState
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError
-from sbpair.client.locks import RENEWED_AT, LockClock
+from sbpair.client.locks import LockClock, renewal_margin
 from sbpair.client.management_node import ManagementNode
 from sbpair.client.session import SessionReceiver
 from sbpair.side import Side
@@ -54,6 +54,7 @@ class SessionLink(EntityLink):
         self._is_leaving = False
         self._coming_back: set[Delivery] = set()  # settled so, and the peer has not answered yet
         self._session: SessionReceiver | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     async def accept(self, timeout: float) -> str:
         """Wait up to ``timeout`` seconds for the next session; return its id.
@@ -199,7 +200,7 @@ class SessionLink(EntityLink):
 
     @property
     def _renew_at(self) -> float:
-        return self._lock_ends - self._clock.span * RENEWED_AT
+        return self._lock_ends - renewal_margin(self._clock.span)
 
     def handle_timer(self, now: float) -> None:
         session = self._session
@@ -247,6 +248,8 @@ class SessionLink(EntityLink):
         """Record that the session is no longer held: messages in flight are delivered again."""
         self._session = None
         self._coming_back.clear()
+        if self._renewing is not None:
+            self._renewing.cancel()
         self._detached()
         waiting, self._waiting = self._waiting, deque()
         for delivery in waiting:

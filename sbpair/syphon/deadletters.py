@@ -18,7 +18,7 @@ entity on the secondary refused them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -27,18 +27,19 @@ from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.performatives import Accepted, DeliveryState, Rejected, Released
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ConnectionLost, said
-from sbpair.client.link import Receiver, Sender
-from sbpair.client.locks import renew_locks
+from sbpair.client.link import Receiver, Sender, runs
+from sbpair.client.lock_keeper import LockKeeper
+from sbpair.client.locks import LockClock
 from sbpair.envelope.inspect import read_parked
-from sbpair.envelope.restore import redriven
+from sbpair.envelope.restore import locked_until_of, redriven
 
+from .locks import KeptDelivery
 from .peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked
 from .transfer import DestinationUnknown, parked_again
 
 ROUND = 100  # messages locked at a time: few enough for locks of a minute
 WAIT_FOR_OTHERS, PEEK_EVERY = 5.0, 0.5  # seconds, for messages that another redrive may have locked
-RENEWED_EVERY = 2.0  # seconds: less than half of the shortest lock duration
-LOCKS_AT_ONCE = 500  # in one renewal request
+TICK = 1.0  # seconds between checks of the locks
 MAX_REPEATED_ROUNDS = 10  # rounds in a row without a new message
 SETTLED, FIRST = 1, 0  # settle modes (AMQP 2.8.2, 2.8.3): the peer sends settled, so that receiving deletes
 PURGE_ROUND = 500  # messages
@@ -179,8 +180,9 @@ class _Rounds:
         self.connection, self.path = connection, path
         self._arrived: list[MessageReceived] = []
         self._seen: set[int] = set()
-        self._kept: dict[bytes, int] = {}  # lock token: delivery id
-        self._renewed_at = 0.0
+        self._kept: dict[bytes, KeptDelivery] = {}  # by lock token
+        self._clock = LockClock()
+        self._keeper = LockKeeper[KeptDelivery](path, self._clock, self._clock.local, self._renewed)
         self.receiver: Receiver
 
     @classmethod
@@ -188,16 +190,23 @@ class _Rounds:
     async def of(cls, connection: NamespaceConnection, path: str) -> AsyncIterator[_Rounds]:
         rounds = cls(connection, path)
         rounds.receiver = await connection.open_receiver(path, rounds._arrived.append)
+        keeping = asyncio.ensure_future(rounds.keep_locks())
         try:
             yield rounds
         finally:
-            for delivery_id in rounds._kept.values():
-                rounds.receiver.give_back(delivery_id, delivery_id, Released())
+            keeping.cancel()
+            rounds._keeper.stop()
+            for first, last in runs(each.delivery_id for each in rounds._kept.values()):
+                rounds.receiver.give_back(first, last, Released())
             await rounds.receiver.close()
 
     def keep(self, events: Iterable[MessageReceived]) -> None:
         """Keep these messages locked until the end."""
-        self._kept |= {event.tag: event.delivery_id for event in events}
+        now, local = asyncio.get_running_loop().time(), self._clock.local()
+        for event in events:
+            ends = locked_until_of(event.payload)
+            left = self._clock.span if ends is None else self._clock.left(ends / 1000, local, local)
+            self._kept[event.tag] = KeptDelivery(event.delivery_id, event.tag, now + left)
 
     async def take(self) -> list[tuple[int, MessageReceived]]:
         """Receive the next messages with their sequence numbers; returns an empty list when there are no more.
@@ -205,7 +214,6 @@ class _Rounds:
         A message that is delivered again because its lock ended is recognized by its number, and kept locked again.
         """
         for _ in range(MAX_REPEATED_ROUNDS):
-            await self._renew()
             self._arrived.clear()
             self.receiver.flow(ROUND, drain=True)
             await self.receiver.drained()
@@ -230,16 +238,13 @@ class _Rounds:
             taken = await self.take()
         return taken
 
-    async def _renew(self) -> None:
-        """Renew the kept locks every few seconds, whatever their duration; lost ones are delivered again."""
-        now = asyncio.get_running_loop().time()
-        if not self._kept or now < self._renewed_at + RENEWED_EVERY:
-            return
-        self._renewed_at = now
-        tags = list(self._kept)
-        for first in range(0, len(tags), LOCKS_AT_ONCE):
-            chunk = tags[first : first + LOCKS_AT_ONCE]
-            ends = await renew_locks(self.connection, self.path, chunk)
-            for tag, end in zip(chunk, ends, strict=True):
-                if end is None:
-                    del self._kept[tag]
+    async def keep_locks(self) -> None:
+        """Renew the kept locks until cancelled."""
+        while True:
+            await asyncio.sleep(TICK)
+            self._keeper.renew_due(self.connection, self._kept.values())
+
+    def _renewed(self, renewed: Sequence[KeptDelivery], ends: Sequence[float | None]) -> None:
+        for each, end in zip(renewed, ends, strict=True):
+            if end is None:  # it is delivered again
+                self._kept.pop(each.tag, None)

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sbpair.amqp.performatives import Condition
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError
-from sbpair.client.locks import LOCKS_AT_ONCE, RENEWED_AT, LockClock, renew_locks
+from sbpair.client.lock_keeper import LockKeeper
+from sbpair.client.locks import LockClock
 
 from .in_flight import InFlightMessage, MessageTarget
 
-logger = logging.getLogger("sbpair.syphon")
-
-REQUESTS_AT_ONCE = 8  # far away a request takes seconds, and many locks may end in the next few
 FIRST_BATCH = 1000  # deliveries released at once per destination; doubled while the destination accepts them
 
 
 @dataclass(slots=True, eq=False)
-class LockedDelivery:
+class KeptDelivery:
     """A delivery without its message."""
 
     delivery_id: int
     tag: bytes  # the lock token
     lock_ends: float  # seconds, monotonic
-    lock_span: float  # seconds
 
 
 @dataclass(slots=True)
 class _Entry:
     """The deliveries for one destination."""
 
-    deliveries: dict[int, LockedDelivery] = field(default_factory=dict)
+    deliveries: dict[int, KeptDelivery] = field(default_factory=dict)
     batch: int = FIRST_BATCH
 
 
@@ -53,11 +48,11 @@ class Overflow:
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[LockedDelivery]:
+    def __iter__(self) -> Iterator[KeptDelivery]:
         for entry in self._entries.values():
             yield from entry.deliveries.values()
 
-    def put(self, destination: MessageTarget, delivery: LockedDelivery) -> None:
+    def put(self, destination: MessageTarget, delivery: KeptDelivery) -> None:
         """Keep the lock of a delivery for ``destination``."""
         entry = self._entries.setdefault(destination, _Entry())
         entry.batch = FIRST_BATCH
@@ -106,7 +101,7 @@ class LockRenewal:
     def __init__(
         self,
         backlog: str,
-        deliveries: Callable[[], Iterator[InFlightMessage | LockedDelivery]],
+        deliveries: Callable[[], Iterator[InFlightMessage | KeptDelivery]],
         release: Callable[[Iterable[InFlightMessage]], None],
         home: Callable[[str], MessageTarget],
     ) -> None:
@@ -117,14 +112,15 @@ class LockRenewal:
         self.clock = LockClock()
         self.locked_since = 0.0  # no lock of the current link is older; wall clock
         self.doubtful: set[InFlightMessage] = set()
-        self._backlog = backlog
         self._deliveries = deliveries
         self._release = release
         self._home = home
         self._loop = asyncio.get_running_loop()
         self._connection: NamespaceConnection | None = None
         self._link_ends: asyncio.Future[Condition | None] = self._loop.create_future()
-        self._renewing: asyncio.Task[None] | None = None
+        self._keeper = LockKeeper[InFlightMessage | KeptDelivery](
+            backlog, self.clock, time.time, self._renewed, self._not_renewed
+        )
 
     def start(self, connection: NamespaceConnection, link_ends: asyncio.Future[Condition | None]) -> None:
         """Renew over ``connection``, whose link to the backlog was just attached; ``link_ends`` when it is detached."""
@@ -135,8 +131,7 @@ class LockRenewal:
         """Stop renewing: the link is gone, and its locks end."""
         self.doubtful.clear()
         self._connection = None
-        if self._renewing is not None:
-            self._renewing.cancel()
+        self._keeper.stop()
 
     def doubt(self, message: InFlightMessage) -> None:
         """Renew the lock of ``message`` now, then post it again; without a lock it is released."""
@@ -145,52 +140,24 @@ class LockRenewal:
 
     def renew_due(self) -> None:
         """Start renewing the locks that end soon, and the doubtful ones, unless a renewal is in progress."""
-        if self._connection is None or (self._renewing is not None and not self._renewing.done()):
+        if self._connection is None:
             return
-        now = self._loop.time()
-        due = [
-            each
-            for each in self._deliveries()
-            if 0 < each.lock_ends - now < each.lock_span * RENEWED_AT or each in self.doubtful
-        ]
-        if due:
-            self._renewing = asyncio.ensure_future(self._renew_all(self._connection, due))
-            self._renewing.add_done_callback(self._renewal_ended)
+        renewing = self._keeper.renew_due(self._connection, self._deliveries(), self.doubtful)
+        if renewing is not None:
+            renewing.add_done_callback(self._renewal_ended)
 
     def _renewal_ended(self, renewing: asyncio.Task[None]) -> None:
         if self.doubtful:  # added meanwhile; locks that merely end soon can wait for the next tick
             self.renew_due()
 
-    async def _renew_all(
-        self, connection: NamespaceConnection, due: list[InFlightMessage | LockedDelivery]
+    def _renewed(
+        self, renewed: Sequence[InFlightMessage | KeptDelivery], ends: Sequence[float | None]
     ) -> None:
-        parts = [due[first : first + LOCKS_AT_ONCE] for first in range(0, len(due), LOCKS_AT_ONCE)]
-        for first in range(0, len(parts), REQUESTS_AT_ONCE):
-            some = parts[first : first + REQUESTS_AT_ONCE]
-            async with asyncio.TaskGroup() as requests:
-                for part in some:
-                    requests.create_task(self._renew(connection, part))
-
-    async def _renew(
-        self, connection: NamespaceConnection, due: list[InFlightMessage | LockedDelivery]
-    ) -> None:
-        """Renew some locks; post the doubtful messages that still have one, and release the others."""
-        try:
-            ends = await renew_locks(connection, self._backlog, [each.tag for each in due])
-        except ClientError as error:
-            logger.info("the locks of %s were not renewed: %s", self._backlog, error)
-            if self._is_stopped():
-                return
-            self.clock.forget()
-            self.locked_since = time.time()
-            self._release(list(self.doubtful))
-            return
-        if self._is_stopped():
-            return
-        now, wall = self._loop.time(), time.time()
-        for each, end in zip(due, ends, strict=True):
-            each.lock_ends = now if end is None else now + self.clock.renewed(end, wall)
-        doubtful = [each for each in due if isinstance(each, InFlightMessage) and each in self.doubtful]
+        """Post the doubtful messages that still have a lock, and release the others."""
+        if self._link_ends.done():
+            return  # its owner stops the renewal some turns later; its messages are delivered again
+        now = self._loop.time()
+        doubtful = [each for each in renewed if isinstance(each, InFlightMessage) and each in self.doubtful]
         self._release([message for message in doubtful if message.lock_ends <= now])
         for message in doubtful:
             if message in self.doubtful:
@@ -198,10 +165,8 @@ class LockRenewal:
                 message.posted_at = now
                 message.post_home(self._home(message.path))
 
-    def _is_stopped(self) -> bool:
-        """Whether the link was lost while a renewal was in progress; its messages are delivered again.
-
-        Its owner stops the renewal some turns of the event loop later, and the requests of a group are cancelled a turn
-        after the group: an answer may come between.
-        """
-        return self._link_ends.done() or self._renewing is None or self._renewing.cancelling() > 0
+    def _not_renewed(self) -> None:
+        if not self._link_ends.done():
+            self.clock.forget()
+            self.locked_since = time.time()
+            self._release(list(self.doubtful))

@@ -21,7 +21,7 @@ from sbpair.amqp.errors import NOT_FOUND
 from sbpair.client.backoff import FIRST_RETRY, Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, ConnectionLost, SessionUnavailable
-from sbpair.client.locks import LockClock
+from sbpair.client.locks import LockClock, renewal_margin
 from sbpair.client.management_node import ManagementNode
 from sbpair.shared_task import share
 
@@ -36,7 +36,6 @@ logger = logging.getLogger("sbpair.syphon")
 POLL = 60.0  # seconds that an accept waits for a session
 DRAIN_POLL = 0.5  # seconds, the same while draining
 LOCKED_PAUSE = 1.0  # seconds between checks of a queue in which only sessions of another syphon are left
-RENEWED_AT = 1 / 2  # of the lock duration is left when a session lock is renewed
 TICK = 1.0  # seconds between checks of the locks
 MAX_IN_MEMORY = 100  # messages of a session in memory
 MAX_STUCK = 4  # sessions that wait for their destination, in multiples of the places
@@ -259,7 +258,7 @@ class OrderedBacklog:
             due = [
                 relay
                 for relay in self._relays
-                if relay in self._doubtful or relay.lock_ends - now < relay.lock_span * RENEWED_AT
+                if relay in self._doubtful or relay.lock_ends - now < renewal_margin(relay.lock_span)
             ]
             await asyncio.gather(*(self._renew(relay) for relay in due))
 

@@ -44,7 +44,7 @@ from .credit import MemoryBudget, RecentSize, Window
 from .delivery import Destination
 from .events import MessageSetAside, SyphonEvent
 from .in_flight import DEAD_LETTER_REASONS, InFlightMessage
-from .locks import LockedDelivery, LockRenewal, Overflow
+from .locks import KeptDelivery, LockRenewal, Overflow
 from .reports import ForwardReports
 from .silence import SilenceWatch
 from .spans import trace_forward
@@ -377,7 +377,7 @@ class Pump:
         if self._remove(message):
             message.is_released = True
             message.destination.withdraw(message)
-            lock = LockedDelivery(message.delivery_id, message.tag, message.lock_ends, message.lock_span)
+            lock = KeptDelivery(message.delivery_id, message.tag, message.lock_ends)
             self._overflow.put(message.destination, lock)
 
     def resumed(self, message: InFlightMessage) -> None:
@@ -567,7 +567,7 @@ class Pump:
             self._link_used_at = now
             receiver.flow(receiver.credit)
 
-    def _locked(self) -> Iterator[InFlightMessage | LockedDelivery]:
+    def _locked(self) -> Iterator[InFlightMessage | KeptDelivery]:
         yield from self._messages.values()
         yield from self._overflow
 

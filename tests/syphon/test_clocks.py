@@ -116,8 +116,9 @@ async def test_a_rare_reason_is_found_behind_dead_letters_whose_locks_end(
         rounds += 1
         return [None] * len(tags) if rounds % 2 else [1.0] * len(tags)
 
-    monkeypatch.setattr("sbpair.syphon.deadletters.RENEWED_EVERY", 0.0)
-    monkeypatch.setattr("sbpair.syphon.deadletters.renew_locks", renewed)
+    monkeypatch.setattr("sbpair.syphon.deadletters.TICK", 0.0)
+    monkeypatch.setattr("sbpair.client.locks.MIN_MARGIN_SECONDS", 300.0)
+    monkeypatch.setattr("sbpair.client.lock_keeper.renew_locks", renewed)
     try:
         async with asyncio.timeout(PATIENCE):
             await redrive(connection, pair.backlog(0), counts, reason="RARE", stop=asyncio.Event())

@@ -17,7 +17,7 @@ from sbpair.amqp.types import Symbol, Timestamp
 from sbpair.client.errors import ConnectionLost, LinkRefused
 from sbpair.envelope.aliases import PATH
 from sbpair.syphon.claims import MAX_TRIED, ParkedWalk, parked_paths
-from sbpair.syphon.deadletters import RENEWED_EVERY, RedriveCounts, _Rounds, purge, redrive
+from sbpair.syphon.deadletters import RedriveCounts, _Rounds, purge, redrive
 from sbpair.syphon.events import BacklogCaughtUp, BacklogOverdue, BacklogStranded, SyphonEvent
 from sbpair.syphon.peeking import (
     EMPTY,
@@ -411,26 +411,21 @@ async def test_messages_are_taken_in_rounds_until_one_brings_nothing() -> None:
     assert all(drain for _, drain in receiver.flows)
 
 
-async def test_messages_that_come_again_since_their_lock_ended_are_kept_and_not_taken_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def renewed(connection: object, path: str, tags: list[bytes]) -> list[float]:
-        assert (path, tags) == ("b", [b"tag-2"])
-        return [1.0]
-
-    monkeypatch.setattr("sbpair.syphon.deadletters.renew_locks", renewed)
+async def test_messages_that_come_again_since_their_lock_ended_are_kept_and_not_taken_twice() -> None:
     receiver = PlayedRounds([message(1)], [message(1)], [message(1), message(2)])
     rounds = rounds_of(receiver)
     ((number, _),) = await rounds.take()
     assert number == 1
     taken = await rounds.take()
     assert [number for number, _ in taken] == [1, 2]
-    assert rounds._kept == {b"tag-2": 2}  # from the round without new messages
+    assert {tag: kept.delivery_id for tag, kept in rounds._kept.items()} == {
+        b"tag-2": 2
+    }  # from the round without new messages
     assert len(receiver.flows) == 3
 
 
 @driven
-async def test_kept_locks_are_renewed_every_few_seconds_and_a_lost_one_is_forgotten(
+async def test_kept_locks_are_renewed_when_a_third_is_left_and_a_lost_one_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[float, list[bytes]]] = []
@@ -439,17 +434,17 @@ async def test_kept_locks_are_renewed_every_few_seconds_and_a_lost_one_is_forgot
         asked.append((now(), tags))
         return [None if tag == b"tag-2" else 1.0 for tag in tags]
 
-    monkeypatch.setattr("sbpair.syphon.deadletters.renew_locks", renewed)
+    monkeypatch.setattr("sbpair.client.lock_keeper.renew_locks", renewed)
     receiver = PlayedRounds([message(1), message(2)])
     rounds = rounds_of(receiver)
+    keeping = asyncio.ensure_future(rounds.keep_locks())
     await asyncio.sleep(100.0)
     rounds.keep(event for _, event in await rounds.take())
     assert asked == []  # nothing was kept before
-    for _ in range(3):
-        await rounds.take()
-        await asyncio.sleep(RENEWED_EVERY - 0.1)
+    await asyncio.sleep(90.5)
+    keeping.cancel()
     assert [tags for _, tags in asked] == [[b"tag-1", b"tag-2"], [b"tag-1"]]
-    assert [at for at, _ in asked] == pytest.approx([100.0, 100.0 + 2 * (RENEWED_EVERY - 0.1)])
+    assert [at for at, _ in asked] == pytest.approx([141.0, 182.0], abs=1.0)
 
 
 def test_an_empty_backlog_is_never_overdue_however_short_the_threshold() -> None:

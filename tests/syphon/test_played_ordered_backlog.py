@@ -170,19 +170,19 @@ async def test_a_session_that_waits_for_its_destination_makes_room_for_another()
 
 
 @driven
-async def test_the_lock_of_a_session_is_renewed_when_half_of_it_is_left() -> None:
+async def test_the_lock_of_a_session_is_renewed_when_a_third_of_it_is_left() -> None:
     one = session(1)
     kept = Kept(one)
-    await asyncio.sleep(29.5)
+    await asyncio.sleep(39.5)
     assert one.renewed_at == []
     await asyncio.sleep(2.0)
-    assert one.renewed_at == [31.0]
+    assert one.renewed_at == [41.0]
     assert [node.address for node in Node.made] == ["amqps://dr/ordered/0/$management"]
     (relay,) = kept.backlog._relays
-    assert (relay.lock_ends, relay.lock_span) == (91.0, 60.0)
-    assert kept.scene.link.sent[0].lock_ends == 91.0
-    await asyncio.sleep(31.0)
-    assert one.renewed_at == [31.0, 62.0]
+    assert (relay.lock_ends, relay.lock_span) == (101.0, 60.0)
+    assert kept.scene.link.sent[0].lock_ends == 101.0
+    await asyncio.sleep(41.0)
+    assert one.renewed_at == [41.0, 82.0]
     assert len(Node.made) == 1
 
 
@@ -204,7 +204,7 @@ async def test_a_lock_that_is_not_renewed_ends_its_relay_alone(refusal: str) -> 
     one.renewal_takes, two.renewal_takes = 0.1, 0.2
     kept = Kept(one, two, places=2)
     await asyncio.sleep(45.0)
-    assert (one.renewed_at, two.renewed_at) == ([31.0], [31.0])
+    assert (one.renewed_at, two.renewed_at) == ([41.0], [41.0])
     assert one.closed_at is not None
     assert two.closed_at is None
     assert kept.backlog.sessions == 1
@@ -220,15 +220,15 @@ async def test_a_node_that_fails_ends_the_relay_and_is_opened_again(
     one.refuses = LinkRefused("no link") if is_refused else ConnectionLost("no answer")
     monkeypatch.setattr(Node, "is_open", not is_refused)
     kept = Kept(one, two, places=2)
-    await asyncio.sleep(31.5)
-    assert one.renewed_at == [31.0]
+    await asyncio.sleep(41.5)
+    assert one.renewed_at == [41.0]
     assert [node.is_abandoned for node in Node.made][:1] == [True]
     await asyncio.sleep(6.0)
     assert one.closed_at is not None
     assert two.closed_at is None
     await asyncio.sleep(2 * TICK)
     assert two.renewed_at
-    assert one.renewed_at == [31.0]
+    assert one.renewed_at == [41.0]
     assert kept.backlog.sessions == 1
 
 

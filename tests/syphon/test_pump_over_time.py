@@ -199,7 +199,7 @@ async def test_an_answer_that_comes_as_the_link_ends_renews_nothing(renewals: Re
     await pumped.deliver(parked(1))
     pumped.attached_a_minute_ago()
     await pumped.deliver(parked(2, lock=20.0), parked(3, lock=20.0))
-    renewing = pumped.pump._locks._renewing
+    renewing = pumped.pump._locks._keeper._renewing
     assert renewing is not None
     pumped.receiver.detached.set_result(None)
     for _ in range(later):

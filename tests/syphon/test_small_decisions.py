@@ -19,7 +19,7 @@ from sbpair.processor.options import ProcessorOptions
 from sbpair.syphon.claims import as_fault, is_refusal
 from sbpair.syphon.credit import INITIAL_SIZE, MemoryBudget, RecentSize, Window
 from sbpair.syphon.delivery import Destination
-from sbpair.syphon.locks import FIRST_BATCH, LockedDelivery, Overflow
+from sbpair.syphon.locks import FIRST_BATCH, KeptDelivery, Overflow
 from sbpair.syphon.options import MAX_LINKS, MAX_QUEUES, SyphonOptions
 
 pytestmark = pytest.mark.spec("R-66")
@@ -232,8 +232,8 @@ class Place:
         self.takes_more = takes_more
 
 
-def locked(number: int, ends: float = 60.0) -> LockedDelivery:
-    return LockedDelivery(number, b"%d" % number, ends, 60.0)
+def locked(number: int, ends: float = 60.0) -> KeptDelivery:
+    return KeptDelivery(number, b"%d" % number, ends)
 
 
 def test_what_overflowed_goes_back_in_batches_that_double_while_it_is_taken() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sbpair.client.link import Receiver
 
 WINDOW = 100  # messages received and not yet completed
-RENEWAL_INTERVAL = 5.0  # seconds: less than half of the shortest lock of a session
+TICK = 1.0  # seconds between checks of the lock of a session
 Handle = Callable[[bytes], None]
 
 
@@ -169,16 +169,20 @@ async def _handle(
 async def _renew(connection: NamespaceConnection, path: str, receiver: Receiver) -> None:
     """Renew the lock of a session until cancelled; a lost lock ends the link, which the receiver reports."""
     from sbpair.client.errors import ClientError
+    from sbpair.client.locks import LockClock, renewal_margin
     from sbpair.client.management_node import ManagementNode
     from sbpair.client.session import SessionReceiver
 
     if not isinstance(receiver, SessionReceiver):
         return
-    node = ManagementNode(connection, path)
+    node, clock = ManagementNode(connection, path), LockClock()
+    ends = clock.local() + clock.left(receiver.locked_until, clock.local(), clock.local())
     try:
         while True:
-            await asyncio.sleep(RENEWAL_INTERVAL)
-            with suppress(ClientError):
-                await node.ask(receiver.renew)
+            await asyncio.sleep(TICK)
+            if ends - clock.local() < renewal_margin(clock.span):
+                with suppress(ClientError):
+                    until = await node.ask(receiver.renew)
+                    ends = clock.local() + clock.renewed(until, clock.local())
     finally:
         await node.close()
