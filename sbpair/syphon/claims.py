@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from sbpair.amqp.errors import UNAUTHORIZED_ACCESS
+from sbpair.amqp.errors import SERVER_BUSY, TIMEOUT, UNAUTHORIZED_ACCESS
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused
 from sbpair.envelope.names import path_refusal
@@ -25,13 +25,14 @@ from .peeking import peek_parked
 NAMESPACE = ""  # the path of a claim to the whole namespace
 MAX_PEEKED = 100  # of the oldest messages of each backlog, when it was searched before
 MAX_TRIED = 1000  # destinations remembered, which senders choose
+TOO_BUSY = frozenset({SERVER_BUSY, TIMEOUT})
 PARTITIONED = 2**48  # sequence numbers of partitioned queues are this large
 
 
 async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> TokenRefused | None:
     """Claim ``paths`` until one is accepted; return None if one is, else the first refusal.
 
-    Raises ConnectionLost when the connection is lost or ``$cbs`` does not answer.
+    Raises ConnectionLost when the connection is lost, or ``$cbs`` does not answer or is too busy to judge.
     """
     first: TokenRefused | None = None
     for path in paths:
@@ -39,6 +40,8 @@ async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> T
             await connection.authorize(path)
             return None
         except TokenRefused as error:
+            if error.condition is not None and error.condition.symbol in TOO_BUSY:
+                raise ConnectionLost("no claim can be made", error.condition) from error
             first = first or error
         except (
             LinkRefused
@@ -66,6 +69,8 @@ class ParkedWalk:
 
     def passed(self, backlog: str, number: int | None) -> None:
         """Record that the message with this sequence number was seen."""
+        if len(self.tried) == MAX_TRIED:  # some may be forgotten: the next search begins anew
+            return
         if number is not None and number < PARTITIONED:  # those of partitions do not only grow
             self.ends[backlog] = max(number + 1, self.ends.get(backlog, 0))
 

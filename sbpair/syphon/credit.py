@@ -116,8 +116,13 @@ class MemoryBudget:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether no further bytes are to be read."""
-        return self.used + self._unfinished() > self.total
+        """Whether no further bytes are to be read, until enough are free again."""
+        return not self._is_roomy and self.used + self._unfinished() > self.total
+
+    @property
+    def _is_roomy(self) -> bool:
+        """Whether half of the budget is free, or only held messages are in memory: they may stay for hours."""
+        return self.used <= max(self.total // 2, self.held)
 
     def credit(self, size: int, wake: Callable[[], None]) -> int:
         """Return how many messages of ``size`` bytes one backlog may deliver; with 0, ``wake`` is called later."""
@@ -131,9 +136,9 @@ class MemoryBudget:
     def wake(self) -> None:
         """Call the registered ``wake`` callbacks if half of the budget is free, or only held messages are in memory.
 
-        Held messages may stay for hours: to wait for their bytes would stop all other destinations.
+        To wait for the bytes of held messages would stop all other destinations.
         """
-        if self.used <= max(self.total // 2, self.held):
+        if self._is_roomy:
             waiting, self.waiting = self.waiting, {}
             for wake in waiting:
                 wake()

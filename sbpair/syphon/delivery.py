@@ -278,8 +278,9 @@ class Destination:
 
     def _note_answer(self) -> None:
         self.is_in_doubt = False
-        if self._loop.time() - self._doubted_since >= EMIT_HELD_AFTER:
-            self._pace.was_out_of_reach()
+        now = self._loop.time()
+        if now - self._doubted_since >= EMIT_HELD_AFTER:
+            self._pace.was_out_of_reach(now)
         self._host.destination_answered(self)
 
     def _note_out_of_reach(self, still: float) -> None:

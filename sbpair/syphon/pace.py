@@ -119,9 +119,9 @@ class Pace:
         """Record that a link ended with messages in flight: fewer are unknown if that happens again (H-13)."""
         self._window = max(AFTER_LOSS, self._window // 2)
 
-    def was_out_of_reach(self) -> None:
+    def was_out_of_reach(self, now: float) -> None:
         """Record that the entity did not answer: it may have little room when it comes back."""
-        if self._rate is None or self._rate > FIRST_RATE:
+        if self.rate(now) > FIRST_RATE:
             self._rate, self._ceiling = FIRST_RATE, None
 
     def paused_for(self, now: float) -> float:

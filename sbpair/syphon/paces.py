@@ -15,7 +15,7 @@ from sbpair.envelope.names import path_key
 from .pace import Pace
 
 MAX_SHOWN = 200  # rates of a metric
-MAX_PATHS = 10_000  # paces kept; senders choose the paths
+MAX_PATHS = 10_000  # paces kept, of those used last; senders choose the paths
 OUTAGE = 5.0  # seconds: a side that was away for longer may come back with little room
 REMEMBERED = 600.0  # seconds for which an entity counts as having just come back
 
@@ -39,9 +39,11 @@ class Paces:
         if pace is None:
             pace = self._paces[key] = Pace(self._max_rate)
             if now < self._returned_at + REMEMBERED:
-                pace.was_out_of_reach()
+                pace.was_out_of_reach(now)
             if len(self._paces) > MAX_PATHS:
                 self._paces.popitem(last=False)
+        else:
+            self._paces.move_to_end(key)
         return pace
 
     def rates(self, now: float) -> dict[str, float]:
@@ -69,4 +71,4 @@ class Paces:
         if lost_at is not None and now - lost_at >= OUTAGE:
             self._returned_at = now
             for pace in self._paces.values():
-                pace.was_out_of_reach()
+                pace.was_out_of_reach(now)

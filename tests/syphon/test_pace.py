@@ -24,9 +24,9 @@ pytestmark = pytest.mark.spec("H-10")
 
 
 def spend(pace: Pace, start: float, seconds: float, *, accepts: bool = True) -> int:
-    """Send as much as the pace allows, each message accepted at once; return how many were sent."""
+    """Send as much as the pace allows, each message accepted at once, until it is free; return how many were sent."""
     now, sent = start, 0
-    while now < start + seconds:
+    while now < start + seconds and not pace.is_free:
         for _ in range(pace.room(now, 0)):
             pace.sent(now)
             sent += 1
@@ -109,7 +109,7 @@ def test_messages_of_a_paced_entity_are_sent_evenly() -> None:
 
 def test_an_entity_that_comes_back_begins_slowly_and_doubles_each_second() -> None:
     pace = accept(Pace(), 10_000)
-    pace.was_out_of_reach()
+    pace.was_out_of_reach(0.0)
     assert pace.rate(0.0) == FIRST_RATE
     assert spend(pace, 0.0, 1.0) == pytest.approx(1.4 * FIRST_RATE, abs=BURST + 2)
     for second in range(1, 6):
@@ -123,24 +123,36 @@ def test_an_entity_that_comes_back_begins_slowly_and_doubles_each_second() -> No
 
 def test_2200_messages_come_home_within_six_seconds_after_an_outage() -> None:
     pace = Pace()
-    pace.was_out_of_reach()
+    pace.was_out_of_reach(0.0)
     assert spend(pace, 0.0, 6.0) >= 2200
 
 
 def test_a_rate_that_is_not_used_does_not_grow_and_a_slower_one_stays() -> None:
     pace = Pace()
-    pace.was_out_of_reach()
+    pace.was_out_of_reach(0.0)
     assert pace.rate(100.0) == FIRST_RATE
     pace.was_busy(0.0)
     half = pace.rate(0.0)
-    pace.was_out_of_reach()
+    pace.was_out_of_reach(0.0)
     assert pace.rate(0.0) == half == FIRST_RATE / 2
+
+
+def test_an_outage_is_judged_by_the_rate_of_its_moment() -> None:
+    pace, later = Pace(), 4 * RECOVERS_IN
+    pace.was_busy(0.0)
+    assert 4 * FIRST_RATE < pace.rate(later) < math.inf  # it has grown far above where it was busy
+    pace.was_out_of_reach(later)
+    assert pace.rate(later) == FIRST_RATE
+    pace = accept(Pace(), 90)
+    pace.was_busy(0.0)
+    pace.was_out_of_reach(0.0)
+    assert pace.rate(0.0) == 45.0  # slower than that, it stays
 
 
 def test_no_pace_is_above_the_maximum() -> None:
     pace = Pace(max_rate=20)
     assert (pace.rate(0.0), pace.room(0.0, 0), pace.is_free) == (20, BURST, False)
-    pace.was_out_of_reach()
+    pace.was_out_of_reach(0.0)
     assert pace.rate(0.0) == 20
     accept(pace, 3000)
     pace.was_busy(0.0)
@@ -181,12 +193,13 @@ def test_a_side_that_was_away_makes_all_its_entities_begin_slowly() -> None:
 
 def test_only_so_many_paths_have_a_pace() -> None:
     paces = Paces()
-    first = paces.of("0", 0.0)
-    for number in range(1, MAX_PATHS):
+    first, second = paces.of("0", 0.0), paces.of("1", 0.0)
+    for number in range(2, MAX_PATHS):
         paces.of(str(number), 0.0)
     assert paces.of("0", 0.0) is first
     paces.of("one more", 0.0)
-    assert paces.of("0", 0.0) is not first
+    assert paces.of("0", 0.0) is first  # used since
+    assert paces.of("1", 0.0) is not second
 
 
 def test_of_many_paces_the_slowest_are_shown_and_showing_them_changes_nothing() -> None:

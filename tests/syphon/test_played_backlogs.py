@@ -139,6 +139,16 @@ async def test_more_paths_than_a_search_remembers_are_found_again(played: Played
     assert len(walk.tried) == MAX_TRIED
 
 
+@pytest.mark.spec("R-119")
+async def test_a_path_that_was_forgotten_in_the_middle_of_a_backlog_is_found_again(played: Played) -> None:
+    walk = ParkedWalk()
+    last = MAX_TRIED + 200
+    holding(played, [message(number, **{PATH: f"invented-{number}"}) for number in range(1, last)])
+    for _ in range(2):
+        async with aclosing(parked_paths(played.connection, ["b"], walk)) as paths:
+            assert {path async for path in paths} >= {f"invented-{number}" for number in range(1, last)}
+
+
 async def test_the_oldest_message_and_the_depth_of_a_backlog_are_measured(played: Played) -> None:
     holding(played, [message(1, at=5_000), message(2, at=4_000)])
     assert await oldest(played.connection, "b") == 5_000

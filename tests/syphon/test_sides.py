@@ -8,8 +8,10 @@ from datetime import timedelta
 
 import pytest
 
+from sbpair.amqp.errors import SERVER_BUSY, TIMEOUT
+from sbpair.amqp.performatives import Condition
 from sbpair.auth.credential import SharedKey, Token, TokenSource
-from sbpair.client.errors import ConnectionLost, LinkRefused
+from sbpair.client.errors import ConnectionLost, LinkRefused, TokenRefused
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonState
 from sbpair.syphon.claims import refusal_of
 from sbpair.syphon.events import (
@@ -308,3 +310,14 @@ async def test_a_side_whose_claims_node_does_not_answer_is_tried_again() -> None
 
     with pytest.raises(ConnectionLost, match=r"\$cbs"):
         await refusal_of(Silent(), ("orders",))  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("R-26", "H-40")
+@pytest.mark.parametrize("symbol", [SERVER_BUSY, TIMEOUT])
+async def test_a_side_that_is_too_busy_to_judge_a_claim_has_not_refused_it(symbol: str) -> None:
+    class Busy:
+        async def authorize(self, path: str) -> None:
+            raise TokenRefused("no access", Condition(symbol, "later"))
+
+    with pytest.raises(ConnectionLost, match="no claim can be made"):
+        await refusal_of(Busy(), ("", "orders"))  # type: ignore[arg-type]
