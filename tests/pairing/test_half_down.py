@@ -359,9 +359,9 @@ def test_a_key_that_is_busy_while_others_succeed_skips_the_primary_for_a_while(
         return driver.fail(Failure.BUSY, retry_after=60.0)
 
     keyed(driver, "other", busy)
-    for _ in range(60):
-        keyed(driver, "good", driver.ok)
     for _ in range(8):
+        for _ in range(8):
+            keyed(driver, "good", driver.ok)
         keyed(driver, "bad", busy)
     assert [event.key for event in driver.pair.events() if isinstance(event, KeySetAside)] == ["bad"]
     driver.steps.clear()
@@ -377,17 +377,59 @@ def test_a_send_that_waits_for_a_throttled_partition_is_parked_once_its_key_is_s
 ) -> None:
     driver = pair_of(redirects=True)
     keyed(driver, "other", lambda: driver.fail(Failure.BUSY, retry_after=60.0))
-    for _ in range(60):
-        keyed(driver, "good", driver.ok)
     began = driver.now
 
     def busy() -> Result:
+        for _ in range(10):  # others are accepted meanwhile
+            keyed(driver, "good", driver.ok)
         return driver.fail(Failure.BUSY, after=2.0, retry_after=0.0)
 
     outcome = keyed(driver, "bad", busy)
     assert isinstance(outcome, Stored)
     assert outcome.backlog is not None
     assert driver.now - began <= 12.0
+
+
+@pytest.mark.spec("H-9")
+@pytest.mark.parametrize("failure", [Failure.BUSY, Failure.UNAVAILABLE])
+def test_an_entity_that_fails_for_all_sets_no_key_aside(
+    pair_of: Callable[..., Driver], failure: Failure
+) -> None:
+    driver = pair_of(redirects=True)
+    keyed(driver, "other", driver.fail)
+    for _ in range(200):
+        keyed(driver, "good", driver.ok)
+    for _ in range(30):
+        keyed(driver, "bad", lambda: driver.fail(failure, after=0.1, retry_after=60.0))
+    assert not [event for event in driver.pair.events() if isinstance(event, KeySetAside)]
+
+
+@pytest.mark.spec("H-9")
+def test_busy_messages_without_a_key_count_among_the_others() -> None:
+    keys, now = FailingKeys(), 0.0
+    for _ in range(40):
+        keys.busy("bad", BUSY, now, is_first=True)
+        for _ in range(9):
+            keys.busy(None, BUSY, now, is_first=True)
+        keys.succeeded(None, now)
+    assert not keys.is_aside("bad", now)
+    assert len(keys) == 1
+
+
+@pytest.mark.spec("H-9")
+def test_a_pair_counts_busy_messages_without_a_key(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(redirects=True)
+
+    def busy() -> Result:
+        return driver.fail(Failure.BUSY, retry_after=60.0)
+
+    for number in range(300):
+        if number % 10 == 0:
+            keyed(driver, "bad", busy)
+        for _ in range(9):
+            driver.primary(busy)
+        driver.primary(driver.ok)
+    assert not [event for event in driver.pair.events() if isinstance(event, KeySetAside)]
 
 
 @pytest.mark.spec("H-7")
@@ -487,8 +529,8 @@ def test_a_return_keys_set_aside_and_a_silent_secondary_are_told(pair_of: Callab
     assert (told.state, told.is_returning, told.keys_aside) == (EntityState.FAILED_OVER, True, 0)
 
     keys = FailingKeys()
-    keys.succeeded("good", 0.0)
     for _ in range(3):
+        keys.succeeded("good", 1.0)
         keys.failed("bad", RuntimeError("no"), 1.0)
     keys.failed("unlucky", RuntimeError("no"), 1.0)
     assert (keys.count_aside(1.0 + ASIDE - 0.1), keys.count_aside(1.0 + ASIDE)) == (1, 0)
