@@ -83,7 +83,6 @@ __all__ = [
 
 MAX_FIRST_PING_DELAY = 5.0  # seconds over which the first pings of many clients are spread (H-8)
 PING_SPREAD = 0.1  # of the ping interval, in both directions (H-8)
-
 SHORTAGE_PAUSE = 1.0  # seconds until the next attempt, when this machine lacks a descriptor
 
 
@@ -370,8 +369,7 @@ class Pair:
     ) -> Generator[Step, Result, Stored | Refused | float]:
         """Try the primary. Returns the current time if the message must be parked."""
         is_fresh = has_waited = False
-        retries, busy = Retries(self._retry), 0
-        began = now
+        retries, busy, began = Retries(self._retry), 0, now
         while True:
             until = send.deadline if has_waited else self._attempt_until(send, health, now)
             result = first or (yield Attempt(None, until, is_fresh))
@@ -399,26 +397,24 @@ class Pair:
             failure = classification.failure
             if failure is Failure.BUSY and health.busy_counts(now):
                 failure = Failure.UNAVAILABLE
+            again = None
             if failure is Failure.UNAVAILABLE:
                 self._attempt_failed(send, health, classification.why, now)
                 again = self._retry_at(retries, send, health, now)
-                if again is not None:  # R-7: it counts as a failure of the send only after the last retry
-                    now = (yield Pause(again)).now
-                    if health.state is EntityState.FAILED_OVER:
-                        return now
-                    continue
-                self._emit(send.path, health.send_failed(now), now, classification.why)
+                if again is None:  # R-7: it counts as a failure of the send only after the last retry
+                    self._emit(send.path, health.send_failed(now), now, classification.why)
             elif failure is Failure.BUSY:
                 if self._key_failed(send, health, classification.why, now, busy) and self._redirects_suspects:
                     return now  # H-9: nobody waits for a partition that is throttled
-                again = now + busy_pause(self._rng, busy, classification.retry_after)
+                pause = busy_pause(self._rng, busy, classification.retry_after)
+                again = now + pause if now + pause < self._primary_until(send, health, now + pause) else None
                 busy += 1
-                if again < self._primary_until(send, health, again):
-                    # after the pause, time is left to send
-                    now = (yield Pause(again)).now
-                    if health.state is EntityState.FAILED_OVER:
-                        return now
-                    continue
+            if again is not None:
+                now = (yield Pause(again)).now
+                if health.state is EntityState.FAILED_OVER:
+                    return now
+                has_waited |= not self._redirects_suspects and now >= self._primary_until(send, health, now)
+                continue
             if self._is_redirected(failure, health):
                 return now
             return Refused(last_cause(send), False, False, classification.failure)
@@ -474,13 +470,16 @@ class Pair:
     def _key_failed(
         self, send: SendState, health: EntityHealth, why: str, now: float, busy: int | None = None
     ) -> bool:
-        """Record a failure of the message's key, ``busy`` after so many such; return whether the key is set aside."""
-        if (key := send.key()) is None:
-            return False
+        """Record a failure of the message's key, *busy* after ``busy`` such; return whether the key is set aside."""
+        key, cause = send.key(), last_cause(send)
         keys = self._keys.setdefault(path_key(send.path), FailingKeys())
+        is_new = (
+            keys.failed(key, cause, now) if busy is None else keys.busy(key, cause, now, is_first=busy == 0)
+        )
+        if key is None:
+            return False
         health.has_failing_keys, health.is_calm = True, False
-        cause = last_cause(send)
-        if keys.failed(key, cause, now) if busy is None else keys.busy(key, cause, now, is_first=busy == 0):
+        if is_new:
             self._events.append(KeySetAside(now, send.path, key, why))
         return keys.is_aside(key, now)
 
@@ -503,7 +502,10 @@ class Pair:
     def _retry_at(self, retries: Retries, send: SendState, health: EntityHealth, now: float) -> float | None:
         if self._is_hasty(health):
             return None
-        return retries.next_at(now, self._primary_until(send, health, now))
+        if self._redirects_suspects:
+            return retries.next_at(now, self._primary_until(send, health, now))
+        # it would be raised: the time is for another attempt, or the backlog if the entity fails over meanwhile
+        return retries.next_at(now, send.deadline, send.deadline - reserve(send.budget))
 
     def _is_redirected(self, failure: Failure, health: EntityHealth) -> bool:
         if health.state is EntityState.FAILED_OVER and failure in _REDIRECTED:
@@ -590,11 +592,8 @@ def primary_flow(
         if not is_fresh and may_be_stale(result, classification, send, result.now):
             is_fresh = True
             continue
-        again = (
-            None
-            if classification.failure is not Failure.UNAVAILABLE
-            else retries.next_at(result.now, deadline)
-        )
+        may_retry = classification.failure is Failure.UNAVAILABLE
+        again = retries.next_at(result.now, deadline) if may_retry else None
         if again is None:
             return Refused(last_cause(send), False, classification.is_too_large, classification.failure)
         is_fresh = False

@@ -75,10 +75,18 @@ class Retries:
         self._policy = policy
         self._made = 0
 
-    def next_at(self, now: float, until: float) -> float | None:
-        """The time of the next retry; None if no retries are left, or it would not be before ``until``."""
+    def next_at(self, now: float, until: float, last: float | None = None) -> float | None:
+        """The time of the next retry; None if no retries are left, or it would not be before ``until``.
+
+        In the latter case it is ``last`` if that is given and not over yet: the pause is cut.
+        """
         pause = self._policy.pause(self._made + 1)
-        if pause is None or now + pause >= until:
+        if pause is None:
             return None
+        again = now + pause
+        if again >= until:
+            if last is None or last <= now:
+                return None
+            again = last
         self._made += 1
-        return now + pause
+        return again

@@ -132,6 +132,51 @@ def test_with_an_interval_of_zero_the_first_failure_redirects(pair_of: Callable[
     assert [type(step) for step in driver.steps] == [Attempt, Attempt]
 
 
+def attempts_of(driver: Driver, budget: float) -> tuple[list[float], float]:
+    """When a send that fails makes its attempts, in seconds from its beginning, and until when the last may take."""
+    began, at = driver.now, []
+
+    def primary() -> Result:
+        at.append(round(driver.now - began, 2))
+        return driver.fail(after=0.05)
+
+    assert isinstance(driver.send(in_time(driver, primary), budget=budget), Refused)
+    return at, round([step.until for step in driver.steps if isinstance(step, Attempt)][-1] - began, 2)
+
+
+@pytest.mark.spec("R-7", "H-40")
+@pytest.mark.parametrize("suspect_for", [None, 0.0, 52.0])
+def test_a_send_that_would_be_raised_makes_every_attempt_that_one_of_the_bare_sdk_makes(
+    pair_of: Callable[..., Driver], suspect_for: float | None
+) -> None:
+    driver = pair_of(retry=DEFAULT)
+    if suspect_for is not None:
+        driver.send(in_time(driver, driver.fail))
+        driver.advance(suspect_for)
+    assert attempts_of(driver, budget=6.0) == ([0.0, 1.65, 4.9], 6.0)
+
+
+@pytest.mark.spec("R-7", "H-40")
+def test_a_pause_that_would_outlast_the_send_is_cut_for_a_last_attempt(
+    pair_of: Callable[..., Driver],
+) -> None:
+    assert attempts_of(pair_of(retry=DEFAULT), budget=3.0) == ([0.0, 1.65, 2.25], 3.0)
+    assert attempts_of(pair_of(retry=DEFAULT), budget=1.6) == ([0.0, 1.2], 1.6)
+
+
+@pytest.mark.spec("R-7", "P-4")
+def test_an_entity_that_fails_over_in_a_cut_pause_leaves_the_backlog_its_time(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(interval=5.0, retry=DEFAULT)
+    driver.send(in_time(driver, driver.fail), budget=2.0)
+    driver.advance(2.0)
+    outcome = driver.send(in_time(driver, driver.fail), budget=4.0)
+    assert isinstance(outcome, Stored)
+    assert outcome.backlog is not None
+    assert [type(step) for step in driver.steps] == [Attempt, Pause, Attempt, Pause, Attempt]
+
+
 @pytest.mark.spec("R-7", "G-18")
 @pytest.mark.parametrize("budget", [0.5, 1.5, 3.0, 5.0, 10.0])
 def test_retries_stay_inside_the_callers_budget(pair_of: Callable[..., Driver], budget: float) -> None:
