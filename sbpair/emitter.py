@@ -1,7 +1,8 @@
 """Events on their way to the log and to callbacks, of a syphon and of a processor.
 
 In the log each event is its name and a sentence, at a level of one policy: ERROR needs a person, WARNING is trouble
-that begins, passes by itself or ends, INFO the normal course, DEBUG one line for each message or batch.
+that begins, passes by itself or ends, INFO the normal course, DEBUG one line for each message or batch. What each retry
+repeats is logged at its level once, again when it changes, and otherwise at growing intervals; in between it is DEBUG.
 
 An error of a callback is logged, and affects neither the other callbacks nor the caller. The events of a client have
 a dispatcher of their own (``pairing/dispatcher.py``): many threads emit them, and the first callback gets earlier ones.
@@ -10,7 +11,9 @@ a dispatcher of their own (``pairing/dispatcher.py``): many threads emit them, a
 from __future__ import annotations
 
 import logging
+import re
 from asyncio import CancelledError
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -18,15 +21,26 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+FIRST_INTERVAL = 60.0  # seconds until what is repeated is logged again; doubles
+FORGOTTEN = 600.0  # seconds without a repetition after which it is news
+MAX_SUBJECTS = 1000  # senders choose the paths
+
+_FLEETING = frozenset({"at", "retry_in", "until"})
+_TRACKED = re.compile(r"\b(?:Reference|TrackingId|Timestamp):")
+
 EventT = TypeVar("EventT", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """The level of an event, and its sentence with fields in braces; ``again`` stands for when it is retried."""
+    """The level of an event, and its sentence with fields in braces; ``again`` stands for when it is retried.
+
+    ``repeats`` names the field that says what the event is about, where each retry emits another.
+    """
 
     level: int
     sentence: str
+    repeats: str = ""
 
     def text(self, event: DataclassInstance) -> str:
         """The name of the event and its sentence."""
@@ -38,6 +52,46 @@ class LogLine:
         if words.get("path", "") is None:
             words["path"] = "no usable path"
         return f"{type(event).__name__}: {self.sentence.format_map(words)}"
+
+
+@dataclass(slots=True)
+class _Repeated:
+    """What was logged of one subject, and when it is logged again."""
+
+    words: dict[str, Any]
+    seen_at: float
+    due: float
+    interval: float = FIRST_INTERVAL
+
+
+class Repeats:
+    """Which events only repeat what was logged, of the MAX_SUBJECTS subjects last seen."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, object], _Repeated] = OrderedDict()
+
+    def is_news(self, kind: str, subject: object, words: Mapping[str, Any]) -> bool:
+        """Whether an event with these fields, ``at`` among them, is to be logged at its level."""
+        now, said = (
+            words["at"],
+            {name: _lasting(word) for name, word in words.items() if name not in _FLEETING},
+        )
+        known = self._known.pop((kind, subject), None)
+        if known is None or known.words != said or not 0 <= now - known.seen_at < FORGOTTEN:
+            known = _Repeated(said, now, now)
+        self._known[kind, subject] = known
+        if len(self._known) > MAX_SUBJECTS:
+            self._known.popitem(last=False)
+        known.seen_at = now
+        if now < known.due:
+            return False
+        known.due, known.interval = now + known.interval, 2 * known.interval
+        return True
+
+
+def _lasting(word: object) -> object:
+    """A field without what the service makes anew for each answer."""
+    return _TRACKED.split(word, maxsplit=1)[0] if isinstance(word, str) else word
 
 
 def _again(seconds: float) -> str:
@@ -54,6 +108,7 @@ class Emitter(Generic[EventT]):
         """
         self._logger = logger
         self._lines = lines
+        self._repeats = Repeats()
         self._callbacks: list[Callable[[EventT], object]] = []
 
     def subscribe(self, callback: Callable[[EventT], object]) -> Callable[[], None]:
@@ -65,9 +120,11 @@ class Emitter(Generic[EventT]):
         """Log an event with its fields as ``extra``, and call the callbacks."""
         line = self._lines[type(event)]
         if self._logger.isEnabledFor(line.level):
-            extra = {"event": type(event).__name__, **fields_of(event)}
-            extra.pop("at", None)  # the record has a time of its own
-            self._logger.log(line.level, "%s", line.text(event), extra=extra)
+            name, words = type(event).__name__, fields_of(event)
+            is_news = not line.repeats or self._repeats.is_news(name, words[line.repeats], words)
+            words.pop("at", None)  # the record has a time of its own
+            level = line.level if is_news else logging.DEBUG
+            self._logger.log(level, "%s", line.text(event), extra={"event": name, **words})
         call_all(self._callbacks, event, self._logger)
 
 

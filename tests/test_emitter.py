@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from sbpair.emitter import Emitter, LogLine
+from sbpair.emitter import FORGOTTEN, MAX_SUBJECTS, Emitter, LogLine
 from sbpair.processor import events as of_processors
 from sbpair.processor.events import EntityMissing, ProcessorEvent
 from sbpair.syphon import events as of_syphons
@@ -70,3 +70,45 @@ def test_no_event_has_a_field_that_a_log_record_has_itself(module: ModuleType) -
     events = [kind for kind in vars(module).values() if isinstance(kind, type) and is_dataclass(kind)]
     assert events
     assert {field.name for kind in events for field in fields(kind)} & taken == set()
+
+
+def levels_of(caplog: pytest.LogCaptureFixture, *events: EntityMissing) -> list[int]:
+    caplog.set_level(logging.DEBUG, logger.name)
+    caplog.clear()
+    lines = {EntityMissing: LogLine(logging.WARNING, "{path} is missing on the {side}", repeats="path")}
+    emitter = Emitter[ProcessorEvent](logger, lines)
+    for event in events:
+        emitter.emit(event)
+    return [record.levelno for record in caplog.records]
+
+
+WARNING, DEBUG = logging.WARNING, logging.DEBUG
+
+
+@pytest.mark.spec("R-126")
+def test_what_each_retry_repeats_is_a_warning_once_and_then_at_growing_intervals(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    every_half_minute = [EntityMissing(30.0 * number, "orders", "primary") for number in range(61)]
+    levels = levels_of(caplog, *every_half_minute)
+    assert [index for index, level in enumerate(levels) if level == WARNING] == [0, 2, 6, 14, 30]
+    others = [EntityMissing(0.0, path, "primary") for path in ("orders", "invoices", "orders")]
+    assert levels_of(caplog, *others) == [WARNING, WARNING, DEBUG]
+
+
+@pytest.mark.spec("R-126")
+def test_what_has_changed_or_comes_after_a_pause_is_a_warning_again(caplog: pytest.LogCaptureFixture) -> None:
+    changed = [EntityMissing(at, "orders", side) for at, side in ((0.0, "primary"), (1.0, "secondary"))]
+    assert levels_of(caplog, *changed) == [WARNING, WARNING]
+    tracked = [EntityMissing(at, "orders", f"primary TrackingId:{at}, Timestamp:1") for at in (0.0, 1.0)]
+    assert levels_of(caplog, *tracked) == [WARNING, DEBUG]
+    paused = [EntityMissing(at, "orders", "primary") for at in (0.0, 50.0, 50.0 + FORGOTTEN)]
+    assert levels_of(caplog, *paused) == [WARNING, DEBUG, WARNING]
+    set_back = [EntityMissing(at, "orders", "primary") for at in (1e6, 0.0)]
+    assert levels_of(caplog, *set_back) == [WARNING, WARNING]
+
+
+@pytest.mark.spec("R-126")
+def test_only_so_many_subjects_are_remembered(caplog: pytest.LogCaptureFixture) -> None:
+    many = [EntityMissing(0.0, f"q{number}", "primary") for number in range(MAX_SUBJECTS + 1)]
+    assert levels_of(caplog, *many, many[-1], many[0])[-2:] == [DEBUG, WARNING]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from sbpair.amqp.errors import INTERNAL_ERROR, NOT_FOUND, SERVER_BUSY, TIMEOUT, UNAUTHORIZED_ACCESS
+from sbpair.amqp.errors import INTERNAL_ERROR, UNAUTHORIZED_ACCESS
 from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Condition
 from sbpair.amqp.types import Timestamp
@@ -26,20 +26,12 @@ from sbpair.shared_task import result_of
 
 from .errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
 from .link import LinkHost
-from .request import RequestNode
+from .request import CONDITIONS, RequestNode
 
 logger = logging.getLogger("sbpair.syphon")
 
 NODE = "$cbs"
 
-# the status-code of $cbs as a link's condition
-CONDITIONS = {
-    401: UNAUTHORIZED_ACCESS,
-    403: UNAUTHORIZED_ACCESS,
-    404: NOT_FOUND,
-    408: TIMEOUT,
-    503: SERVER_BUSY,
-}
 REFRESH_MARGIN = 360.0  # seconds a token has left when it is renewed
 SHORT_PART = 0.75  # of its life, after which a token too short for that margin is renewed
 FIRST_RETRY, MAX_RETRY_SECONDS = 1.0, 30.0  # seconds between attempts to renew
@@ -59,6 +51,8 @@ class _Put:
 
     token: Token
     due: float
+    has_failed: bool = False
+    """Whether its renewal failed before, which was logged then."""
 
 
 class Tokens:
@@ -194,10 +188,11 @@ class Tokens:
         except ClientError as error:
             if self._puts.get(path) is not put:
                 return  # the path was forgotten, or got another token, while this one was on its way
-            logger.warning("the token for %s was not renewed: %s", path, error)
             left = put.token.expires - time.time()
+            level = logging.DEBUG if put.has_failed and left > 0 else logging.WARNING
+            logger.log(level, "the token for %s was not renewed: %s", path, error)
             if left > 0:
-                self._puts[path] = _Put(put.token, time.time() + retry_pause(left))
+                self._puts[path] = _Put(put.token, time.time() + retry_pause(left), has_failed=True)
             else:
                 self.forget(path)
                 if not self._puts and not self.ended.done():

@@ -18,6 +18,7 @@ from sbpair.amqp.errors import (
     MESSAGE_SIZE_EXCEEDED,
     NOT_FOUND,
     SERVER_BUSY,
+    TIMEOUT,
     UNAUTHORIZED_ACCESS,
     DecodeError,
 )
@@ -37,6 +38,7 @@ CONDITIONS = {  # of statuses that come without a condition, or with a vague one
     401: UNAUTHORIZED_ACCESS,
     403: UNAUTHORIZED_ACCESS,
     404: NOT_FOUND,
+    408: TIMEOUT,
     429: SERVER_BUSY,
     503: SERVER_BUSY,
 }

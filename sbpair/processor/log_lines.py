@@ -10,7 +10,7 @@ from . import events
 
 LINES: dict[type[events.ProcessorEvent], LogLine] = {
     events.ReceivingStarted: LogLine(INFO, "{path} on the {side} is being received from"),
-    events.ReceivingLost: LogLine(WARNING, "{path} on the {side}: {reason}; {again}"),
+    events.ReceivingLost: LogLine(WARNING, "{path} on the {side}: {reason}; {again}", repeats="path"),
     events.EntityMissing: LogLine(WARNING, "{path} does not exist on the {side}; checked again later"),
     events.MessagesReceived: LogLine(DEBUG, "handlers of {path} on the {side} ended"),
     events.HandlerFailed: LogLine(

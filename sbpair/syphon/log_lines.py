@@ -16,7 +16,7 @@ LINES: dict[type[events.SyphonEvent], LogLine] = {
     ),
     events.SideAccepted: LogLine(WARNING, "the {side} accepts the syphon again"),
     events.BacklogMissing: LogLine(WARNING, "{backlog} does not exist on the secondary; checked again later"),
-    events.BacklogDetached: LogLine(WARNING, "{backlog}: {reason}"),
+    events.BacklogDetached: LogLine(WARNING, "{backlog}: {reason}", repeats="backlog"),
     events.ClockDiffers: LogLine(
         WARNING, "the secondary's clock is {ahead:+.0f} s from this machine's: check its time"
     ),
@@ -29,13 +29,13 @@ LINES: dict[type[events.SyphonEvent], LogLine] = {
         "restart with --on-poison dead-letter",
     ),
     events.MessagesForwarded: LogLine(DEBUG, "{path} on the {side} accepted messages of {backlog}"),
-    events.DestinationHeld: LogLine(WARNING, "{path} is held: {reason}; {again}"),
+    events.DestinationHeld: LogLine(WARNING, "{path} is held: {reason}; {again}", repeats="path"),
     events.DestinationResumed: LogLine(WARNING, "{path} accepts messages again"),
     events.LandingBegan: LogLine(
         WARNING, "{path} has been out of reach for {out_of_reach:.0f} s; its messages land on the secondary"
     ),
     events.LandingEnded: LogLine(WARNING, "{path} answers again; its messages go to the primary"),
-    events.LandingRefused: LogLine(WARNING, "{path} cannot land: {reason}; {again}"),
+    events.LandingRefused: LogLine(WARNING, "{path} cannot land: {reason}; {again}", repeats="path"),
     events.MessagesUntransferred: LogLine(
         ERROR,
         "{backlog} has {count} messages that landed and were refused after all, because their entity was full for "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 
 import pytest
@@ -48,6 +49,27 @@ def test_a_token_is_renewed_after_the_function_that_gives_its_key_failed(error: 
         await connection.close()
 
     play(story)
+
+
+@pytest.mark.spec("R-126")
+def test_a_token_that_is_not_renewed_is_a_warning_once_and_when_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(driven: Driven) -> None:
+        vault = Vault()
+        connection = await connect(parse(vault))
+        await connection.authorize("orders")
+        await asyncio.sleep(3000)
+        vault.fails = OSError("the vault is sealed")
+        logging.disable(logging.NOTSET)
+        await asyncio.sleep(4000)
+        await connection.close()
+
+    caplog.set_level(logging.DEBUG, "sbpair.syphon")
+    play(story)
+    levels = [each.levelno for each in caplog.records if "was not renewed" in each.getMessage()]
+    assert len(levels) > 5
+    assert [index for index, level in enumerate(levels) if level == logging.WARNING] == [0, len(levels) - 1]
 
 
 @pytest.mark.spec("R-105")
