@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 from uuid import uuid4
 
 from sbpair.amqp.connection import Connection
-from sbpair.amqp.errors import AmqpError
+from sbpair.amqp.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
 from sbpair.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -312,7 +312,8 @@ class NamespaceConnection(asyncio.Protocol):
                 link.name,
                 self.unfinished_limit,
             )
-            link.detach()
+            # at once: its peer may never answer, and the owner would wait for it
+            link.fault(Condition(RESOURCE_LIMIT_EXCEEDED, "unfinished deliveries take too much memory"))
 
     async def _attach(self, link: AnyLink) -> AnyLink:
         self.register(link)

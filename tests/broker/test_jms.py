@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from sbpair.amqp.events import LinkDetached, MessageReceived
+from sbpair.amqp.limits import Limits
 from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.amqp.performatives import Source, Target
 from sbpair.amqp.types import Described, Symbol
@@ -233,6 +234,16 @@ def test_a_browser_sees_each_message_once_and_takes_none():
     assert last.settled
     assert browser.credit == 0
     assert lab.namespace.queue("orders").counts(0).active == 3
+
+
+def test_a_browser_goes_on_when_the_window_of_its_session_opens_again():
+    lab = premium()
+    client = lab.client(properties=JMS, limits=Limits(incoming_window=10))
+    link = sender(client, address="orders", capabilities=("queue",))
+    for number in range(250):
+        client.send(link, Message(body=DataBody((b"%d" % number,))).encode())
+    receiver(client, credit=500, address="orders", capabilities=("queue",), distribution_mode="copy")
+    assert len(client.take(MessageReceived)) == 250
 
 
 def test_for_another_client_a_copy_is_no_browser_and_a_topic_no_source():

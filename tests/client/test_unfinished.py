@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.amqp.composite import encode_composite
+from sbpair.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from sbpair.amqp.events import LinkDetached, MessageReceived
 from sbpair.amqp.frames import frame
 from sbpair.amqp.performatives import Transfer
@@ -57,6 +58,21 @@ async def test_of_the_deliveries_beyond_the_limit_the_one_that_is_furthest_on_is
     piece(played, "a", 0, more=False)
     assert sorted(len(event.payload) for event in received) == [80 * KIB, 600 * KIB]
     assert played.connection.unfinished == 0
+
+
+async def test_a_link_beyond_the_limit_ends_at_once_even_if_its_peer_never_answers(played: Played) -> None:
+    played.connection.unfinished_limit = LIMIT
+    links = [await played.connection.open_receiver(path, lambda _: None) for path in ("a", "b")]
+    for link in links:
+        link.flow(10)
+    await turns()
+    played.peer.is_lost = True
+    piece(played, "a", 600 * KIB)
+    piece(played, "b", 500 * KIB)
+    assert not links[0].detached.done()
+    condition = links[1].detached.result()
+    assert condition is not None
+    assert condition.symbol == RESOURCE_LIMIT_EXCEEDED
 
 
 async def test_one_delivery_may_be_larger_than_the_limit(played: Played) -> None:

@@ -37,7 +37,7 @@ class QueueBrowser(QueueReceiver):
         self._send(now)
 
     def unclogged(self, now: ClockReading) -> None:
-        """Go on: the client reads again."""
+        """Go on: the client reads again, or the window of its session has opened."""
         self._send(now)
 
     def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
@@ -67,6 +67,8 @@ class QueueBrowser(QueueReceiver):
             if written > SLICE_BYTES:  # the socket is asked first whether the client reads
                 self.connection.later(0.0, lambda: self._send(now), now)
                 return
-        if self._is_draining and link.is_open and not self.connection.is_clogged and not link.session.pending:
+        if link.session.pending:
+            self.connection.links.hold_back(self)
+        elif self._is_draining and link.is_open and not self.connection.is_clogged:
             self._is_draining = False
             link.drained()
