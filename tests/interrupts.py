@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import CO_GENERATOR
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, ModuleType
 
 CALLS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "CALL_KW") if name in dis.opmap}
 
@@ -69,3 +69,17 @@ def interrupted_after(places: int, inside: set[CodeType], is_place: Place) -> It
         yield
     finally:
         sys.settrace(before)
+
+
+def codes_of(thing: object) -> Iterator[CodeType]:
+    """The code of all functions of a module, those of its classes and those in functions."""
+    for each in vars(thing).values():
+        function = getattr(each, "fget", None) or getattr(each, "__func__", None) or each
+        if isinstance(function, FunctionType):
+            pending = [function.__code__]
+            while pending:
+                code = pending.pop()
+                yield code
+                pending += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+        elif isinstance(each, type) and isinstance(thing, ModuleType) and each.__module__ == thing.__name__:
+            yield from codes_of(each)

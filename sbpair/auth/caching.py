@@ -16,10 +16,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from random import Random
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
+from sbpair.interruptible import Flag
 from sbpair.own_copy import own_copy
 from sbpair.shared_task import result_of, share
 
@@ -51,17 +51,37 @@ class _Caching(Generic[CredentialT]):
 
 
 class _Asking:
-    """A question to a blocking credential, whose answer several threads wait for."""
+    """A question to a blocking credential, whose answer several threads wait for.
+
+    Unlike a ``concurrent.futures.Future``, the exception of a signal leaves no lock of it taken.
+    """
 
     def __init__(self) -> None:
         self.process = os.getpid()
         self.began = time.monotonic()
-        self.answer: Future[GivenToken] = Future()
+        self._answer: GivenToken | Exception | None = None
+        self._is_over = Flag()
 
     def serves(self) -> bool:
         """Whether another thread may wait for it: not in a forked child, and not when it hangs."""
         is_young = time.monotonic() - self.began < STUCK_SECONDS
-        return self.process == os.getpid() and is_young and not self.answer.done()
+        return self.process == os.getpid() and is_young and not self._is_over.is_set()
+
+    def end(self, answer: GivenToken | Exception) -> None:
+        """Give the answer to all who wait; the first one counts."""
+        if self._answer is None:
+            self._answer = answer
+        self._is_over.set()
+
+    def wait(self) -> GivenToken:
+        """Wait for the answer. Raises a copy of the error, and CredentialUnavailable after STUCK_SECONDS."""
+        self._is_over.wait(STUCK_SECONDS)
+        answer = self._answer
+        if answer is None:
+            raise CredentialUnavailable(f"no token within {STUCK_SECONDS:g} s")
+        if isinstance(answer, Exception):
+            raise own_copy(answer) from answer.__cause__
+        return answer
 
 
 class CachingCredential(_Caching["TokenCredential"]):
@@ -91,12 +111,11 @@ class CachingCredential(_Caching["TokenCredential"]):
         try:
             others = self._asking.setdefault(memory, mine)
             if others is not mine and others.serves():
-                return _awaited(others)
+                return others.wait()
             self._asking[memory] = mine
             return self._asked_once(memory, ask, mine)
         finally:
-            if not mine.answer.done():
-                mine.answer.set_exception(CredentialUnavailable("the request for a token was interrupted"))
+            mine.end(CredentialUnavailable("the request for a token was interrupted"))
             if self._asking.get(memory) is mine:
                 self._asking.pop(memory, None)
 
@@ -105,16 +124,16 @@ class CachingCredential(_Caching["TokenCredential"]):
         if found.error is not None:
             raise own_copy(found.error)
         if found.token is not None and not found.is_due:
-            mine.answer.set_result(found.token)
+            mine.end(found.token)
             return found.token
         try:
             given = ask()
         except Exception as raised:
             error = memory.failed(raised, time.monotonic())
-            mine.answer.set_exception(error)
+            mine.end(error)
             _raise_copy(error, raised)
         memory.gained(given, time.time())
-        mine.answer.set_result(given)
+        mine.end(given)
         return given
 
     def _renew(self, memory: TokenMemory, ask: Callable[[], GivenToken]) -> None:
@@ -213,12 +232,3 @@ def _not_renewed(error: BaseException) -> None:
     _logger.warning(
         "a token was not renewed, and serves while it is valid: %s: %s", type(error).__name__, error
     )
-
-
-def _awaited(asking: _Asking) -> GivenToken:
-    try:
-        return asking.answer.result(STUCK_SECONDS)
-    except TimeoutError:
-        raise CredentialUnavailable(f"no token within {STUCK_SECONDS:g} s") from None
-    except Exception as error:
-        raise own_copy(error) from error.__cause__

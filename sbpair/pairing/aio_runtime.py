@@ -410,7 +410,7 @@ class AsyncRuntime(BaseRuntime):
             return self._failed(pool, pooled, error, phase, handled, request, began)
         except BaseException:
             if pooled is not None:
-                pool.discard(pooled)
+                pool.abandon(pooled)
             raise
         pool.release(pooled)
         return Result(time.monotonic(), is_empty=is_empty)

@@ -292,18 +292,23 @@ class AsyncSenderPool:
 
     def try_acquire(self) -> AsyncPooledSender | None:
         """An open sender with room for one more call, if there is one."""
-        least: AsyncPooledSender | None = None
         for pooled in self._senders:
             if pooled.calls < self._crowding.limit and pooled.has_room:
                 pooled.calls += 1
                 return pooled
-            if pooled.has_room and (least is None or pooled.calls < least.calls):
-                least = pooled
         if self._senders:
             self._open_another()
-        if least is None or (self._crowding.is_reduced and len(self._senders) < MAX_SENDERS):
+        if self._crowding.is_reduced and len(self._senders) < MAX_SENDERS:
             return None  # while links are lost under others, a call waits for one of its own
-        least.calls += 1
+        return self._share()
+
+    def _share(self) -> AsyncPooledSender | None:
+        """The sender with room that has the fewest calls, if there is one."""
+        least = min(
+            (each for each in self._senders if each.has_room), key=lambda each: each.calls, default=None
+        )
+        if least is not None:
+            least.calls += 1
         return least
 
     async def acquire(self, until: float, *, is_fresh: bool = False) -> AsyncPooledSender:
@@ -319,7 +324,14 @@ class AsyncSenderPool:
             if self._is_ended:
                 raise ServiceBusError(CLOSED)
             self._open_another()
-            await self._wait(until)
+            try:
+                await self._wait(until)
+            except StillWaiting:
+                raise
+            except Exception:  # no link of its own can be opened
+                if self._is_ended or time.monotonic() >= until or (pooled := self._share()) is None:
+                    raise
+                break
         return pooled
 
     def release(self, pooled: AsyncPooledSender) -> None:
@@ -334,6 +346,10 @@ class AsyncSenderPool:
         if pooled in self._senders:  # the first of those that share it
             self._doubted_at = time.monotonic()
             self._crowding.lost(pooled.opened_at, self._doubted_at)
+        self.abandon(pooled)
+
+    def abandon(self, pooled: AsyncPooledSender) -> None:
+        """Retire a sender after a call that was cancelled, which says nothing about its link."""
         pooled.is_retired = True
         self._left(pooled, is_sound=False)
 
@@ -370,7 +386,7 @@ class AsyncSenderPool:
     def renew(self) -> None:
         """Give later calls only senders opened after this call, and open one for the calls that wait."""
         self._retire(time.monotonic())
-        self._outdate()
+        self._outdate(self._awaited())
         if any(not waiter.done() for waiter in self._waiters):
             self._open_another()
 
@@ -391,9 +407,7 @@ class AsyncSenderPool:
     def close(self, *, now: bool = False) -> None:
         """Close idle senders now and the others when they are released; with ``now``, abort calls in progress too."""
         self._is_closed, self._is_ended = True, now
-        for pooled in [pooled for pooled in self._senders if pooled.calls == 0]:
-            self._senders.remove(pooled)
-            self._tasks.let_end("sbpair-close", pooled.close())
+        self._close_idle()
         for opening in self._awaited() if now or not self._waiters else ():
             if opening.task is not None:
                 opening.task.cancel()
@@ -403,27 +417,29 @@ class AsyncSenderPool:
             for pooled in (*self._senders, *self._leaving):
                 pooled.abort()
 
+    def _close_idle(self) -> None:
+        for pooled in [pooled for pooled in self._senders if pooled.calls == 0]:
+            self._senders.remove(pooled)
+            self._tasks.let_end("sbpair-close", pooled.close())
+
     def _awaited(self) -> list[_Opening]:
         """The openings for which calls wait."""
         return [*self._beside] if self._opening is None else [self._opening, *self._beside]
 
-    def _outdate(self) -> None:
-        """Let later calls open a link of their own.
+    def _outdate(self, openings: list[_Opening]) -> None:
+        """Let later calls open links of their own in place of these.
 
         The first MAX_LATE_OPENINGS openings continue, since a slow peer may answer them yet; others end.
         """
-        outdated = self._awaited()
-        self._opening = None
-        self._beside.clear()
-        for opening in outdated:
+        for opening in openings:
+            self._forget(opening)
             self._outdated.add(opening)
             if len(self._outdated) > MAX_LATE_OPENINGS and opening.task is not None:
                 opening.task.cancel()
 
     def _open_another(self) -> None:
         """Open a sender unless enough are being opened: one; while calls keep apart, one for each that waits."""
-        if self._opening is not None and self._opening.is_late:
-            self._outdate()
+        self._outdate([opening for opening in self._awaited() if opening.is_late])
         wanted = len(self._waiters) + 1 if self._crowding.is_reduced else 1
         under_way = len(self._awaited())
         if under_way >= min(wanted, MAX_SENDERS - len(self._senders)) or (self._is_closed and self._senders):
@@ -439,6 +455,10 @@ class AsyncSenderPool:
         """End an opening; return whether calls waited for it."""
         opening.end()
         self._outdated.discard(opening)
+        return self._forget(opening)
+
+    def _forget(self, opening: _Opening) -> bool:
+        """Have no call wait for an opening; return whether calls did."""
         is_awaited = opening is self._opening or opening in self._beside
         self._beside.pop(opening, None)
         if self._opening is opening:
@@ -505,6 +525,8 @@ class AsyncSenderPool:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self._wake_first()  # of those that still wait, for the room that this call was given
+            if self._is_closed and len(self._waiters) == 1:
+                self._close_idle()
             raise
         finally:
             timer.cancel()
@@ -533,7 +555,8 @@ class AsyncSenderPool:
 
     def _left(self, pooled: AsyncPooledSender, *, is_sound: bool) -> None:
         pooled.calls -= 1
-        if not (pooled.is_retired or pooled.has_overrun or self._is_closed):
+        is_left = self._is_closed and all(waiter.done() for waiter in self._waiters)
+        if not (pooled.is_retired or pooled.has_overrun or is_left):
             if self._waiters:
                 self._wake_first()
             return

@@ -318,7 +318,7 @@ class BaseRuntime:
         """Discard the sender of a call that was cancelled or interrupted: its outcome is unknown (O-8)."""
         if self.keeps_order:
             pooled.cut()
-        pool.discard(pooled)
+        pool.abandon(pooled)
 
     def _classified(
         self, error: Exception, phase: Phase, handled: BaseException | None, request: SendRequest

@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from functools import partial
 
 from sbpair.emitter import call_all, fields_of
+from sbpair.interruptible import moving
 from sbpair.tracing import current
 
 from .events import PairingEvent
-from .interruptible import moving
 from .log_lines import LINES
 
 _logger = logging.getLogger("sbpair")

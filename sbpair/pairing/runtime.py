@@ -20,6 +20,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from sbpair.envelope.names import path_key
 from sbpair.fork import reopen_after_fork
+from sbpair.interruptible import Flag
 from sbpair.side import Side
 from sbpair.tracing import current
 
@@ -32,7 +33,6 @@ from .classify import Phase, classify
 from .errors import PairFaultedError, SpoolError
 from .events import failed_over
 from .health import EntityState
-from .interruptible import Flag
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step

@@ -20,8 +20,9 @@ from contextlib import suppress
 from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
 
+from sbpair.interruptible import Waiter, Waiters, moving
+
 from .host_name import HostName
-from .interruptible import Waiter, Waiters, moving
 from .threads import POLL, Job, Watch, Workers
 from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
 from .wire import Wire
@@ -196,6 +197,9 @@ class SenderPool:
         self._watch.remove(pooled)
         self._closers.queue("sbpair-close", pooled.discard)
         pooled.held.clear()
+
+    abandon = discard
+    """For a call that was interrupted."""
 
     def warm(self) -> None:
         """Open a sender in the background, so that the first call finds one."""

@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from sbpair.interruptible import Flag, Waiter, Waiters
 from sbpair.tracing import current
 
-from .interruptible import Flag, Waiter, Waiters
 from .waiting import StillWaiting
 
 _logger = logging.getLogger("sbpair")

@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from typing import Generic, TypeVar
 
-from .interruptible import Waiter
+from sbpair.interruptible import Waiter
 
 WaiterT = TypeVar("WaiterT")
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
 
+from sbpair import interruptible
+from sbpair.auth import caching as caching_module
 from sbpair.auth.caching import AsyncCachingCredential, CachingCredential, caching
 from sbpair.auth.transient import CredentialUnavailable
+from tests.interrupts import Interrupt, at_signals, codes_of, interrupted_after
 from tests.waiting import PATIENCE, until, wait_until
 
 SCOPE = "https://servicebus.azure.net//.default"
@@ -221,6 +227,63 @@ def test_an_interrupted_request_leaves_nothing_that_others_wait_for(clock: Clock
         credential.get_token(SCOPE)
     assert credential._asking == {}
     assert credential.get_token(SCOPE).token == "token 2"
+
+
+INSIDE = {
+    code
+    for each in (caching_module, interruptible, threading.Condition, concurrent.futures.Future)
+    for code in codes_of(each)
+}
+
+
+class Handing(Service):
+    """Gives the main thread its token once another thread waits for the same."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.credential = of(self)
+        self.may_ask = False
+        self.other = self.begin(lambda: self.may_ask)
+
+    def begin(self, may_ask: Callable[[], bool] = lambda: True) -> threading.Thread:
+        thread = threading.Thread(target=self._ask, args=(may_ask,), daemon=True)
+        thread.start()
+        return thread
+
+    def _ask(self, may_ask: Callable[[], bool]) -> None:
+        wait_until(may_ask)
+        with suppress(CredentialUnavailable):  # the request of the main thread was interrupted
+            self.credential.get_token(SCOPE)
+
+    def get_token(self, *scopes: str, **keywords: Any) -> Given:
+        if threading.current_thread() is threading.main_thread():
+            self.may_ask = True
+            wait_until(lambda: is_waiting(self.other))
+        return Given("token", int(self._clock.wall) + 100)
+
+
+def is_waiting(thread: threading.Thread) -> bool:
+    """Whether a thread waits for the answer to the request of another."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and frame.f_code.co_name == "wait"
+
+
+@pytest.mark.spec("R-100")
+def test_a_signal_anywhere_in_a_request_leaves_no_thread_waiting(clock: Clock) -> None:
+    places = interrupts = 0
+    while interrupts == places:
+        places += 1
+        service = Handing(clock)
+        try:
+            with interrupted_after(places, INSIDE, at_signals()):
+                service.credential.get_token(SCOPE)
+        except Interrupt:
+            interrupts += 1
+        service.may_ask = True
+        for thread in (service.begin(), service.other):
+            thread.join(PATIENCE)
+            assert not thread.is_alive(), places
+    assert interrupts > 20
 
 
 def test_each_loop_asks_for_itself() -> None:

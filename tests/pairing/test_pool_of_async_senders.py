@@ -434,6 +434,68 @@ async def test_calls_that_keep_apart_share_links_again_once_there_are_as_many_as
     assert shared.calls == 2
 
 
+@pytest.mark.spec("H-54")
+async def test_calls_that_were_cancelled_are_no_lost_links(make: MakePool) -> None:
+    it = make()
+    for _ in range(4):
+        (pooled,) = await it.acquired(1)
+        it.pool.abandon(pooled)
+    assert not it.pool._crowding.is_reduced
+    await turns()
+    assert [bool(sender.closings) for sender in it.made] == [True] * 4
+
+
+@pytest.mark.spec("H-54")
+async def test_while_calls_keep_apart_and_no_link_opens_they_share_those_there_are(make: MakePool) -> None:
+    it = await reduced(make)
+    (busy,) = await it.acquired(1)
+    busy.wire.is_shared = True
+    it.later.append(Sender(ServiceBusConnectionError(message="refused")))
+    assert await it.acquired(1) == [busy]
+    busy.wire.is_shared = False
+    it.later.append(Sender(ServiceBusConnectionError(message="refused")))
+    with pytest.raises(ServiceBusConnectionError, match="refused"):  # there is no room on it
+        await it.acquired(1)
+
+
+@pytest.mark.spec("H-54", "R-8")
+async def test_one_late_opening_does_not_end_those_that_other_calls_wait_for(make: MakePool) -> None:
+    it = await reduced(make)
+    it.later.extend(Sender(hangs=True) for _ in range(5))
+    calls = [asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE)) for _ in range(4)]
+    await turns()
+    assert it.pool._opening is not None
+    it.pool._opening.is_late = True  # a call gave up on it
+    last = asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE))
+    await turns()
+    *awaited, _, new = it.made[-5:]
+    for sender in (*awaited, new):
+        sender.gate.set()
+    found = await asyncio.wait_for(asyncio.gather(*calls, last), PATIENCE)
+    assert {each.sender for each in found} >= {*awaited, new}
+
+
+async def test_a_call_that_waits_as_its_pool_is_closed_has_the_next_sender_that_returns(
+    make: MakePool,
+) -> None:
+    it = make()
+    used = await it.several(MAX_SENDERS)
+    waiting = asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE))
+    gives_up = asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE))
+    await turns()
+    it.pool.close()
+    it.pool.release(used[0])
+    assert await asyncio.wait_for(waiting, PATIENCE) is used[0]
+    it.pool.release(used[1])
+    gives_up.cancel()
+    await turns()
+    for pooled in (used[0], *used[2:]):
+        it.pool.release(pooled)
+    await turns()
+    assert it.pool.links == 0
+    assert all(sender.closings for sender in it.made)
+
+
 async def test_a_call_that_is_not_fresh_uses_any_sender(make: MakePool) -> None:
     it = make()
     idle, failed = await it.several(2)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from importlib import import_module
 from random import Random
-from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -19,18 +17,18 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 
-from sbpair import PairedNamespaceOptions
+from sbpair import PairedNamespaceOptions, interruptible
 from sbpair.pairing.address import LinkSettings, SdkNamespace, SdkSettings
 from sbpair.pairing.runtime import Runtime
 from sbpair.pairing.sender import PairedServiceBusSender
 from sbpair.side import Side
-from tests.interrupts import Interrupt, at_signals, interrupted_after
+from tests.interrupts import Interrupt, at_signals, codes_of, interrupted_after
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spec("R-100")
 
 ROOM = (
-    *("backlog_sends", "base_runtime", "base_sender", "dispatcher", "fence", "health", "interruptible"),
+    *("backlog_sends", "base_runtime", "base_sender", "dispatcher", "fence", "health"),
     *("ordered_sends", "pair", "request", "rotation", "runtime", "sender", "sender_pool", "steps"),
     *("threads", "turns"),
 )
@@ -38,21 +36,7 @@ KEYS = "SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0"
 ENDS_WITHIN = 4.0  # seconds for a close, whose parts wait up to five for what hangs
 
 
-def codes_of(thing: object) -> Iterator[CodeType]:
-    """The code of all functions of a module, those of its classes and those in functions."""
-    for each in vars(thing).values():
-        function = getattr(each, "fget", None) or getattr(each, "__func__", None) or each
-        if isinstance(function, FunctionType):
-            pending = [function.__code__]
-            while pending:
-                code = pending.pop()
-                yield code
-                pending += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
-        elif isinstance(each, type) and isinstance(thing, ModuleType) and each.__module__ == thing.__name__:
-            yield from codes_of(each)
-
-
-MODULES = (threading, *(import_module(f"sbpair.pairing.{name}") for name in ROOM))
+MODULES = (threading, *(import_module(f"sbpair.pairing.{name}") for name in ROOM), interruptible)
 INSIDE = {code for module in MODULES for code in codes_of(module)}
 
 
