@@ -89,6 +89,8 @@ class Session(Endpoint):
         self._next_incoming_id = 0
         self._transfers_seen = 0  # transfers of both directions at the last disposition of a range
         self._window = connection.limits.incoming_window
+        self.restores_window = True
+        """Whether a flow restores our window once half is used; else :meth:`flow` does."""
         self._half_window = self._window // 2
         self._reader = connection.reader
         self._ours: dict[int, Link] = {}  # by our handle
@@ -306,7 +308,7 @@ class Session(Endpoint):
                 link.receive_transfer(delivery_id, tag, tail, data[payload_at:end])
             except LinkFault as fault:
                 link.fault(Condition(fault.symbol, fault.description))
-        if self._window <= self._half_window:
+        if self._window <= self._half_window and self.restores_window:
             self.flow(None)
 
     def receive_disposition(self, role: bool, first: int, last: int, tail: DispositionTail) -> None:

@@ -77,8 +77,11 @@ class SharedKey:
         self._read = read
 
     async def token(self, audience: str) -> Token:
+        return self.token_until(audience, int(time.time()) + TOKEN_SPAN)
+
+    def token_until(self, audience: str, expires: int) -> Token:
+        """A token that ends at ``expires``, in seconds since the epoch."""
         policy, key = self._read()
-        expires = int(time.time()) + TOKEN_SPAN
         return Token(sign(audience, policy, key, expires), SIGNATURE, expires)
 
 

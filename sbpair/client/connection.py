@@ -47,6 +47,8 @@ AnyLink = TypeVar("AnyLink", bound=ClientLink)
 
 UNSETTLED, SECOND = 0, 1  # AMQP part 2, 2.8.2 and 2.8.3: settle after the peer's outcome
 TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
+WINDOW = Limits().incoming_window  # frames of a session that the peer may send before it hears from us
+MAX_FRAME = 1_048_576  # bytes
 IDLE_TIME_OUT = 60.0  # seconds of silence after which the peer counts as gone
 MAX_MESSAGE_BYTES = 128 * 1024 * 1024  # bytes; Premium accepts 100 MB, and adds little
 WRITE_BUFFER = 4 * 1024 * 1024  # unsent bytes of the socket before senders wait
@@ -57,7 +59,14 @@ MAX_ROUND_TRIP_SECONDS = 2.0  # seconds; beyond that a peer counts as slow, not 
 class NamespaceConnection(asyncio.Protocol):
     """A connection to one namespace, made by :func:`~sbpair.client.dial.connect`."""
 
-    def __init__(self, namespace: NamespaceAccess, *, container_id: str | None = None) -> None:
+    def __init__(
+        self,
+        namespace: NamespaceAccess,
+        *,
+        container_id: str | None = None,
+        window: int = WINDOW,
+        frame: int = MAX_FRAME,
+    ) -> None:
         self.namespace = namespace
         self._loop = asyncio.get_running_loop()
         self._engine = Connection(
@@ -65,7 +74,10 @@ class NamespaceConnection(asyncio.Protocol):
             container_id=container_id or f"sbpair-syphon-{uuid4()}",
             hostname=namespace.name,
             idle_time_out=IDLE_TIME_OUT,
-            limits=Limits(max_message_size=MAX_MESSAGE_BYTES, max_held=64 * MAX_MESSAGE_BYTES),
+            max_frame_size=frame,
+            limits=Limits(
+                max_message_size=MAX_MESSAGE_BYTES, max_held=64 * MAX_MESSAGE_BYTES, incoming_window=window
+            ),
             now=self._loop.time(),
         )
         self._transport: asyncio.Transport | None = None

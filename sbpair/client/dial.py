@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 
 from sbpair.auth.connection_string import NamespaceAccess
 
-from .connection import NamespaceConnection
+from .connection import MAX_FRAME, WINDOW, NamespaceConnection
 from .errors import ConnectionLost, SyphonFaulted
 from .route import Route
 
@@ -19,8 +20,12 @@ async def connect(
     ca_file: str | None = None,
     timeout: float = 60.0,
     container_id: str | None = None,
+    window: int = WINDOW,
+    frame: int = MAX_FRAME,
 ) -> NamespaceConnection:
     """Open a connection within ``timeout`` seconds. ``ca_file`` is short for ``Route(ca_file)``.
+
+    ``window``: frames that the peer may send in a session before it hears from us; ``frame``: their largest size.
 
     Raises ConnectionLost, or SyphonFaulted when the peer's certificate is refused or ``ca_file`` is unusable.
     """
@@ -28,7 +33,12 @@ async def connect(
     context = (chosen.ssl_context or _tls_context(chosen.ca_file)) if namespace.uses_tls else None
     try:
         async with asyncio.timeout(timeout):
-            connection = await _open(namespace, chosen, context, container_id)
+            connection = await _open(
+                namespace,
+                chosen,
+                context,
+                lambda: NamespaceConnection(namespace, container_id=container_id, window=window, frame=frame),
+            )
             try:
                 await connection.wait_open()
             except BaseException:  # a cancelled caller leaves no socket behind
@@ -44,11 +54,11 @@ async def connect(
 
 
 async def _open(
-    namespace: NamespaceAccess, route: Route, context: ssl.SSLContext | None, container_id: str | None
+    namespace: NamespaceAccess,
+    route: Route,
+    context: ssl.SSLContext | None,
+    make: Callable[[], NamespaceConnection],
 ) -> NamespaceConnection:
-    def make() -> NamespaceConnection:
-        return NamespaceConnection(namespace, container_id=container_id)
-
     if route.over_websocket:
         from .websocket import open_websocket  # late: importing aiohttp is slow, and few need it
 

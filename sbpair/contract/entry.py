@@ -139,6 +139,9 @@ class Entry:
     slow: bool = False
     """It waits for minutes, and runs on request only."""
 
+    about_creation: bool = False
+    """The sentence says that its entities can be created: a refusal is *differs*."""
+
     @property
     def subject(self) -> str:
         return self.id.rpartition("-")[0]
@@ -161,6 +164,7 @@ def entry(
     seconds: float = 1.0,
     manages: bool = False,
     slow: bool = False,
+    about_creation: bool = False,
 ) -> Callable[[Check], Entry]:
     """Make the decorated check an :class:`Entry`."""
 
@@ -177,6 +181,7 @@ def entry(
             seconds=seconds,
             manages=manages,
             slow=slow,
+            about_creation=about_creation,
         )
 
     return made

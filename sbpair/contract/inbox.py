@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Modified, Rejected, Released
@@ -47,9 +48,15 @@ class Inbox:
         self.arrived: asyncio.Queue[Arrival] = asyncio.Queue()
         self._held: dict[int, Arrival] = {}
         self._receiver: Receiver | None = None
+        self._unreadable = ""
 
     def on_message(self, event: MessageReceived) -> None:
-        arrival = Arrival(event, Message.decode(event.payload))
+        try:
+            arrival = Arrival(event, Message.decode(event.payload))
+        except DecodeError as error:
+            self._unreadable = f"a message came that cannot be read: {error}"
+            self.receiver.let_go()
+            return
         if not event.settled:
             self._held[event.delivery_id] = arrival
         self.arrived.put_nowait(arrival)
@@ -68,6 +75,8 @@ class Inbox:
         arrival = await self.taken(within)
         if arrival is None:
             ended = self.receiver.detached
+            if self._unreadable:
+                raise Differs(self._unreadable)
             why = f"the link ended ({ended.result()})" if ended.done() else f"none came in {within:g} s"
             raise Differs(f"a message was expected on {self.receiver.path}: {why}")
         return arrival

@@ -84,7 +84,8 @@ class Run:
                     await self._in_thread(self._create, step, entity)
             return await self._checked(step)
         except AzureError as error:
-            return Verdict.UNKNOWN, f"its entities cannot be created: {_why(error)}"
+            verdict = Verdict.DIFFERS if _is_refused(step, error) else Verdict.UNKNOWN
+            return verdict, f"its entities cannot be created: {_why(error)}"
         finally:
             if not self._keeps:
                 for entity in reversed(created):
@@ -155,6 +156,11 @@ async def _emptied(scratch: Scratch) -> None:
         if properties is None or not is_ours(str(properties.message_id)):
             return
         await inbox.complete(arrival)
+
+
+def _is_refused(step: Step, error: AzureError) -> bool:
+    """Whether the namespace does not allow the entities of an entry that says that it does."""
+    return step.entry.about_creation and isinstance(error, HttpResponseError) and error.status_code == 400
 
 
 def _why(error: AzureError) -> str:

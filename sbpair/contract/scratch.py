@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,17 +17,18 @@ from sbpair.amqp.performatives import (
     TransactionalState,
 )
 from sbpair.amqp.types import Symbol, Timestamp
-from sbpair.client.connection import SECOND, UNSETTLED, NamespaceConnection
+from sbpair.auth.credential import Token
+from sbpair.client.connection import MAX_FRAME, SECOND, UNSETTLED, WINDOW, NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError
 from sbpair.client.link import OnMessage, Receiver, Sender
 from sbpair.client.management_node import ManagementNode
-from sbpair.client.request import peek
+from sbpair.client.request import RequestNode, peek
 from sbpair.client.session import SessionReceiver
 from sbpair.side import Side
 
 from .entry import Differs, expect
-from .inbox import Inbox
+from .inbox import PATIENCE, Inbox
 from .naming import PREFIX
 from .target import Target
 
@@ -113,15 +114,22 @@ class Scratch:
                 self._connections[side] = await self._dialled(side)
             return self._connections[side]
 
-    async def another_connection(self, side: Side = Side.PRIMARY) -> NamespaceConnection:
-        """A further connection, which ends with the entry unless it is closed before. Raises ConnectionLost."""
-        connection = await self._dialled(side)
+    async def another_connection(
+        self, side: Side = Side.PRIMARY, *, window: int = WINDOW, frame: int = MAX_FRAME
+    ) -> NamespaceConnection:
+        """A further connection, which ends with the entry unless it is closed before. Raises ConnectionLost.
+
+        ``window``: frames that the peer may send in a session before it hears from us; ``frame``: their size.
+        """
+        connection = await self._dialled(side, window, frame)
         self._extra.append(connection)
         return connection
 
-    async def _dialled(self, side: Side) -> NamespaceConnection:
+    async def _dialled(self, side: Side, window: int = WINDOW, frame: int = MAX_FRAME) -> NamespaceConnection:
         target = self._targets[side]
-        return await connect(target.namespace, ca_file=target.ca_file, timeout=CONNECT_TIMEOUT)
+        return await connect(
+            target.namespace, ca_file=target.ca_file, timeout=CONNECT_TIMEOUT, window=window, frame=frame
+        )
 
     async def sender(self, to: str = "q") -> Sender:
         """A sender, the same for each call unless its link ended. Raises LinkRefused, TokenRefused."""
@@ -191,20 +199,9 @@ class Scratch:
         self._inboxes.append(inbox)
         return inbox, receiver
 
-    async def raw_receiver(
-        self, of: str = "q", *, filters: AmqpMap | None = None, properties: AmqpMap | None = None
-    ) -> Receiver:
-        """A receiver with these filters and properties. Raises LinkRefused."""
-        connection = await self.connection(self.side(of))
-        await connection.authorize(self.path(of))
-        return await _attach(
-            connection, self.path(of), lambda event: None, filters=filters, properties=properties
-        )
-
-    async def unauthorized_receiver(self, of: str = "q") -> Receiver:
-        """A receiver on a connection that shows no token. Raises LinkRefused."""
-        connection = await self.another_connection(self.side(of))
-        return await _attach(connection, self.path(of), lambda event: None)
+    async def bare_receiver(self, on: NamespaceConnection, of: str = "q") -> Receiver:
+        """A receiver for which no token is shown. Raises LinkRefused."""
+        return await _attach(on, self.path(of), lambda event: None)
 
     # Requests.
 
@@ -273,20 +270,38 @@ async def _attach(
     *,
     snd_settle_mode: int = UNSETTLED,
     rcv_settle_mode: int = SECOND,
-    filters: AmqpMap | None = None,
-    properties: AmqpMap | None = None,
 ) -> Receiver:
-    link = connection.attach_receiver(
-        path,
-        snd_settle_mode=snd_settle_mode,
-        rcv_settle_mode=rcv_settle_mode,
-        filters=filters,
-        properties=properties,
-    )
+    link = connection.attach_receiver(path, snd_settle_mode=snd_settle_mode, rcv_settle_mode=rcv_settle_mode)
     receiver = Receiver(connection, link, path, on_message)
     connection.register(receiver)
     await receiver.wait_attached()
     return receiver
+
+
+async def expect_within(answer: Awaitable[Result], what: str, seconds: float = PATIENCE) -> Result:
+    """The answer. Raises Differs, with ``what`` was missed, when it does not come in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await answer
+    except TimeoutError:
+        raise Differs(f"{what} in {seconds:g} s") from None
+
+
+async def put_token(connection: NamespaceConnection, audience: str, token: Token) -> int:
+    """Show a token on `$cbs` over links that end with it; the status of the answer, -1 without one."""
+    node = RequestNode(connection, "$cbs")
+    properties: AmqpMap = {
+        "operation": "put-token",
+        "type": token.kind,
+        "name": audience,
+        "expiration": Timestamp(token.expires * 1000),
+    }
+    try:
+        answer = await node.ask(properties, token.text)
+    finally:
+        await node.close()
+    found = answer.application_properties.get("status-code")
+    return int(found) if isinstance(found, int) else -1
 
 
 def symbol_of(condition: Condition | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,17 @@ def target_of(namespace: NamespaceControl, ca_file: str, connection_string: str 
         parse(text),
         lambda: ServiceBusAdministrationClient.from_connection_string(text, connection_verify=ca_file),
         lambda: ServiceBusClient.from_connection_string(text, retry_total=0),
+        ca_file,
     )
 
 
 def targets_of(broker: Broker) -> dict[Side, Target]:
     return {side: target_of(broker.namespace(name), str(broker.ca_file)) for side, name in NAMES.items()}
+
+
+def over(target: Target, *, tls: bool) -> Target:
+    """The same target, with or without TLS; the port of a broker serves both."""
+    return replace(target, namespace=replace(target.namespace, uses_tls=tls))
 
 
 def counted(broker: Broker) -> Price:
@@ -66,14 +73,19 @@ def counted(broker: Broker) -> Price:
 
 
 def verified(
-    broker: Broker, only: Iterable[str] = (), selected: Iterable[Entry] | None = None
+    broker: Broker,
+    only: Iterable[str] = (),
+    selected: Iterable[Entry] | None = None,
+    *,
+    over_tls: bool = False,
 ) -> tuple[Plan, dict[str, Finding]]:
-    """Run entries against a broker; the plan, and the findings by id."""
-    targets = targets_of(broker)
+    """Run entries against a broker; the plan, and the findings by id. Those that are ``selected`` may be slow."""
+    targets = {side: over(target, tls=over_tls) for side, target in targets_of(broker).items()}
 
     async def run() -> tuple[Plan, list[Finding]]:
         powers = {side: await powers_of(target) for side, target in targets.items()}
-        plan = planned(chosen(entries(), only) if selected is None else selected, powers, run="0badcafe")
+        wanted = chosen(entries(), only) if selected is None else selected
+        plan = planned(wanted, powers, run="0badcafe", slow=selected is not None)
         return plan, await Run(targets, plan).findings()
 
     plan, found = asyncio.run(run())

@@ -7,11 +7,12 @@ import time
 
 from sbpair.amqp.performatives import Accepted
 
-from ..entry import Price, Queue, Tier, entry, expect
+from ..entry import Differs, Price, Queue, Tier, entry, expect
 from ..scratch import Scratch, told
 
 ARTICLE = "duplicate-detection"
 DETECTS = (Queue(duplicates_within=600.0),)
+BACKLOG = "backlog/x-servicebus-transfer/0"
 
 
 @entry(
@@ -134,3 +135,44 @@ async def case(at: Scratch) -> str:
     for _ in range(2):
         await inbox.complete(await inbox.take())
     return "both came"
+
+
+@entry(
+    "duplicates-7",
+    "What a syphon restores is a duplicate of the message that was sent to the primary under its id.",
+    falls=("G-5", "G-6", "F-9"),
+    source="decided",
+    price=Price(sends=3, receives=2),
+    entities=(*DETECTS, Queue(label=BACKLOG)),
+    tier=Tier.STANDARD,
+    seconds=2.0,
+)
+async def restored(at: Scratch) -> str:
+    from azure.servicebus import ServiceBusMessage
+
+    from sbpair.envelope.park import park, prepare
+    from sbpair.envelope.restore import Forward, restore
+
+    path, backlog = at.path(), at.path(BACKLOG)
+    original = prepare(ServiceBusMessage(b"1", message_id=at.new_id()))
+
+    def send_twice() -> None:
+        with at.target().sdk() as client:
+            with client.get_queue_sender(path) as sender:
+                sender.send_messages(original)
+            with client.get_queue_sender(backlog) as sender:
+                sender.send_messages(park(original, path))
+
+    await asyncio.to_thread(send_twice)
+    away = await at.inbox(BACKLOG)
+    held = await away.take()
+    found = restore(held.event.payload, round(time.time() * 1000))
+    if not isinstance(found, Forward):
+        raise Differs(f"it was restored as {found!r:.100}")
+    answer = await (await at.sender()).send(found.payload)
+    await away.complete(held)
+    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    inbox = await at.inbox()
+    await inbox.complete(await inbox.take())
+    await inbox.nothing()
+    return "the restored one was dropped"

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sbpair.amqp.errors import DETACH_FORCED, ENTITY_DISABLED, NOT_FOUND
+from sbpair.amqp.errors import (
+    DETACH_FORCED,
+    ENTITY_DISABLED,
+    NOT_FOUND,
+    RESOURCE_LIMIT_EXCEEDED,
+    SERVER_BUSY,
+)
+from sbpair.amqp.performatives import DeliveryState, Rejected
+from sbpair.asked_pause import asked_pause
 from sbpair.client.errors import LinkRefused, TokenRefused
 
-from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import Scratch, expect_end, symbol_of
+from ..entry import Price, Queue, Tier, Unknown, entry, expect
+from ..inbox import PATIENCE as ANSWER
+from ..scratch import Scratch, expect_end, expect_within, refused_with, symbol_of
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -200,4 +210,57 @@ async def filtered(at: Scratch) -> str:
     except LinkRefused as error:
         return f"refused with {symbol_of(error.condition)}"
     expect(False, "it was attached")
+    return ""
+
+
+async def _send_at_once(at: Scratch, bodies: Sequence[bytes]) -> list[DeliveryState | None]:
+    """Send messages without waiting for each other; the answers."""
+    sender = await at.sender()
+    sends = asyncio.gather(*(sender.send(at.message(body).encode()) for body in bodies))
+    return await expect_within(sends, "not all were answered", 3 * ANSWER)
+
+
+@entry(
+    "errors-10",
+    "A namespace that is too busy refuses with `server-busy`, and says how many seconds to wait.",
+    falls=("F-40", "P-50"),
+    source="service-bus-throttling",
+    price=Price(sends=10),
+)
+async def busy(at: Scratch) -> str:
+    answers = await _send_at_once(at, [b"burst"] * 10)
+    busy = [each for each in answers if isinstance(each, Rejected) and refused_with(each) == SERVER_BUSY]
+    if not busy:
+        raise Unknown("it was not busy, and to make it so would cost more than it is worth")
+    text = str(busy[0].error.description) if busy[0].error is not None else ""
+    pause = asked_pause(text)
+    expect(pause is not None, f"it names no time to wait: {text!r:.150}")
+    return f"it asks to wait {pause:g} s"
+
+
+FULL = 1024  # megabytes, the smallest queue there is
+PIECE = 250 * 1024  # bytes; four operations
+AT_ONCE = 16
+
+
+@entry(
+    "errors-11",
+    "A queue that is full refuses with `resource-limit-exceeded`, and what is in it can be received.",
+    falls=("F-44", "F-45"),
+    source="service-bus-quotas",
+    price=Price(sends=4 * FULL * 1024**2 // PIECE, receives=4),
+    entities=(Queue(max_megabytes=FULL, partitioned=False),),
+    seconds=900.0,
+    slow=True,
+)
+async def full(at: Scratch) -> str:
+    pieces = [bytes(PIECE)] * AT_ONCE
+    for sent in range(0, FULL * 1024**2 * 11 // 10, AT_ONCE * PIECE):
+        refusals = {refused_with(each) for each in await _send_at_once(at, pieces)} - {""}
+        if refusals:
+            expect(refusals == {RESOURCE_LIMIT_EXCEEDED}, f"refused with {refusals}")
+            inbox = await at.inbox()
+            await inbox.complete(await inbox.take(30.0))
+            return f"{RESOURCE_LIMIT_EXCEEDED} after {sent // 1024**2} MB; a receiver got a message"
+    expect(False, f"more than {FULL} MB were accepted")
     return ""

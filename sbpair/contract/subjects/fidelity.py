@@ -7,7 +7,7 @@ import time
 from datetime import timedelta
 from uuid import UUID
 
-from sbpair.amqp.message import Message, SequenceBody, ValueBody
+from sbpair.amqp.message import DataBody, Message, SequenceBody, ValueBody
 from sbpair.amqp.types import (
     Byte,
     Char,
@@ -148,13 +148,14 @@ async def properties(at: Scratch) -> str:
     "A body of several data sections, of a value and of a sequence stays what it is.",
     falls=("P-21",),
     source=GUIDE,
-    price=Price(sends=2, receives=2),
+    price=Price(sends=3, receives=3),
 )
 async def bodies(at: Scratch) -> str:
-    for body in (ValueBody({"a": 1, "b": [Int(1), "x"]}), SequenceBody(([1, "two"], [3.0]))):
+    value, sequence = ValueBody({"a": 1, "b": [Int(1), "x"]}), SequenceBody(([1, "two"], [3.0]))
+    for body in (value, sequence, DataBody((b"one", b"two"))):
         arrival = await _through(at, at.message(body))
         expect(arrival.message.body == body, f"{body} became {arrival.message.body}")
-    return "a value and a sequence came back"
+    return "a value, a sequence and two data sections came back"
 
 
 @entry(

@@ -207,8 +207,9 @@ async def elsewhere(at: Scratch) -> str:
     from sbpair.client.request import refusal_of
 
     await at.send(at.message())
-    inbox = await at.inbox(on=await at.another_connection())
-    arrival = await inbox.take()
+    other = await at.another_connection()
+    arrival = await (await at.inbox(on=other)).take()
+    await other.close()
     token = UUID(bytes_le=arrival.event.tag)
     found = await at.ask(
         "update-disposition", {"disposition-status": "completed", "lock-tokens": Array(0x98, (token,))}
@@ -216,4 +217,4 @@ async def elsewhere(at: Scratch) -> str:
     refusal = refusal_of(found)
     expect(refusal is None, f"it was refused: {refusal}")
     expect(not await at.peek(), "the message is still there")
-    return "settled from another connection"
+    return "settled from another connection after its own had ended"

@@ -28,6 +28,7 @@ ADMIN = "the administration API, service-bus-resource-manager"
     source=PAIRED,
     price=Price(sends=1, receives=1),
     entities=(BACKLOG,),
+    about_creation=True,
 )
 async def slashes(at: Scratch) -> str:
     await at.send(at.message(b"parked"), to=BACKLOG.label)
@@ -49,6 +50,7 @@ async def _described(at: Scratch, change: dict[str, object] | None = None) -> Qu
     falls=("P-11",),
     source=PAIRED,
     entities=(Queue(max_megabytes=5120),),
+    about_creation=True,
     manages=True,
 )
 async def largest(at: Scratch) -> str:
@@ -63,6 +65,7 @@ async def largest(at: Scratch) -> str:
     falls=("P-11", "P-44"),
     source=PAIRED,
     entities=(Queue(max_deliveries=2**31 - 1),),
+    about_creation=True,
     manages=True,
 )
 async def deliveries(at: Scratch) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sbpair.amqp.performatives import Accepted, Modified, Rejected, Released
 
 from ..entry import Price, Queue, entry, expect
-from ..scratch import DEAD, Scratch, told
+from ..scratch import DEAD, Scratch, expect_within, told
 
 ARTICLE = "message-transfers-locks-settlement"
 
@@ -154,7 +154,8 @@ async def ranges(at: Scratch) -> str:
     inbox = await at.inbox()
     inbox.receiver.flow(4)
     numbers = [(await inbox.take()).event.delivery_id for _ in range(4)]
-    answers = await inbox.receiver.settled_run(min(numbers), max(numbers), Accepted())
+    run = inbox.receiver.settled_run(min(numbers), max(numbers), Accepted())
+    answers = await expect_within(run, "not all were confirmed")
     expect(all(isinstance(each, Accepted) for each in answers), f"answers: {list(map(told, answers))}")
     expect(not await at.peek(), "messages are left")
     return "four settled by one disposition"

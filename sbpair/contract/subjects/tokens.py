@@ -4,52 +4,45 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from math import ceil
 
 from sbpair.amqp.errors import NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED_ACCESS
-from sbpair.amqp.message import Message
-from sbpair.amqp.types import Timestamp
-from sbpair.auth.credential import SharedKey, sign
+from sbpair.auth.credential import SharedKey, Token
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, LinkRefused, TokenRefused
 from sbpair.client.request import RequestNode
 
-from ..entry import Queue, entry, expect
-from ..scratch import Scratch, expect_refusal
+from ..entry import Queue, Unknown, entry, expect
+from ..scratch import Scratch, expect_end, expect_refusal, put_token
 
 ARTICLE = "service-bus-amqp-protocol-guide"
 
 
-async def _put(connection: NamespaceConnection, audience: str, token: str, expires: float) -> Message:
-    node = RequestNode(connection, "$cbs")
-    try:
-        return await node.ask(
-            {
-                "operation": "put-token",
-                "type": "servicebus.windows.net:sastoken",
-                "name": audience,
-                "expiration": Timestamp(int(expires * 1000)),
-            },
-            token,
+FOREIGN = SharedKey(lambda: ("RootManageSharedAccessKey", "bm90IHRoZSBrZXk="))
+
+
+def _key(at: Scratch) -> SharedKey:
+    """The key of the target. Raises Unknown where it has none."""
+    tokens = at.target().namespace.tokens
+    if not isinstance(tokens, SharedKey):
+        raise Unknown(
+            "it needs a key that signs tokens, and the namespace is reached with another credential"
         )
-    finally:
-        await node.close()
+    return tokens
 
 
-async def _foreign_token(at: Scratch, seconds: int) -> str:
-    """Put a token that another key signed and that ends in so many seconds. Raises Differs unless it is refused."""
-    connection = await at.another_connection()
+async def _expect_refused(at: Scratch, token: Token) -> str:
+    """Show a token for the queue. Raises Differs unless it is refused with 401."""
     audience = at.target().namespace.audience(at.path())
-    expires = round(time.time()) + seconds
-    token = sign(audience, "RootManageSharedAccessKey", "bm90IHRoZSBrZXk=", expires)
-    answer = await _put(connection, audience, token, expires)
-    expect(_status(answer) == 401, f"the status is {_status(answer)}")
+    status = await put_token(await at.another_connection(), audience, token)
+    expect(status == 401, f"the status is {status}")
     return "401"
 
 
-def _status(answer: Message) -> int:
-    found = answer.application_properties.get("status-code")
-    return found if isinstance(found, int) else -1
+def _within(seconds: float) -> int:
+    """In so many seconds, or before them, in whole seconds since the epoch."""
+    return ceil(time.time() + seconds)
 
 
 @entry(
@@ -63,9 +56,9 @@ async def accepted(at: Scratch) -> str:
     namespace = at.target().namespace
     audience = namespace.audience(at.path())
     token = await namespace.tokens.token(audience)
-    answer = await _put(connection, audience, token.text, token.expires)
-    expect(_status(answer) in (200, 202), f"the status is {_status(answer)}")
-    return f"{int(_status(answer))}"
+    status = await put_token(connection, audience, token)
+    expect(status in (200, 202), f"the status is {status}")
+    return f"{status}"
 
 
 @entry(
@@ -75,17 +68,19 @@ async def accepted(at: Scratch) -> str:
     source=ARTICLE,
 )
 async def wrong(at: Scratch) -> str:
-    return await _foreign_token(at, 600)
+    audience = at.target().namespace.audience(at.path())
+    return await _expect_refused(at, FOREIGN.token_until(audience, _within(600)))
 
 
 @entry(
     "tokens-3",
-    "A token that has expired is refused with 401.",
+    "A token that the right key signed, and that has expired, is refused with 401.",
     falls=("F-41", "H-31"),
     source=ARTICLE,
 )
 async def expired(at: Scratch) -> str:
-    return await _foreign_token(at, -600)
+    audience = at.target().namespace.audience(at.path())
+    return await _expect_refused(at, _key(at).token_until(audience, _within(-600)))
 
 
 @entry(
@@ -96,7 +91,7 @@ async def expired(at: Scratch) -> str:
 )
 async def none(at: Scratch) -> str:
     try:
-        await at.unauthorized_receiver()
+        await at.bare_receiver(await at.another_connection())
     except LinkRefused as error:
         return expect_refusal(error, UNAUTHORIZED_ACCESS)
     expect(False, "it was attached")
@@ -213,3 +208,36 @@ async def missing(at: Scratch) -> str:
         return expect_refusal(error, NOT_FOUND)
     expect(False, "the token was accepted")
     return ""
+
+
+@entry(
+    "tokens-9",
+    "A token that the right key signed for another namespace is refused with 401.",
+    falls=("F-41", "P-50"),
+    source=ARTICLE,
+)
+async def elsewhere(at: Scratch) -> str:
+    namespace = replace(at.target().namespace, netloc="sbpair-verify.invalid")
+    return await _expect_refused(at, _key(at).token_until(namespace.audience(at.path()), _within(600)))
+
+
+LIVES = 4.0  # seconds that a token has
+ENDS_WITHIN = 40.0  # seconds after it was shown
+
+
+@entry(
+    "tokens-10",
+    "When the token of a link ends, the link is detached with `unauthorized-access`.",
+    falls=("F-41", "H-31"),
+    source=ARTICLE,
+    seconds=6.0,
+)
+async def ends_on_a_link(at: Scratch) -> str:
+    connection = await at.another_connection()
+    audience = at.target().namespace.audience(at.path())
+    status = await put_token(connection, audience, _key(at).token_until(audience, _within(LIVES)))
+    expect(status in (200, 202), f"a token of {LIVES:g} s is answered with {status}")
+    receiver = await at.bare_receiver(connection)
+    return await expect_end(
+        receiver.detached, UNAUTHORIZED_ACCESS, "detached", within=ENDS_WITHIN, what="the link"
+    )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 from sbpair.amqp.errors import CONNECTION_FORCED, DETACH_FORCED
-from sbpair.amqp.performatives import Accepted
+from sbpair.amqp.performatives import Accepted, Condition
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError
 from sbpair.client.route import Route
 
 from ..entry import Differs, Price, Unknown, entry, expect
-from ..scratch import Scratch, expect_end, told
+from ..inbox import PATIENCE
+from ..scratch import Scratch, expect_end, expect_within, put_token, told
+from ..target import Target
 
 GUIDE = "service-bus-amqp-protocol-guide"
 TROUBLE = "service-bus-amqp-troubleshoot"
@@ -149,15 +152,31 @@ async def closed(at: Scratch) -> str:
     connection = await at.another_connection()
     sender = await connection.open_sender(at.path())
     await sender.close()
-    await connection.close()
+    await expect_within(connection.close(PATIENCE), "it was not answered", PATIENCE / 2)
     condition = connection.closed.result()
     expect(condition is None, f"it ended with {condition}")
     return "closed"
 
 
+NEW, BARE, UNUSED = 60.0, 300.0, 600.0  # seconds after which the service ends what is idle
+SHARE = 0.9  # of that time, which must pass
+
+
+async def _expect_idle_end(
+    end: asyncio.Future[Condition | None], symbol: str, how: str, span: float, least: float = SHARE
+) -> str:
+    """What was seen of an end after ``span`` seconds. Raises Differs if it came too early, too late or otherwise."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    found = await expect_end(end, symbol, how, within=1.1 * span + 2.0)
+    took = loop.time() - began
+    expect(took >= least * span, f"{how} after {took:.0f} s already")
+    return f"{how} with {found} after {took:.0f} s"
+
+
 @entry(
     "wire-9",
-    "A new connection without a link is closed after 60 s.",
+    "A new connection without a link is closed after 60 s at most.",
     falls=("F-33",),
     source=TROUBLE,
     entities=(),
@@ -166,7 +185,7 @@ async def closed(at: Scratch) -> str:
 )
 async def idle_at_first(at: Scratch) -> str:
     connection = await at.another_connection()
-    return await expect_end(connection.closed, CONNECTION_FORCED, "closed", within=120.0)
+    return await _expect_idle_end(connection.closed, CONNECTION_FORCED, "closed", NEW, least=0.0)
 
 
 @entry(
@@ -179,8 +198,11 @@ async def idle_at_first(at: Scratch) -> str:
 )
 async def idle(at: Scratch) -> str:
     connection = await at.another_connection()
-    await (await connection.open_sender(at.path())).close()
-    return await expect_end(connection.closed, CONNECTION_FORCED, "closed", within=400.0)
+    audience = at.target().namespace.audience(at.path())
+    status = await put_token(connection, audience, await at.target().namespace.tokens.token(audience))
+    expect(status in (200, 202), f"a token is answered with {status}")
+    await (await at.bare_receiver(connection)).close()
+    return await _expect_idle_end(connection.closed, CONNECTION_FORCED, "closed", BARE)
 
 
 @entry(
@@ -193,4 +215,79 @@ async def idle(at: Scratch) -> str:
 )
 async def idle_link(at: Scratch) -> str:
     sender = await at.sender()
-    return await expect_end(sender.detached, DETACH_FORCED, "detached", within=800.0)
+    return await _expect_idle_end(sender.detached, DETACH_FORCED, "detached", UNUSED)
+
+
+@entry(
+    "wire-12",
+    "Transfers keep within our incoming-window, counted from the next-outgoing-id of the peer's begin.",
+    falls=("C-12", "R-91"),
+    source="the AMQP standard, 2.5.6",
+    price=Price(sends=6, receives=6),
+)
+async def window(at: Scratch) -> str:
+    await at.send(*(at.message() for _ in range(6)))
+    connection = await at.another_connection(window=2)
+    inbox = await at.inbox(on=connection)
+    session = inbox.receiver.link.session
+    session.restores_window = False
+    inbox.receiver.flow(6)
+    for _ in range(3):
+        arrivals = [await inbox.take(), await inbox.take()]
+        await inbox.nothing(0.3)
+        session.flow(None)
+        connection.flush_soon()
+        for each in arrivals:
+            await inbox.complete(each)
+    return "six came through a window of two, two at a time"
+
+
+@entry(
+    "wire-13",
+    "A message that is longer than our max-frame-size comes in several frames.",
+    falls=("P-22", "G-22"),
+    source="the AMQP standard, 2.3",
+    price=Price(sends=1, receives=1),
+)
+async def frames(at: Scratch) -> str:
+    body = bytes(range(256)) * 80
+    await at.send(at.message(body))
+    inbox = await at.inbox(on=await at.another_connection(frame=4096))
+    arrival = await inbox.take()
+    await inbox.complete(arrival)
+    expect(arrival.body == body, "it came otherwise")
+    return f"{len(body)} bytes came whole through frames of 4096"
+
+
+OTHER_NAME = "sbpair-verify.invalid"
+
+
+@entry(
+    "wire-14",
+    "A namespace shows a certificate of a trusted authority for its own name, and for no other.",
+    falls=("F-31",),
+    source=TROUBLE,
+    entities=(),
+)
+async def certificate(at: Scratch) -> str:
+    target = at.target()
+    if not target.namespace.uses_tls:
+        raise Unknown("the namespace is reached without TLS")
+    try:
+        await _shake_hands(target, target.namespace.host)
+    except ssl.SSLCertVerificationError as error:
+        raise Differs(f"it is refused: {error.verify_message}") from error
+    try:
+        await _shake_hands(target, OTHER_NAME)
+    except ssl.SSLCertVerificationError as error:
+        return f"under another name it is refused: {error.verify_message}"
+    raise Differs(f"it is for {OTHER_NAME} too")
+
+
+async def _shake_hands(target: Target, name: str) -> None:
+    """Open a TLS connection to a namespace under this name. Raises SSLCertVerificationError, OSError."""
+    context = ssl.create_default_context(cafile=target.ca_file)
+    _, writer = await asyncio.open_connection(
+        target.namespace.host, target.namespace.port, ssl=context, server_hostname=name
+    )
+    writer.close()

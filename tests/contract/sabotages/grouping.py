@@ -1,0 +1,225 @@
+"""Brokers with other sessions, topics, forwarding, transactions and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappush
+
+from sbpair.amqp.link import SenderLink
+from sbpair.amqp.performatives import Attach
+from sbpair.broker.entities.directory import DEAD_LETTER, Directory, folded
+from sbpair.broker.entities.entity import Entity
+from sbpair.broker.entities.partitioned import Partitioned
+from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.rules.message_properties import LazyProperties, PropertyChanges
+from sbpair.broker.entities.sessions import MessageSession, MessageSessions, SessionLock
+from sbpair.broker.entities.stored_message import StoredMessage
+from sbpair.broker.entities.topic import Topic
+from sbpair.broker.entities.transaction import Settlement, Transaction
+from sbpair.broker.errors import EntityNotFound, NotAllowed, SessionIdMissing
+from sbpair.broker.frontends.amqp.attach import NodeFactory
+from sbpair.broker.frontends.amqp.node import Node
+from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver
+from sbpair.broker.frontends.amqp.session_receiver import has_session_filter
+
+from .keeping import ENTITIES, FRONTENDS, QUEUE
+from .sabotage import Sabotage
+
+SESSIONS, ATTACH = f"{ENTITIES}.sessions", f"{FRONTENDS}.amqp.attach"
+RULE, TRANSACTION = f"{ENTITIES}.rules.rule", f"{ENTITIES}.transaction.Transaction"
+_accept_session, _return, _check = MessageSessions.accept, Queue.return_message, Queue.check_acceptable
+_receiver, _at = NodeFactory._queue_receiver, Directory.at
+
+
+# Sessions.
+
+
+def _newest_first(session: MessageSession, message: StoredMessage) -> None:
+    heappush(session._waiting, (-message.sequence_number, message))
+
+
+def _in_one(sessions: MessageSessions, message: StoredMessage) -> MessageSession:
+    return sessions._get_or_create("a")
+
+
+def _shared(sessions: MessageSessions, session_id: str | None, now: int) -> SessionLock | None:
+    found = sessions._sessions.get(session_id or "")
+    if found is not None:
+        found.lock = None
+    return _accept_session(sessions, session_id, now)
+
+
+def _counting(queue: Queue, message: StoredMessage, now: int, *, has_failed: bool) -> None:
+    _return(queue, message, now, has_failed=True)
+
+
+def _with_any_id(queue: Queue, messages: Sequence[StoredMessage]) -> None:
+    for message in messages:
+        message.session_id = message.session_id or ""
+    _check(queue, messages)
+
+
+def _without_empty_id(queue: Queue, messages: Sequence[StoredMessage]) -> None:
+    if any(each.session_id == "" for each in messages):
+        raise SessionIdMissing(queue.path)
+    _check(queue, messages)
+
+
+def _without_session(
+    factory: NodeFactory, link: SenderLink, attach: Attach, queue: Entity, now: object
+) -> Node:
+    if queue.sessions is not None and not has_session_filter(attach):
+        return QueueReceiver(factory._connection, link, queue, deletes=False)
+    return _receiver(factory, link, attach, queue, now)
+
+
+def _as_the_queue(factory: NodeFactory, link: SenderLink, attach: Attach, queue: Entity, now: object) -> Node:
+    parent = queue.parent
+    if parent is not None and parent.sessions is not None and not has_session_filter(attach):
+        raise NotAllowed("The dead letters of a session need a session.")
+    return _receiver(factory, link, attach, queue, now)
+
+
+# Topics.
+
+
+def _to_the_first(topic: Topic, message: StoredMessage) -> None:
+    for subscription in list(topic.subscriptions.values())[:1]:
+        subscription.publish(message, LazyProperties(message, topic._codec))
+
+
+def _with_a_reader(topic: Queue, messages: Sequence[StoredMessage]) -> None:
+    if isinstance(topic, Topic) and not topic.subscriptions:
+        raise NotAllowed("Nobody subscribes.")
+    _check(topic, messages)
+
+
+def _not_below_subscriptions(directory: Directory, path: str) -> Entity:
+    if "/subscriptions/" in folded(path) and folded(path).endswith(DEAD_LETTER):
+        raise EntityNotFound(path)
+    return _at(directory, path)
+
+
+# Transactions.
+
+
+def _send_now(
+    transaction: Transaction, queue: Entity, messages: Sequence[StoredMessage], now: int, via: object = None
+) -> None:
+    queue.enqueue_all(messages, now)
+
+
+def _settle_now(transaction: Transaction, settlement: Settlement, now: int) -> None:
+    settlement.apply(now)
+
+
+# Partitions.
+
+
+def _from_one(
+    entity: Partitioned[Queue], start: int, limit: int, now: int, session_id: str | None = None
+) -> list[StoredMessage]:
+    return entity.partitions[0].peek(start, limit, now, session_id)
+
+
+def _in_turn(entity: Partitioned[Queue], messages: Sequence[StoredMessage], now: int) -> Queue:
+    return entity._next_in_turn(now)
+
+
+SABOTAGES = {
+    "sessions are ignored": Sabotage(
+        {
+            "topics-8": "does not require sessions",
+            "forwarding-6": "a message was expected",
+        },
+        ignores=("sessions",),
+    ),
+    "the newest of a session comes first": Sabotage(
+        {"sessions-1": "they came as", "partitions-7": "they came as"},
+        {f"{SESSIONS}.MessageSession.add": _newest_first},
+    ),
+    "there is one session": Sabotage(
+        {"sessions-3": "timeout", "sessions-11": "listed were ['a']"},
+        {f"{SESSIONS}.MessageSessions._session_of": _in_one},
+    ),
+    "a session has many receivers": Sabotage(
+        {"sessions-2": "two receivers hold the session"}, {f"{SESSIONS}.MessageSessions.accept": _shared}
+    ),
+    "nobody waits for a session": Sabotage(
+        {"sessions-4": "after 0.0 s"},
+        {f"{FRONTENDS}.amqp.session_receiver.patience": lambda attach: 0},
+    ),
+    "the end of a session counts a delivery": Sabotage(
+        {"sessions-5": "the delivery count is 1"}, {f"{QUEUE}.return_message": _counting}
+    ),
+    "sessions have no state": Sabotage(
+        {"sessions-6": "it was None"}, {f"{SESSIONS}.MessageSessions.state": lambda *what: None}
+    ),
+    "the end of a session is another error": Sabotage(
+        {"sessions-8": "detached with com.microsoft:message-lock-lost"},
+        {"sbpair.broker.errors.SessionLockLost.condition": "com.microsoft:message-lock-lost"},
+    ),
+    "a session id may be missing": Sabotage(
+        {"sessions-9": "the answer is accepted"}, {f"{QUEUE}.check_acceptable": _with_any_id}
+    ),
+    "receivers need no session": Sabotage(
+        {"sessions-10": "it was attached"}, {f"{ATTACH}.NodeFactory._queue_receiver": _without_session}
+    ),
+    "an empty session id is none": Sabotage(
+        {"sessions-12": "not-allowed"}, {f"{QUEUE}.check_acceptable": _without_empty_id}
+    ),
+    "dead letters need a session": Sabotage(
+        {"deadletters-6": "need a session"}, {f"{ATTACH}.NodeFactory._queue_receiver": _as_the_queue}
+    ),
+    "a topic has one reader": Sabotage(
+        {"topics-1": "a message was expected"}, {f"{ENTITIES}.topic.Topic._offer_new": _to_the_first}
+    ),
+    "a topic needs a reader": Sabotage(
+        {"topics-2": "not-allowed"}, {f"{QUEUE}.check_acceptable": _with_a_reader}
+    ),
+    "filters let everything through": Sabotage(
+        {"topics-3": "it is b'3'", "topics-4": "it is b'1'"},
+        {
+            f"{RULE}.SqlFilter.matches": lambda *what: True,
+            f"{RULE}.CorrelationFilter.matches": lambda *what: True,
+        },
+    ),
+    "actions do nothing": Sabotage(
+        {"topics-5": "the properties are"},
+        {f"{RULE}.SqlAction.changes": lambda *what: PropertyChanges()},
+    ),
+    "filters let nothing through": Sabotage(
+        {"topics-6": "a message was expected"}, {f"{RULE}.SqlFilter.matches": lambda *what: False}
+    ),
+    "subscriptions have no dead letters": Sabotage(
+        {"topics-7": "not-found"}, {f"{ENTITIES}.directory.Directory.at": _not_below_subscriptions}
+    ),
+    "transactions take effect at once": Sabotage(
+        {
+            "transactions-1": "2 before",
+            "transactions-2": "1 are there",
+            "transactions-4": "a message was expected",
+            "transactions-5": "it was committed",
+        },
+        {
+            f"{TRANSACTION}.send": _send_now,
+            f"{TRANSACTION}.settle": _settle_now,
+            f"{TRANSACTION}.commit": lambda *what: None,
+        },
+    ),
+    "transactions are otherwise unknown": Sabotage(
+        {"transactions-6": "refused with amqp:not-found"},
+        {"sbpair.broker.errors.UnknownTransaction.condition": "amqp:not-found"},
+    ),
+    "what is not transferred is lost": Sabotage(
+        {"transactions-7": "a message was expected"},
+        {f"{QUEUE}.dead_letter_untransferred": lambda *what: None},
+    ),
+    "keys are ignored": Sabotage(
+        {"partitions-1": "the partitions are {"},
+        {f"{ENTITIES}.partitioned.Partitioned.partition_for": _in_turn},
+    ),
+    "a peek shows one partition": Sabotage(
+        {"partitions-4": "of 4 were shown"}, {f"{ENTITIES}.partitioned.Partitioned.peek": _from_one}
+    ),
+}
