@@ -54,7 +54,8 @@ async def test_what_carries_a_websocket_closes_it_and_its_session_and_is_forgott
     monkeypatch.setattr(websocket, "_upgrade", upgrade)
     before = set(websocket._carrying)
     route = Route(over_websocket=True, http_proxy=None)
-    connection = await dial._open(parse(NAMESPACE), route, None, "mine")
+    namespace = parse(NAMESPACE)
+    connection = await dial._open(namespace, route, None, lambda: NamespaceConnection(namespace))
     assert isinstance(connection, NamespaceConnection)
     (carrying,) = websocket._carrying - before
     await turns()

@@ -7,6 +7,8 @@ import pytest
 from sbpair.contract.book import SUBJECTS, entries, of_subject
 from sbpair.contract.entry import Price
 from tests.test_spec import spec_rows
+from tests.tools.blocks.contract import ARTICLE, NONE, PROMISES, resting_on
+from tests.tools.source import DOCS
 
 
 @pytest.mark.spec("K-2")
@@ -20,6 +22,30 @@ def test_every_entry_has_an_id_of_its_own_a_sentence_a_source_and_what_rests_on_
         assert each.falls, each.id
         assert set(each.falls) <= known, each.id
         assert each.price == Price() or each.price.total > 0, each.id
+
+
+@pytest.mark.spec("K-2")
+def test_every_source_is_an_article_or_says_what_kind_it_is() -> None:
+    kinds = ("the SDK", "the AMQP standard", "issues of the SDKs", "paired namespaces", "inferred", "decided")
+    others = {
+        each.id: each.source
+        for each in entries()
+        if not ARTICLE.search(each.source) and not each.source.startswith(kinds)
+    }
+    assert others == {}
+
+
+@pytest.mark.spec("K-2", "K-5")
+def test_every_promise_of_the_page_of_guarantees_names_its_entries_or_that_it_needs_none() -> None:
+    page = (DOCS / "explanation" / "guarantees.md").read_text("utf-8")
+    promised = page.partition("## Promised")[2].partition("## Not promised")[0]
+    names = [line.split("|")[1].strip() for line in promised.splitlines() if line.startswith("| ")][1:]
+
+    assert names == list(PROMISES)
+    assert {name for ids in PROMISES.values() for name in ids} <= {row.id for row in spec_rows()}
+    for name, ids in PROMISES.items():
+        said = ", ".join(each.id for each in resting_on(ids)) or NONE
+        assert f"| {name} | {said} |" in page
 
 
 @pytest.mark.spec("K-3")

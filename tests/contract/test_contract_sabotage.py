@@ -50,3 +50,12 @@ def test_every_entry_is_shown_to_be_able_to_fail() -> None:
 
     assert {each.id for each in entries()} == shown
     assert {name.rpartition("-")[0] for name in shown} == set(SUBJECTS)
+
+
+@pytest.mark.spec("K-2")
+def test_a_fault_that_hits_everything_shows_only_what_is_about_that() -> None:
+    blunt = {
+        name for sabotage in SABOTAGES.values() if sabotage.effect is not None for name in sabotage.shows
+    }
+
+    assert blunt == {"sending-1", "sending-6", "errors-10", "wire-3"}

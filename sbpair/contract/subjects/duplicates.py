@@ -147,7 +147,7 @@ async def case(at: Scratch) -> str:
     tier=Tier.STANDARD,
     seconds=2.0,
 )
-async def restored(at: Scratch) -> str:
+async def across_a_syphon(at: Scratch) -> str:
     from azure.servicebus import ServiceBusMessage
 
     from sbpair.envelope.park import park, prepare

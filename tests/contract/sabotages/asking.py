@@ -107,7 +107,7 @@ SABOTAGES = {
             "errors-1": "refused with {''}",
             "errors-2": "refused with ''",
             "errors-3": "refused with ''",
-            "errors-4": "Accepted",
+            "errors-4": "a send was accepted",
         },
         administration=OtherAdministration,
     ),

@@ -10,7 +10,7 @@ from sbpair.amqp.connection import Connection
 from sbpair.amqp.handshake import ConnectionRole
 from sbpair.amqp.link import Link
 from sbpair.amqp.performatives import Close, Condition, Detach, Open
-from sbpair.broker import DetachLink, NoCredit, RejectWith
+from sbpair.broker import NoCredit, RejectWith
 from sbpair.broker.certificates import LOCAL_NAMES
 from sbpair.broker.entities.stored_message import StoredMessage
 from sbpair.broker.errors import MessageTooLarge
@@ -120,8 +120,8 @@ SABOTAGES = {
             f"{AMQP}.request_response.status": _existing,
         },
     ),
-    "links are detached as they come": Sabotage(
-        {"wire-5": "detach-forced"}, effect=DetachLink(), operation="attach"
+    "a queue has few receivers": Sabotage(
+        {"wire-5": "resource-limit-exceeded"}, {f"{AMQP}.attach.MAX_RECEIVERS": 10}
     ),
     "a detach is answered with an error": Sabotage(
         {"pings-6": "it ended with"}, {"sbpair.amqp.link.Link.receive_detach": _with_an_error}
