@@ -6,6 +6,8 @@ import gc
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import needs
+from tests.needs import ROOT
 from tests.turns import Seeded, permuted
 
 if TYPE_CHECKING:
@@ -79,6 +82,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    needs.check()
     seed = config.getoption("--permute-turns")
     if seed is not None:
         seeded = config.stash[PERMUTED] = Seeded(seed)
@@ -92,12 +96,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(SLOW)))
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Begin with a share of the test files: every worker collects all of them, and in a fresh clone each of the
+    six would compile them all."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or sys.dont_write_bytecode:
+        return
+    for file in _test_files(session.config)[int(worker["workerid"][2:]) :: int(worker["workercount"])]:
+        with suppress(Exception, pytest.skip.Exception):  # the collection will say so
+            import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+
+
+def _test_files(config: pytest.Config) -> list[Path]:
+    """The test files below the folders that the run was asked for."""
+    folders = [config.invocation_params.dir / argument for argument in config.args]
+    found = {file.resolve() for folder in folders for file in folder.rglob("test_*.py")}
+    return sorted(file for file in found if not needs.is_left_out(file))
+
+
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return needs.is_left_out(collection_path) or None
 
 
-def pytest_report_header() -> list[str]:
-    return list(needs.lines())
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in needs.lines():  # not a header, which -q does not show
+        terminalreporter.write_line(line)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -126,9 +129,26 @@ def test_a_test_without_its_package_is_left_out_by_name_and_in_ci_an_error(monke
     assert needs.is_left_out(ROOT / "tests" / "audit" / "test_audit.py")
     assert not needs.is_left_out(ROOT / "tests" / "cli" / "test_audit.py")
     assert list(needs.lines()) == ["left out, for want of not_there: audit (pip install '.[more]')"]
-    monkeypatch.setenv("SBPAIR_REQUIRE_PEERS", "1")
-    with pytest.raises(RuntimeError, match="want of not_there"):
-        list(needs.lines())
+
+
+@pytest.mark.parametrize(("required", "code"), [("", 0), ("1", pytest.ExitCode.USAGE_ERROR)])
+def test_a_quiet_run_names_what_it_leaves_out_and_in_ci_does_not_begin(required, code):
+    program = (
+        "import pytest; from tests import needs; "
+        "needs.NEEDS = (needs.Need('not_there', 'more', ('audit',)),); "
+        "raise SystemExit(pytest.main(['-q', '--collect-only', '-p', 'no:cacheprovider', 'tests/test_turns.py']))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"SBPAIR_REQUIRE_PEERS": required},
+    )
+
+    assert done.returncode == code, done.stderr
+    assert "left out, for want of not_there: audit (pip install more)" in done.stdout + done.stderr
 
 
 @pytest.mark.spec("R-130")
