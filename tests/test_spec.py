@@ -74,8 +74,13 @@ def marks_of(source: str) -> tuple[set[str], list[str]]:
     return proved, wrong
 
 
-def prose_of(source: str) -> Iterator[str]:
+@cache
+def prose_of(source: str) -> list[str]:
     """The comments and docstrings of a module, those of dataclass fields too."""
+    return list(_prose(source))
+
+
+def _prose(source: str) -> Iterator[str]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.string
