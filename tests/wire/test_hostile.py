@@ -317,7 +317,7 @@ CASES: dict[str, tuple[bytes | Callable[[], bytes], bytes]] = {  # what is long 
 }  # fmt: skip
 
 
-IDLE = ("one byte, then idle", "7 of 8 header bytes")  # these end only by a timeout of the broker
+IDLE = ("one byte, then idle", "7 of 8 header bytes", "AMQP without SASL")  # ended by a timeout
 STORED = {  # unusual but valid messages; no other case stores anything
     "an initial delivery-count of 2^32-1": 2,
     "a delivery-id that wraps": 4,
@@ -371,6 +371,7 @@ def impatient() -> Iterator[None]:
     """Give new connections half a second to send something, instead of twenty seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sbpair.broker.server.listener.FIRST_BYTE_WITHIN", 0.5)
+        patch.setattr("sbpair.broker.frontends.amqp.connection_limits.TIME_TO_CLAIM", 0.5)
         limits = Limits(handshake_timeout=0.5, close_timeout=0.05)
         patch.setattr(CONNECTION, partial(Connection, limits=limits))
         yield
