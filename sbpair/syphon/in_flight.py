@@ -119,6 +119,11 @@ class InFlightMessage:
     restored_at: float = 0.0  # seconds, monotonic
     suspended: float = field(default_factory=lambda: time_suspended())
 
+    @property
+    def has_deadline(self) -> bool:
+        """Whether its time to live is what was left when it was last restored."""
+        return self.restore_again is not None
+
     def may_go(self, now: float) -> bool:
         """Return whether to send the message at ``now`` (monotonic seconds).
 

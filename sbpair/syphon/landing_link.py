@@ -34,6 +34,7 @@ from .transfer import addressed
 MAX_IN_TRANSACTION = 100  # messages of one transaction: the limit of the service
 MAX_TRANSACTIONS = 4  # of one link at a time
 TRIED_FOR = 1.0  # seconds for which the result of a trial is used
+STALE_AFTER = 5.0  # seconds between restoring a time to live and its commit, after which it is not committed
 
 
 class LandingLink:
@@ -127,18 +128,13 @@ class LandingLink:
         if self.detached.done():
             self._ended()  # a refusal may have put messages back since
             return
-        now = self._loop.time()
         while self._waiting and len(self._tasks) < MAX_TRANSACTIONS:
-            batch: list[InFlightMessage] = []
-            while self._waiting and len(batch) < MAX_IN_TRANSACTION:
-                message = self._waiting.popleft()
-                if message.may_go(now):
-                    batch.append(message)
-            if batch:
-                self._running.update(dict.fromkeys(batch))
-                task = self._loop.create_task(self._land(batch))
-                self._tasks.add(task)
-                task.add_done_callback(self._landed)
+            count = min(len(self._waiting), MAX_IN_TRANSACTION)
+            batch = [self._waiting.popleft() for _ in range(count)]
+            self._running.update(dict.fromkeys(batch))
+            task = self._loop.create_task(self._land(batch))
+            self._tasks.add(task)
+            task.add_done_callback(self._landed)
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -193,6 +189,8 @@ class LandingLink:
         if via is None:
             self._send_plainly(batch)
             return
+        restored_at = self._loop.time()
+        self._leave_out(batch, restored_at)
         payloads = _addressed(batch, (attach and attach.max_message_size) or None)
         plain = [each for each in batch if each not in payloads]
         batch[:] = payloads
@@ -216,14 +214,38 @@ class LandingLink:
                 refused = [each for each, state in zip(batch, outcomes, strict=True) if state == refusal]
                 self._refused(batch, refused, refusal)
             return
-        await self._complete(batch, txn_id)
+        if self._is_late(batch, restored_at):
+            await self._controller.roll_back(txn_id)
+            self._send_timed_plainly(batch)
+            return
+        await self._complete(batch, txn_id, restored_at)
 
-    async def _complete(self, batch: Sequence[InFlightMessage], txn_id: bytes) -> None:
+    def _leave_out(self, batch: list[InFlightMessage], now: float) -> None:
+        """Remove the messages that may not go, and restore the time to live of the others."""
+        for message in list(batch):  # only now: the trial, or the wait for another's, may have taken long
+            if not message.may_go(now):
+                batch.remove(message)
+                self._running.pop(message, None)
+
+    def _is_late(self, batch: Sequence[InFlightMessage], restored_at: float) -> bool:
+        """Return whether a commit now would let a message outlive its deadline."""
+        is_slow = self._loop.time() - restored_at >= STALE_AFTER
+        return is_slow and any(each.has_deadline for each in batch)
+
+    def _send_timed_plainly(self, batch: Sequence[InFlightMessage]) -> None:
+        """Send the messages with a deadline without a transaction, and the others in another one."""
+        others = [each for each in batch if not each.has_deadline]
+        for message in others:
+            self._running.pop(message, None)
+        self._waiting.extendleft(reversed(others))
+        self._send_plainly(each for each in batch if each.has_deadline)
+
+    async def _complete(self, batch: Sequence[InFlightMessage], txn_id: bytes, restored_at: float) -> None:
         origin = batch[0].origin
         for message in batch:
             origin.reported(message)
         try:
-            if not await origin.completed_in(batch, txn_id):
+            if not await origin.completed_in(batch, txn_id) or self._is_late(batch, restored_at):
                 await self._controller.roll_back(txn_id)
                 self._give_up(batch)
                 return

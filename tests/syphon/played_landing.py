@@ -37,11 +37,12 @@ def id_of(payload: bytes) -> object:
 
 @dataclass
 class PlayedSender:
-    """A sender that answers with ``outcomes`` in turn and then accepts everything."""
+    """A sender that answers with ``outcomes`` in turn, after ``takes`` seconds each, and then accepts everything."""
 
     log: list[Any]
     name: str
     outcomes: list[DeliveryState | ClientError | None] = field(default_factory=list)
+    takes: list[float] = field(default_factory=list)
     credit: int = 7
     progress: int = 0
     on_progress: Callable[[], None] | None = None
@@ -82,7 +83,7 @@ class PlayedSender:
         self.log.append((self.name, id_of(payload), state.txn_id))
         assert message_format == 0
         outcome = self.outcomes.pop(0) if self.outcomes else TransactionalState(state.txn_id, ACCEPTED)
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.takes.pop(0) if self.takes else 0)
         if isinstance(outcome, ClientError):
             raise outcome
         return outcome

@@ -17,10 +17,11 @@ from sbpair.amqp.performatives import (
     TransactionalState,
 )
 from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, RolledBack
+from sbpair.envelope.restore import EXPIRED, Forward, Poison
 from sbpair.syphon.in_flight import InFlightMessage
-from sbpair.syphon.landing_link import TRIED_FOR, LandingLink
+from sbpair.syphon.landing_link import STALE_AFTER, TRIED_FOR, LandingLink
 from tests.syphon.played_landing import FULL, NOT_ALLOWED, TOO_LARGE, PlayedController, PlayedSender, named
-from tests.syphon.scripted import Scene, driven, turns
+from tests.syphon.scripted import Scene, driven, now, turns
 
 pytestmark = pytest.mark.spec("R-66", "C-2")
 
@@ -428,3 +429,82 @@ async def test_progress_of_the_plain_link_is_passed_on() -> None:
     landed.link.on_progress = None
     landed.plain.on_progress()
     assert landed.link.progress == 2
+
+
+def with_deadline(message: InFlightMessage) -> None:
+    """Restore it with a payload that tells when it was restored."""
+    message.restored_at = now()
+    message.restore_again = lambda: Forward("orders", named(f"at {now():g} s"), None, has_deadline=True)
+
+
+@pytest.mark.spec("G-15")
+@driven
+async def test_after_a_trial_that_took_long_a_message_goes_with_what_is_left_of_its_time() -> None:
+    landed = Landed()
+    landed.plain.takes = [42.0]
+    (message,) = landed.send(1)
+    with_deadline(message)
+    await asyncio.sleep(43.0)
+    assert landed.log[2:] == [("via", "at 42 s", b"t2"), ("commit", b"t2")]
+    assert landed.answers == [(1, ACCEPTED)]
+
+
+@pytest.mark.spec("G-15")
+@driven
+async def test_what_expires_during_a_trial_is_set_aside_and_not_sent() -> None:
+    landed = Landed()
+    landed.plain.takes = [42.0]
+    late, other = landed.send(1, 2)
+    late.restored_at, late.restore_again = now(), lambda: Poison(EXPIRED, "its time is over")
+    await asyncio.sleep(43.0)
+    assert landed.scene.told_of("poisoned") == [1]
+    assert [entry[1] for entry in landed.log if entry[0] == "via"] == ["p2"]
+    assert (landed.link.in_flight, other.is_settled) == (0, True)
+
+
+@pytest.mark.spec("G-15")
+@driven
+async def test_a_slow_transaction_is_rolled_back_and_what_has_a_deadline_goes_without_one() -> None:
+    landed = Landed()
+    assert landed.via is not None
+    landed.via.takes = [STALE_AFTER, 0.0, 0.0]
+    timed, other = landed.send(1, 2)
+    with_deadline(timed)
+    await asyncio.sleep(STALE_AFTER + 1.0)
+    assert landed.log[2:5] == [("via", "p1", b"t2"), ("via", "p2", b"t2"), ("roll back", b"t2")]
+    assert [entry for entry in landed.log if entry[0] == "commit"] == [("commit", b"t4")]
+    assert (landed.answers, landed.plain.plain) == ([(2, ACCEPTED)], [timed])
+    assert (timed.is_settled, other.is_settled) == (False, True)
+    landed.plain.answer()
+    assert (landed.answers[1:], landed.link.in_flight) == ([(1, ACCEPTED)], 0)
+
+
+@pytest.mark.spec("G-15")
+@driven
+async def test_without_a_deadline_a_slow_transaction_is_committed() -> None:
+    landed = Landed()
+    assert landed.via is not None
+    landed.via.takes = [STALE_AFTER]
+    landed.send(1)
+    await asyncio.sleep(STALE_AFTER + 1.0)
+    assert (landed.answers, landed.log[-1]) == ([(1, ACCEPTED)], ("commit", b"t2"))
+
+
+@pytest.mark.spec("G-15")
+@driven
+async def test_a_slow_completion_in_a_transaction_gives_up_what_has_a_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    landed = Landed()
+
+    async def slow(messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
+        await asyncio.sleep(STALE_AFTER)
+        return True
+
+    monkeypatch.setattr(landed.scene, "completed_in", slow)
+    (message,) = landed.send(1)
+    with_deadline(message)
+    await asyncio.sleep(STALE_AFTER + 1.0)
+    assert landed.log[-1] == ("roll back", b"t2")
+    assert landed.scene.told[-1] == ("given up", [1])
+    assert landed.link.in_flight == 0
