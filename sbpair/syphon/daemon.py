@@ -60,7 +60,6 @@ logger = logging.getLogger("sbpair.syphon")
 
 FIRST_ATTEMPT = 5.0  # seconds that the first attempt to connect to the primary may take before messages land
 LANDING_CHECK_INTERVAL = 1.0  # seconds between checks of whether messages may land
-PRIMARY_IS_BACK = "the primary is connected again"
 MIN_SESSION_SECONDS = 1.0  # seconds between the beginnings of two sessions, at least
 
 
@@ -439,7 +438,7 @@ class Syphon:
         began = time.monotonic()
         checking = asyncio.ensure_future(self._stranded.run(session.secondary))
         try:
-            reason = await _unless(shutdown, self._until_over(session))
+            reason = await _unless(shutdown, self._until_over(session, SyphonState.RUNNING))
             if reason is None:
                 self._become(SyphonState.DRAINING)
         finally:
@@ -447,7 +446,7 @@ class Syphon:
             await session.stop()
             await asyncio.gather(checking, return_exceptions=True)
             self._become(SyphonState.CONNECTING, self._reason)
-        if reason is not None and reason != PRIMARY_IS_BACK:
+        if reason is not None:
             pause = max(0.0, MIN_SESSION_SECONDS - (time.monotonic() - began))
             self._lost(reason, pause)
             await _unless(shutdown, asyncio.sleep(pause))
@@ -461,7 +460,7 @@ class Syphon:
         self._connected(SyphonState.DRAINING if session.has_primary else SyphonState.LANDING)
         refused = self._links.refusal = asyncio.get_running_loop().create_future()
         drained = asyncio.ensure_future(self._drain_and_check_stranded(session))
-        broken = asyncio.ensure_future(self._until_over(session))
+        broken = asyncio.ensure_future(self._until_over(session, SyphonState.DRAINING))
         try:
             await asyncio.wait([drained, broken, refused], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -479,22 +478,32 @@ class Syphon:
                 self._emit(events.BacklogsDrained(time.time()))  # an audit relies on it for all backlogs
             return True
         self._become(SyphonState.CONNECTING, self._reason)
-        reason = reason or broken.result()
-        if reason != PRIMARY_IS_BACK:
-            self._lost(reason, MIN_SESSION_SECONDS)
-            await asyncio.sleep(MIN_SESSION_SECONDS)
+        self._lost(reason or broken.result(), MIN_SESSION_SECONDS)
+        await asyncio.sleep(MIN_SESSION_SECONDS)
         return False
 
-    async def _until_over(self, session: ForwardingSession) -> str:
-        """Wait until a session is lost or, if it lacks the primary, until the primary is connected; return why."""
+    async def _until_over(self, session: ForwardingSession, state: SyphonState) -> str:
+        """Wait until a session is lost; return why. It gets the primary, and ``state``, once that is connected."""
         broken = asyncio.ensure_future(session.wait_broken())
-        back = [] if session.has_primary or self._connecting is None else [self._connecting]
         try:
-            await asyncio.wait([broken, *back], return_when=asyncio.FIRST_COMPLETED)
-            return broken.result() if broken.done() else PRIMARY_IS_BACK
+            if self._connecting is not None:  # it began without the primary
+                await asyncio.wait([broken, self._connecting], return_when=asyncio.FIRST_COMPLETED)
+                if not broken.done():
+                    self._give_primary(session, self._connecting, state)
+            return await broken
         finally:
             broken.cancel()
             await asyncio.gather(broken, return_exceptions=True)
+
+    def _give_primary(
+        self, session: ForwardingSession, connecting: asyncio.Task[Connections], state: SyphonState
+    ) -> None:
+        """Let a session forward to the primary, beside what it is landing. Its connection to the secondary stays."""
+        self._connecting = None
+        primary, secondary = connecting.result()
+        secondary.abort()
+        session.adopt(primary)
+        self._connected(state)
 
     async def _drain_and_check_stranded(self, session: ForwardingSession) -> None:
         await session.drain()

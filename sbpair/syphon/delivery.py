@@ -358,6 +358,15 @@ class Destination:
 
     # Resuming
 
+    def try_now(self) -> None:
+        """End the detour and the back-off; the first message that waits, or else the next, probes the destination."""
+        self.detour = None
+        if self.state is WAITING and self._retry is not None:
+            self._retry.cancel()
+            self.state = CLOSED
+            if self._queue:
+                self._probe()
+
     def _probe(self) -> None:
         if self._sender is None or not self._sender.is_open:
             self._start_opening(PROBING)

@@ -7,6 +7,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
@@ -51,7 +52,7 @@ class ForwardingSession:
     """Forwards from all backlogs over two connections, until one of them is lost.
 
     A session is used once: when a side is lost, all messages are released, and the syphon creates another session.
-    Without a connection to the primary, it lands messages on the secondary.
+    Without a connection to the primary, it lands messages on the secondary, until it is given one.
     """
 
     def __init__(
@@ -123,8 +124,9 @@ class ForwardingSession:
         )
         self._pumps = [Pump(backlog, settings) for backlog in names]
         self._failed: set[str] = set()  # backlogs that could not be attached at least once
-        self._ordered = self._relays_of(() if primary is None else tuple(ordered), settings, order_check)
-        self._pumping = asyncio.gather(
+        self._relays = partial(self._relays_of, tuple(ordered), settings, order_check)
+        self._ordered = () if primary is None else self._relays()
+        self._pumping: asyncio.Future[Any] = asyncio.gather(
             *(self._keep_pumping(pump) for pump in self._pumps), *(each.run() for each in self._ordered)
         )
 
@@ -159,6 +161,17 @@ class ForwardingSession:
             )
             for name in names
         )
+
+    def adopt(self, primary: NamespaceConnection) -> None:
+        """Forward to the primary from now on. Each destination is tried at once; what landed keeps its answers."""
+        self._primary, self._primary_since = primary, asyncio.get_running_loop().time()
+        self._ordered = self._relays()
+        self._pumping = asyncio.gather(self._pumping, *(each.run() for each in self._ordered))
+        for destination in self._destinations.values():
+            destination.try_now()
+        if self._landings is not None:
+            self._landings.primary_is_back()
+        self._replaced.set()
 
     async def wait_broken(self) -> str:
         """Wait until a side is lost; return why. An idle primary that closes its connection is reconnected instead."""

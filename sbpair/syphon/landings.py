@@ -136,6 +136,11 @@ class Landings:
             self._emit(LandingEnded(time.time(), home.path))
         self._recall(key)
 
+    def primary_is_back(self) -> None:
+        """Send home what waits at twins, now that the primary is connected; it probes its destinations there."""
+        for _, key in list(self._twins):
+            self._recall(key)
+
     def _divert_if_due(self, home: Destination, key: str) -> None:
         self._cancel(key)
         now = self._loop.time()

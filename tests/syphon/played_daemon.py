@@ -53,6 +53,9 @@ class PlayedSession:
         self.drained: asyncio.Future[None] = loop.create_future()
         self.busy: tuple[str, ...] = ()
 
+    def adopt(self, primary: Any) -> None:
+        self.primary, self.has_primary = primary, True
+
     async def wait_broken(self) -> str:
         return await asyncio.shield(self.broken)
 

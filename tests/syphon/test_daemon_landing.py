@@ -10,7 +10,7 @@ import pytest
 
 from sbpair.client.errors import ConnectionLost, SyphonFaulted
 from sbpair.syphon import SyphonState
-from sbpair.syphon.daemon import FIRST_ATTEMPT, LANDING_CHECK_INTERVAL, PRIMARY_IS_BACK
+from sbpair.syphon.daemon import FIRST_ATTEMPT, LANDING_CHECK_INTERVAL
 from sbpair.syphon.events import SyphonConnected, SyphonDisconnected
 from tests.syphon.played_daemon import NO_ROUTE, World, Worlds, running, worlds
 from tests.syphon.scripted import driven
@@ -50,13 +50,41 @@ async def test_once_the_primary_was_out_of_reach_for_long_enough_a_session_lands
         assert world.session.began == 20.0
         assert world.syphon.status.state is SyphonState.LANDING
         assert world.said(SyphonConnected) == []
-        first = world.session
         await asyncio.sleep(60.0)
-        assert first.stopped_at is not None
-        assert world.session.has_primary
         assert world.syphon.status.state is SyphonState.RUNNING
         assert len(world.said(SyphonConnected)) == 1
-        assert PRIMARY_IS_BACK not in [event.reason for event in world.said(SyphonDisconnected)]
+
+
+@pytest.mark.spec("C-1", "C-4", "G-4")
+@driven
+async def test_a_session_that_lands_gets_the_primary_once_it_is_back_and_goes_on(worlds: Worlds) -> None:
+    world = landing(worlds, 0.0)
+    world.dials["primary"].extend([NO_ROUTE] * 3)
+    async with running(world):
+        await asyncio.sleep(60.0)
+        (session,) = world.sessions
+        primary, secondary = world.connections[-2:]
+        assert (session.primary, session.stopped_at) == (primary, None)
+        assert (secondary.side, secondary.is_open, session.secondary.is_open) == ("secondary", False, True)
+        assert len(world.said(SyphonDisconnected)) == 3
+        assert world.syphon._connecting is None
+        session.broken.set_result("the connection to the primary was lost")
+        await asyncio.sleep(2.0)
+        assert (session.stopped_at, len(world.sessions)) == (60.0, 2)
+
+
+@pytest.mark.spec("C-1")
+@driven
+async def test_a_drain_that_lands_goes_on_with_the_primary(worlds: Worlds) -> None:
+    world = landing(worlds, 0.0)
+    world.dials["primary"].extend([NO_ROUTE] * 3)
+    draining = asyncio.ensure_future(world.syphon.drain())
+    await asyncio.sleep(60.0)
+    assert world.session.has_primary
+    assert world.syphon.status.state is SyphonState.DRAINING
+    world.session.drained.set_result(None)
+    await draining
+    assert len(world.sessions) == 1
 
 
 def without_descriptor() -> ConnectionLost:

@@ -178,6 +178,41 @@ async def test_a_lost_connection_is_tried_again_ever_more_rarely() -> None:
     assert scene.link.all_sent[:1] == [1]
 
 
+@pytest.mark.spec("C-1")
+@driven
+async def test_a_destination_that_waits_can_be_tried_at_once_and_only_then() -> None:
+    scene = Scene(opens=[ConnectionLost("no route")] * 4)
+    scene.orders.try_now()
+    assert scene.opened_at == []
+    scene.post([1, 2])
+    await asyncio.sleep(4.0)
+    assert scene.opened_at == [0.0, 0.5, 1.5, 3.5]
+    scene.orders.try_now()
+    await turns()
+    assert (scene.opened_at[-1], scene.link.all_sent) == (4.0, [1])
+    scene.orders.try_now()
+    await asyncio.sleep(60.0)
+    assert len(scene.opened_at) == 5
+
+
+@pytest.mark.spec("C-1")
+@driven
+async def test_a_destination_whose_detour_ends_is_probed_by_the_next_message() -> None:
+    scene = Scene(opens=[ConnectionLost("no route")])
+    scene.post([1])
+    await turns()
+    gone: list[int] = []
+    scene.orders.divert(lambda message: gone.append(message.delivery_id))
+    scene.orders.try_now()
+    assert (gone, scene.orders.state) == ([1], CLOSED)
+    scene.post([2, 3])
+    await turns()
+    assert scene.link.all_sent == [2]
+    scene.link.answer()
+    await turns()
+    assert (scene.link.all_sent, gone) == ([2, 3], [1])
+
+
 @pytest.mark.spec("R-108")
 @driven
 async def test_a_process_without_a_descriptor_holds_a_destination_and_does_not_call_it_out_of_reach() -> None:

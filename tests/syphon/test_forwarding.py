@@ -99,7 +99,7 @@ class PlayedSide:
 class World:
     """A session between two played sides."""
 
-    def __init__(self, *, primary: bool = True, **options: Any) -> None:
+    def __init__(self, *, primary: bool = True, ordered: tuple[str, ...] = (), **options: Any) -> None:
         self.events: list[SyphonEvent] = []
         self.counters = SyphonCounters()
         self.sides = SideRefusals(self.events.append)
@@ -113,6 +113,7 @@ class World:
             self.secondary,  # type: ignore[arg-type]
             ("b0", "b1"),
             SyphonOptions(**options),
+            ordered=ordered,
             counters=self.counters,
             emit=self.events.append,
             sides=self.sides,
@@ -487,3 +488,52 @@ async def test_without_a_primary_a_destination_is_out_of_reach() -> None:
     await world.deliver(parked(1))
     assert [event.reason for event in world.said(DestinationHeld)] == ["the primary is out of reach"]
     assert world.session.is_connected
+
+
+@pytest.mark.spec("C-1", "C-4")
+@driven
+async def test_a_primary_that_is_back_is_tried_at_once_and_its_loss_ends_the_session() -> None:
+    world = World(primary=False)
+    waiting = asyncio.ensure_future(world.session.wait_broken())
+    await world.deliver(parked(1))
+    await asyncio.sleep(20.0)
+    began = now()
+    world.session.adopt(world.primary)  # type: ignore[arg-type]
+    await turns(20)
+    assert (now(), world.link().all_sent) == (began, [1])
+    assert (world.session.has_primary, world.receiver().given_back) == (True, [])
+    world.link().answer()
+    await turns(20)
+    assert world.counters.forwarded == 1
+    await world.deliver(parked(2))
+    world.primary.lose()
+    assert await waiting == "the connection to the primary was lost: the peer gave no reason"
+
+
+@pytest.mark.spec("C-1", "O-1")
+@driven
+async def test_ordered_backlogs_begin_with_the_primary(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+
+    class PlayedOrdered:
+        sessions = 0
+
+        def __init__(self, name: str, *_: object, **__: object) -> None:
+            self.name = name
+
+        async def run(self) -> None:
+            begun.append(self.name)
+            await asyncio.get_running_loop().create_future()
+
+        async def stop(self, timeout: float) -> None:
+            begun.remove(self.name)
+
+    monkeypatch.setattr(forwarding, "OrderedBacklog", PlayedOrdered)
+    world = World(primary=False, ordered=("o0", "o1"))
+    await turns(10)
+    assert begun == []
+    world.session.adopt(world.primary)  # type: ignore[arg-type]
+    await turns(10)
+    assert begun == ["o0", "o1"]
+    await world.session.stop()
+    assert begun == []

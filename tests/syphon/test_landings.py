@@ -158,6 +158,24 @@ async def test_a_twin_that_is_busy_keeps_its_messages(coast: Callable[[], Coast]
     assert shore.scene.told_of("forwarded") == [1]
 
 
+@pytest.mark.spec("C-1")
+@driven
+async def test_what_waits_at_a_twin_goes_home_once_the_primary_is_connected(
+    coast: Callable[[], Coast],
+) -> None:
+    world = coast()
+    world.scene.post([1])
+    await asyncio.sleep(9.0)
+    world.opens = [LinkRefused("busy", Condition("com.microsoft:server-busy")) for _ in range(50)]
+    await asyncio.sleep(11.0)
+    assert world.home.waiting == 0
+    world.scene.opens.clear()
+    world.home.try_now()
+    world.landings.primary_is_back()
+    await turns(10)
+    assert world.scene.link.all_sent == [1]
+
+
 @pytest.mark.spec("C-2")
 @pytest.mark.parametrize("is_locked", [True, False])
 @driven

@@ -150,9 +150,17 @@ def test_a_completion_is_noted_as_refused_for_a_partition_that_is_down_alone():
     assert seen == [("not completed", "m1"), ("completed", "m1")]
 
 
-@pytest.mark.spec("G-4", "Q-4")
-def test_a_partition_that_goes_down_between_forwarding_and_completing_makes_one_copy():
-    assert run(4629).history.violations == []
+@pytest.mark.spec("G-4", "G-15", "Q-4", "C-2")
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(2259, id="the primary is back while an answer to a landing is late"),
+        pytest.param(4420, id="the trial of a landing is answered late"),
+        pytest.param(4629, id="a partition is down when what was forwarded is to be completed"),
+    ],
+)
+def test_what_broke_once_is_played_again(seed):
+    assert run(seed).history.violations == []
 
 
 def test_what_a_namespace_puts_off_is_noted_for_whom_and_when_it_was_asked(monkeypatch):
