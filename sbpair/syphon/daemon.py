@@ -483,14 +483,19 @@ class Syphon:
         return False
 
     async def _until_over(self, session: ForwardingSession, state: SyphonState) -> str:
-        """Wait until a session is lost; return why. It gets the primary, and ``state``, once that is connected."""
+        """Wait until a session is lost and has finished; return why.
+
+        It gets the primary, and ``state``, once that is connected.
+        """
         broken = asyncio.ensure_future(session.wait_broken())
         try:
             if self._connecting is not None:  # it began without the primary
                 await asyncio.wait([broken, self._connecting], return_when=asyncio.FIRST_COMPLETED)
                 if not broken.done():
                     self._give_primary(session, self._connecting, state)
-            return await broken
+            reason = await broken
+            await session.finish()
+            return reason
         finally:
             broken.cancel()
             await asyncio.gather(broken, return_exceptions=True)

@@ -262,15 +262,23 @@ class ForwardingSession:
             self._links.note_detached(backlog, str(error))
             return True
 
+    async def finish(self) -> None:
+        """Stop receiving, and wait for the answers to what was sent, as long as an operation may take.
+
+        What lands is still answered when the primary is lost: released before, it would land twice.
+        """
+        await self._stop_receiving(self._timeouts.answer)
+
+    async def _stop_receiving(self, within: float) -> None:
+        if not self._secondary.closed.done():
+            await asyncio.gather(
+                *(pump.stop(within) for pump in self._pumps), *(each.stop(within) for each in self._ordered)
+            )
+
     async def stop(self) -> None:
         """Finish active messages within ``stop_timeout``, release the others, and close both connections."""
-        within = self._options.stop_timeout.total_seconds()
         try:
-            if not self._secondary.closed.done():
-                await asyncio.gather(
-                    *(pump.stop(within) for pump in self._pumps),
-                    *(each.stop(within) for each in self._ordered),
-                )
+            await self._stop_receiving(self._options.stop_timeout.total_seconds())
         finally:
             self._pumping.cancel()
             for destination in self._destinations.values():

@@ -48,6 +48,7 @@ class PlayedSession:
         self.has_primary, self.is_connected, self.is_aborted = primary is not None, True, False
         self.began = now()
         self.stopped_at: float | None = None
+        self.finishes_in = 0.0  # seconds
         loop = asyncio.get_running_loop()
         self.broken: asyncio.Future[str] = loop.create_future()
         self.drained: asyncio.Future[None] = loop.create_future()
@@ -61,6 +62,9 @@ class PlayedSession:
 
     async def drain(self) -> None:
         await asyncio.shield(self.drained)
+
+    async def finish(self) -> None:
+        await asyncio.sleep(self.finishes_in)
 
     async def stop(self) -> None:
         self.stopped_at = now()

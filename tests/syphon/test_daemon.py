@@ -100,6 +100,26 @@ async def test_a_session_that_breaks_is_followed_by_another_a_second_after_it_be
         assert len(world.sessions) == 3
 
 
+@pytest.mark.spec("G-4", "C-2")
+@driven
+async def test_a_session_that_breaks_gets_its_answers_unless_the_syphon_is_stopped(worlds: Worlds) -> None:
+    world = worlds()
+    async with running(world):
+        for _ in range(2):
+            world.session.finishes_in = 40.0
+            broken_at = now()
+            world.session.broken.set_result("the connection to the primary was lost")
+            await asyncio.sleep(39.0)
+            last = world.session
+            assert last.stopped_at is None
+            if len(world.sessions) == 1:
+                await asyncio.sleep(1.5)
+                assert last.stopped_at == broken_at + 40.0
+                assert len(world.sessions) == 2
+        assert len(world.sessions) == 2
+    assert last.stopped_at == now() == broken_at + 39.0
+
+
 @driven
 async def test_a_side_that_refuses_is_reported_tried_again_and_accepted(worlds: Worlds) -> None:
     world = worlds()
