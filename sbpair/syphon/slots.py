@@ -40,6 +40,8 @@ class LinkSlots:
                 self._wake_next()  # the slot may have been granted to the cancelled call
                 raise
         slot_taken = self._holders[destination] = Slot()
+        if self._waiting and self._idle():  # the one that was offered, where an older one was taken
+            self._wake_next()
         return slot_taken
 
     def free(self, destination: Destination, slot: Slot) -> None:
@@ -56,13 +58,16 @@ class LinkSlots:
     def _free_one(self) -> bool:
         if len(self._holders) < self._most:
             return True
-        idle = [each for each in self._holders if each.is_open and not each.in_flight]
+        idle = self._idle()
         if not idle:
             return False
         first = min(idle, key=lambda each: each.used_at)
         del self._holders[first]
         first.release_link()
         return True
+
+    def _idle(self) -> list[Destination]:
+        return [each for each in self._holders if each.is_open and not each.in_flight]
 
     def _wake_next(self) -> None:
         while self._waiting:

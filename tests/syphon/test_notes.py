@@ -222,6 +222,22 @@ async def test_while_all_are_busy_the_next_waits_for_a_slot_in_turn() -> None:
     assert second.released == 1
 
 
+@pytest.mark.spec("R-23")
+async def test_two_that_are_idle_give_up_their_links_to_two_that_wait_in_any_order() -> None:
+    slots = LinkSlots(2)
+    old, young = Holder(1.0), Holder(2.0)
+    for holder in (old, young):
+        assert (await taken(slots, holder)).done()
+    waiting = [await taken(slots, Holder()) for _ in range(2)]
+    old.in_flight = young.in_flight = 0
+    for holder in (young, old):  # the first is offered, the other taken, and no longer there to be offered
+        slots.offer(holder)
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert [each.done() for each in waiting] == [True, True]
+    assert (old.released, young.released) == (1, 1)
+
+
 async def test_a_destination_that_gives_up_waiting_passes_the_slot_on() -> None:
     slots = LinkSlots(1)
     first = Holder()
