@@ -53,7 +53,6 @@ class Delivery:
         "phase",
         "receiver",
         "seconds",
-        "settled_at",
         "started",
         "state",
         "tag",
@@ -95,7 +94,6 @@ class Delivery:
         """The task of the handler, in asyncio."""
         self.verb = Verb.COMPLETE
         self.state: DeliveryState = ACCEPTED
-        self.settled_at = 0.0
         self.answered: asyncio.Future[Answer | None] | None = None
         """Resolves with the broker's answer to a settlement by hand; None when the link was lost first."""
 

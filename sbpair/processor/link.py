@@ -6,12 +6,15 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.performatives import DeliveryState
+from sbpair.amqp.performatives import DeliveryState, Rejected
 from sbpair.client.connection import NamespaceConnection
+from sbpair.client.errors import said
 from sbpair.client.link import Receiver
 from sbpair.client.locks import LockClock
+from sbpair.client.settling import Settlements, release
 from sbpair.side import Side
 
 from . import events
@@ -19,8 +22,7 @@ from .context import Context
 from .credit import ProcessorWindow
 from .delivery import Delivery, DeliveryPhase, message_id_of
 from .message import ReceivedMessage
-from .settlement import Answer, Verb
-from .settling import SettlementCallbacks, Settlements, deliveries_received, release
+from .settlement import Answer, Verb, answer_to
 
 logger = logging.getLogger("sbpair.processor")
 
@@ -39,31 +41,32 @@ class EntityLink(ABC):
         self._clock = clock
         self._connection: NamespaceConnection | None = None
         self._receiver: Receiver | None = None
-        self._settlements: Settlements | None = None
+        self._settlements = Settlements[Delivery](self._confirmed)
         self._open: dict[bytes, Delivery] = {}  # by delivery tag, which is the lock token
         self._clearing_since: float | None = (
             None  # the peer was asked then to clear the credit, and has not yet
         )
         self._is_withdrawn = False  # messages may come on credit that was withdrawn, and not cleared since
-        self._report = SettlementCallbacks(self._report_received, self._answered, self._stray)
 
     def _attached(self, connection: NamespaceConnection, receiver: Receiver) -> None:
         self._connection, self._receiver = connection, receiver
-        self._settlements = Settlements(receiver, self._report)
 
     def _detached(self) -> None:
         """Drop the link; settlements that it did not confirm are passed to :meth:`_stray`."""
-        settlements = self._settlements
-        self._connection = self._receiver = self._settlements = self._clearing_since = None
+        self._connection = self._receiver = self._clearing_since = None
         self._is_withdrawn = False
-        if settlements is not None:
-            settlements.end()
+        sent, due = self._settlements.end()
+        self._report_received(due)
+        for delivery in sent:
+            self._stray(delivery, was_sent=True)
+        for delivery in due:
+            self._stray(delivery, was_sent=False)
         self._context.changed()
 
     @property
     def unsettled(self) -> int:
         """The number of messages in flight plus that of unconfirmed settlements."""
-        return len(self._open) + (len(self._settlements) if self._settlements else 0)
+        return len(self._open) + len(self._settlements)
 
     # Arrivals
 
@@ -115,8 +118,10 @@ class EntityLink(ABC):
             return
         delivery.phase, delivery.verb, delivery.state = DeliveryPhase.SETTLING, verb, state
         delivery.message.settled()
-        if self._settlements is not None and delivery.receiver is self._receiver:
-            self._settlements.add(delivery)
+        if self._receiver is not None and delivery.receiver is self._receiver:
+            if not self._settlements.due:
+                self._loop.call_soon(self._flush, self._receiver)
+            self._settlements.add(delivery.delivery_id, delivery, state)
         else:
             self._report_received([delivery])
             self._stray(delivery, was_sent=False)
@@ -149,16 +154,27 @@ class EntityLink(ABC):
         if self._receiver is not None:
             release(self._receiver, delivery_ids)
 
-    def _on_disposition(self, event: DispositionReceived) -> None:
-        if self._settlements is not None:
-            self._settlements.on_disposition(event)
+    def _flush(self, receiver: Receiver) -> None:
+        """Send the settlements of this turn of the loop; those of a link that has ended become strays."""
+        if receiver is self._receiver and not receiver.detached.done():
+            self._report_received(self._settlements.due)
+            self._settlements.flush(receiver)
 
-    def _report_received(self, deliveries: list[Delivery]) -> None:
-        """Report handled deliveries as received, each once."""
+    def _on_disposition(self, event: DispositionReceived) -> None:
+        self._settlements.on_disposition(event)
+
+    def _confirmed(self, delivery: Delivery, state: DeliveryState | None) -> None:
+        answer = answer_to(delivery.state, state)
+        error = state.error if isinstance(state, Rejected) else None
+        self._answered(delivery, answer, "" if answer is Answer.CONFIRMED else said(error))
+
+    def _report_received(self, deliveries: Iterable[Delivery]) -> None:
+        """Report deliveries that their handlers completed or dead-lettered as received, each once."""
         context = self._context
         if not context.reports_messages():
             return
-        received = [each for each in deliveries_received(deliveries) if not each.is_reported]
+        ended = (each for each in deliveries if each.is_handled or each.verb is Verb.DEAD_LETTER)
+        received = [each for each in ended if not each.is_reported]
         for each in received:
             each.is_reported = True
         handled = [each.message for each in received]
@@ -231,8 +247,7 @@ class EntityLink(ABC):
         receiver = self._receiver
         if receiver is None or self.is_stopping or not receiver.is_open:
             return
-        settling = 0 if self._settlements is None else len(self._settlements)
-        grant = window.grant(receiver.credit, in_hand, settling)
+        grant = window.grant(receiver.credit, in_hand, len(self._settlements))
         if grant is not None:
             receiver.flow(grant)
             self._is_withdrawn = self._is_withdrawn or not grant
@@ -254,10 +269,9 @@ class EntityLink(ABC):
         """Whether the peer has not cleared the credit in time: the link is silent."""
         return self._clearing_since is not None and now - self._clearing_since > ANSWER_WITHIN
 
-    def _check_answers(self, now: float) -> None:
+    def _check_answers(self) -> None:
         """Drop a connection that does not answer settlements."""
-        sent_at = None if self._settlements is None else self._settlements.oldest()
-        if sent_at is not None and now - sent_at > ANSWER_WITHIN and self._connection is not None:
+        if self._connection is not None and self._settlements.is_overdue(ANSWER_WITHIN):
             path = self._context.path
             logger.warning("%s on the %s does not answer settlements; reconnecting", path, self.side)
             self._connection.abort()
@@ -290,12 +304,12 @@ class EntityLink(ABC):
         """Give back the messages in flight, wait for the last confirmations, and detach."""
         for delivery in list(self._open.values()):
             self.give_back(delivery)
-        receiver, settlements = self._receiver, self._settlements
-        if receiver is None or settlements is None:
+        receiver = self._receiver
+        if receiver is None:
             return
         try:
             async with asyncio.timeout(CONFIRM_WITHIN):
-                await settlements.is_empty.wait()
+                await self._settlements.is_empty.wait()
         except TimeoutError:
             logger.info("%s on the %s did not confirm all settlements", receiver.path, self.side)
         await receiver.close()

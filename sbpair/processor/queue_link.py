@@ -165,7 +165,7 @@ class QueueLink(EntityLink):
         receiver = self._receiver
         if receiver is None:
             return
-        self._check_answers(now)
+        self._check_answers()
         if not self._open and not self.is_stopping:
             self._watch(receiver, now)
 

@@ -206,7 +206,7 @@ class SessionLink(EntityLink):
         session = self._session
         if session is None or self._receiver is None:
             return
-        self._check_answers(now)
+        self._check_answers()
         if now >= self._lock_ends or self._is_unanswered(now):
             self._is_leaving = True
             self.let_go()

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from sbpair.amqp.errors import NOT_ALLOWED
-from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.performatives import Accepted, Released
+from sbpair.amqp.events import MessageReceived
+from sbpair.amqp.performatives import Accepted, DeliveryState
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ConnectionLost, LinkRefused, SessionUnavailable
-from sbpair.client.link import SERIAL, Receiver, runs
+from sbpair.client.link import Receiver
+from sbpair.client.settling import Settlements, release
 
 from .claim import Claim
 from .glimpse import UnsettledMessage, unsettled
@@ -133,13 +134,12 @@ class Receiving:
         self.completed = 0
         self._arrived: list[MessageReceived] = []
         self._others: list[int] = []
-        self._owed: set[int] = set()
-        self._answered = asyncio.Event()
+        self._settlements = Settlements[None](self._count)
         self._receiver: Receiver
 
     async def open(self, connection: NamespaceConnection, path: str, session: str | None) -> None:
         """Attach, to ``session`` if given. Raises SessionUnavailable, TokenRefused, LinkRefused, ConnectionLost."""
-        arrived, states = self._arrived.append, self._on_states
+        arrived, states = self._arrived.append, self._settlements.on_disposition
         if session is None:
             self._receiver = await connection.open_receiver(path, arrived, states)
         else:
@@ -157,8 +157,7 @@ class Receiving:
 
         They are held until now: a message given back at once is the next one to arrive.
         """
-        for first, last in runs(self._others):
-            self._receiver.give_back(first, last, Released())
+        release(self._receiver, self._others)
         await self._receiver.close()
 
     async def _round(self, credit: int) -> None:
@@ -166,44 +165,31 @@ class Receiving:
         self._arrived.clear()
         receiver.flow(credit, drain=True)
         await receiver.drained()
-        ours: list[int] = []
         try:
             for event in self._arrived:
                 self._others.append(event.delivery_id)
                 if self.claim.take(unsettled(event.payload)):
-                    ours.append(self._others.pop())
+                    self._settlements.add(self._others.pop(), None)
         finally:
-            self._complete(ours)
+            self._settlements.flush(receiver)
         if receiver.detached.done():
             raise ConnectionLost(f"the link to {receiver.path} was detached", receiver.detached.result())
         self.claim.end_round(len(self._arrived))
 
-    def _complete(self, deliveries: list[int]) -> None:
-        self._owed.update(deliveries)
-        for first, last in runs(deliveries):
-            self._receiver.settle(first, last, Accepted())
-
     async def confirmed(self) -> None:
         """Wait until the peer has confirmed every completion. Raises ConnectionLost."""
-        self._answered.clear()
-        if not self._owed:
+        if not self._settlements:
             return
-        answered = asyncio.ensure_future(self._answered.wait())
+        answered = asyncio.ensure_future(self._settlements.is_empty.wait())
         try:
             either: tuple[asyncio.Future[Any], ...] = (answered, self._receiver.detached)
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             answered.cancel()
-        if self._owed:
+        if self._settlements:
             raise ConnectionLost(
                 f"the link to {self._receiver.path} was detached", self._receiver.detached.result()
             )
 
-    def _on_states(self, event: DispositionReceived) -> None:
-        for offset in range((event.last - event.first) % SERIAL + 1):
-            delivery_id = (event.first + offset) % SERIAL
-            if delivery_id in self._owed:
-                self._owed.discard(delivery_id)
-                self.completed += isinstance(event.state, Accepted)
-        if not self._owed:
-            self._answered.set()
+    def _count(self, _: None, state: DeliveryState | None) -> None:
+        self.completed += isinstance(state, Accepted)

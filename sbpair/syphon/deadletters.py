@@ -24,12 +24,13 @@ from dataclasses import dataclass
 
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.events import MessageReceived
-from sbpair.amqp.performatives import Accepted, DeliveryState, Rejected, Released
+from sbpair.amqp.performatives import Accepted, DeliveryState, Rejected
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ConnectionLost, said
-from sbpair.client.link import Receiver, Sender, runs
+from sbpair.client.link import Receiver, Sender
 from sbpair.client.lock_keeper import LockKeeper
 from sbpair.client.locks import LockClock
+from sbpair.client.settling import release
 from sbpair.envelope.inspect import read_parked
 from sbpair.envelope.restore import locked_until_of, redriven
 
@@ -121,13 +122,13 @@ async def _one(
         payload = rewrite(event.payload)
     except (DecodeError, IndexError, DestinationUnknown):
         counts.left += 1
-        receiver.give_back(event.delivery_id, event.delivery_id, Released())
+        release(receiver, [event.delivery_id])
         return
     outcome = await sender.send(payload, event.message_format or 0)
     if not isinstance(outcome, Accepted):
         counts.refused += 1
         counts.refusal = _refusal(outcome)
-        receiver.give_back(event.delivery_id, event.delivery_id, Released())
+        release(receiver, [event.delivery_id])
     elif isinstance(await receiver.settled(event.delivery_id, Accepted()), Accepted):
         counts.redriven += 1
     else:
@@ -196,8 +197,7 @@ class _Rounds:
         finally:
             keeping.cancel()
             rounds._keeper.stop()
-            for first, last in runs(each.delivery_id for each in rounds._kept.values()):
-                rounds.receiver.give_back(first, last, Released())
+            release(rounds.receiver, (each.delivery_id for each in rounds._kept.values()))
             await rounds.receiver.close()
 
     def keep(self, events: Iterable[MessageReceived]) -> None:

@@ -34,7 +34,8 @@ from sbpair.amqp.types import Symbol
 from sbpair.auth.redaction import blank_keys
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import said
-from sbpair.client.link import LINK_USED_EVERY, SERIAL, Receiver, runs
+from sbpair.client.link import LINK_USED_EVERY, Receiver, runs
+from sbpair.client.settling import Settlements, release
 from sbpair.envelope.inspect import message_id_of
 from sbpair.envelope.restore import EXPIRED, Forward, Poison, locked_until_of, printable, restore
 from sbpair.tracing import current
@@ -106,9 +107,8 @@ class Pump:
         self._locks = LockRenewal(backlog, self._locked, self._release, settings.destination_of)
         self._silence = SilenceWatch(backlog, self._arm_next, settings.unresponsive)
         self._link_used_at = 0.0  # when credit was last granted; monotonic
-        self._to_complete: list[int] = []
         self._reports = ForwardReports(backlog, settings.emit, is_wanted=settings.report_forwards)
-        self._settling: dict[int, float] = {}  # when the disposition was sent
+        self._settlements = Settlements[None](self._count)
         self._settle_is_due = False
         self.is_stopping = False
         self._poll_is_ending = False
@@ -124,7 +124,7 @@ class Pump:
     @property
     def unsettled(self) -> int:
         """The number of deliveries that are not settled yet."""
-        return len(self._messages) + len(self._settling) + len(self._overflow)
+        return len(self._messages) + len(self._settlements) + len(self._overflow)
 
     @property
     def is_waiting(self) -> bool:
@@ -259,12 +259,10 @@ class Pump:
 
     def _on_disposition(self, event: DispositionReceived) -> None:
         """Count the broker's answer for a range of deliveries."""
-        for offset in range((event.last - event.first) % SERIAL + 1):
-            if self._settling.pop((event.first + offset) % SERIAL, None) is not None:
-                self._count(event.state)
+        self._settlements.on_disposition(event)
         self._removed()
 
-    def _count(self, state: DeliveryState | None) -> None:
+    def _count(self, _: None, state: DeliveryState | None) -> None:
         self._counters.pending -= 1
         match state:
             case Accepted():
@@ -304,8 +302,7 @@ class Pump:
         if budget.waiting:
             budget.wake()
         self._window.forwarded(now - message.posted_at, message.lock_span)
-        self._settling[message.delivery_id] = now
-        self._to_complete.append(message.delivery_id)
+        self._settlements.add(message.delivery_id, None)
         self._settle_soon()
 
     def _settled_in_transaction(self, message: InFlightMessage, now: float) -> None:
@@ -414,8 +411,6 @@ class Pump:
     # To the backlog
 
     def _dead_letter(self, delivery_id: int, path: str | None, poison: Poison, payload: bytes) -> None:
-        receiver = self._receiver
-        assert receiver is not None  # noqa: S101  (a delivery implies a receiver)
         description = blank_keys(poison.description)[:MAX_DESCRIPTION_LENGTH]  # S-15
         self._settings.emit(
             MessageSetAside(
@@ -424,9 +419,10 @@ class Pump:
         )
         if current.active is not None:
             trace_forward(current.active, payload, path or "", self.backlog, refusal=poison.reason)
-        self._settling[delivery_id] = self._loop.time()
         info: dict[object, object] = {REASON: poison.reason, DESCRIPTION: description}
-        receiver.settle(delivery_id, delivery_id, Rejected(Condition(DEAD_LETTER, description, info)))
+        rejected = Rejected(Condition(DEAD_LETTER, description, info))
+        self._settlements.add(delivery_id, None, rejected)
+        self._settle_soon()
 
     def _release(self, messages: Iterable[InFlightMessage]) -> None:
         """Return messages to the backlog, which can deliver them again at once."""
@@ -442,8 +438,7 @@ class Pump:
     def _release_ids(self, ids: list[int]) -> None:
         receiver = self._receiver
         assert receiver is not None  # noqa: S101
-        for first, last in runs(ids):
-            receiver.give_back(first, last, Released())
+        release(receiver, ids)
         self._counters.pending -= len(ids)
         self._counters.released += len(ids)
         self._received_in_drain += len(ids)
@@ -457,11 +452,8 @@ class Pump:
     def _settle(self) -> None:
         self._settle_is_due = False
         self._reports.emit()  # for an audit: before the backlog removes the messages
-        receiver, done = self._receiver, self._to_complete
-        if receiver is not None and done:
-            self._to_complete = []
-            for first, last in runs(done):
-                receiver.settle(first, last, Accepted())
+        if self._receiver is not None:
+            self._settlements.flush(self._receiver)
         self._top_up()
 
     def _removed(self) -> None:
@@ -483,7 +475,7 @@ class Pump:
             return
         self._poll_is_ending = False
         idle = len(self._held) + len(self._stalled)
-        active, settling = len(self._messages) - idle, len(self._settling)
+        active, settling = len(self._messages) - idle, len(self._settlements)
         if self._largest:
             self._size.update(self._largest)
             self._largest = 0
@@ -529,7 +521,7 @@ class Pump:
         now = self._loop.time()
         if self._overflow and self._receiver is not None:
             self._release_ids(self._overflow.take_expired(now) + self._overflow.take_ready())
-        self._check_answers(now)
+        self._check_answers()
         self._use_link(now)
         self._locks.renew_due()
         self._report_clock()
@@ -571,9 +563,8 @@ class Pump:
         yield from self._messages.values()
         yield from self._overflow
 
-    def _check_answers(self, now: float) -> None:
-        oldest = now - self._settings.answer_timeout
-        if any(since < oldest for since in self._settling.values()):
+    def _check_answers(self) -> None:
+        if self._settlements.is_overdue(self._settings.answer_timeout):
             self._settings.unresponsive(f"the backlog {self.backlog} does not answer settlements")
 
     def _forget(self) -> None:
@@ -586,8 +577,7 @@ class Pump:
             self._remove(message)
         self._overflow.take_all()
         self._stalled.clear()
-        self._settling.clear()
-        self._to_complete.clear()
+        self._settlements.end()
         self._connection = self._receiver = None
         self._locks.stop()
         self._silence.stop()

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, Released
+from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected
 from sbpair.auth.redaction import blank_keys
 from sbpair.client.errors import said
-from sbpair.client.link import SERIAL, runs
 from sbpair.client.locks import DEFAULT_LOCK
 from sbpair.client.session import SessionReceiver
+from sbpair.client.settling import Settlements, release
 from sbpair.envelope.inspect import message_id_of
 from sbpair.envelope.ordering import OrderStamp
 from sbpair.envelope.restore import Forward, Poison, printable, restore
@@ -92,8 +92,7 @@ class SessionRelay:
         self._waiting: deque[MessageReceived] = deque()
         self._message: InFlightMessage | None = None
         self._stamp: OrderStamp | None = None
-        self._settling: dict[int, OrderStamp | None] = {}
-        self._to_complete: list[int] = []
+        self._settlements = Settlements[OrderStamp | None](self._confirmed)
         self._reports = ForwardReports(backlog, settings.emit, is_wanted=settings.report_forwards)
         self._settle_is_due = False
         self._arrived = 0
@@ -149,10 +148,7 @@ class SessionRelay:
 
     def on_disposition(self, event: DispositionReceived) -> None:
         """Count the broker's answer for a range of deliveries."""
-        for offset in range((event.last - event.first) % SERIAL + 1):
-            delivery_id = (event.first + offset) % SERIAL
-            if delivery_id in self._settling:
-                self._confirmed(self._settling.pop(delivery_id), event.state)
+        self._settlements.on_disposition(event)
         self._changed.set()
 
     def lock_renewed(self) -> None:
@@ -175,8 +171,7 @@ class SessionRelay:
             settings.counters.lock_lost += 1  # the session was lost: it will be delivered and forwarded again
             return
         self._reports.add(message)
-        self._settling[message.delivery_id] = self._stamp
-        self._to_complete.append(message.delivery_id)
+        self._settlements.add(message.delivery_id, self._stamp)
         self._next()
 
     def refused(self, message: InFlightMessage, condition: Condition | None) -> None:
@@ -271,8 +266,8 @@ class SessionRelay:
         await asyncio.wait([receiver.detached])
         self._is_ending = self._is_stopped = True
         self._drop()
-        self._settings.counters.pending -= len(self._settling)
-        self._settling.clear()
+        self._settings.counters.pending -= len(self._settlements)
+        self._settlements.end()
         self._changed.set()
 
     def _forward_next(self) -> None:
@@ -323,7 +318,7 @@ class SessionRelay:
         message, self._message = self._message, None
         if message is not None and message.is_stalled:
             self._busy(self, True)
-        if not self._waiting or len(self._to_complete) >= COMPLETED_AT_ONCE:
+        if not self._waiting or len(self._settlements.due) >= COMPLETED_AT_ONCE:
             self._settle_soon()
         self._continue()
 
@@ -354,9 +349,10 @@ class SessionRelay:
             )
         )
         self._settle()  # completes the messages before it
-        self._settling[delivery_id] = self._stamp
         info: dict[object, object] = {REASON: poison.reason, DESCRIPTION: description}
-        receiver.settle(delivery_id, delivery_id, Rejected(Condition(DEAD_LETTER, description, info)))
+        rejected = Rejected(Condition(DEAD_LETTER, description, info))
+        self._settlements.add(delivery_id, self._stamp, rejected)
+        self._settlements.flush(receiver)
         self._loop.call_soon(self._continue)
 
     def _may_be_accepted(self) -> bool:
@@ -380,10 +376,8 @@ class SessionRelay:
     def _settle(self) -> None:
         self._settle_is_due = False
         self._reports.emit()  # for an audit: before the backlog removes the messages
-        done, self._to_complete = self._to_complete, []
         if self.receiver is not None:
-            for first, last in runs(done):
-                self.receiver.settle(first, last, Accepted())
+            self._settlements.flush(self.receiver)
 
     def _confirmed(self, stamp: OrderStamp | None, state: DeliveryState | None) -> None:
         counters = self._settings.counters
@@ -405,15 +399,14 @@ class SessionRelay:
             async with asyncio.timeout(LAST_ANSWERS):
                 await self._until(lambda: self._message is None)
                 self._settle()
-                await self._until(lambda: not self._settling)
+                await self._settlements.is_empty.wait()
         except TimeoutError:
             logger.debug("a session of %s is released before all answers have arrived", self.backlog)
         self._drop()
         rest, self._waiting = [each.delivery_id for each in self._waiting], deque()
         counters = self._settings.counters
-        counters.pending -= len(rest) + len(self._settling)
+        counters.pending -= len(rest) + len(self._settlements)
         counters.released += len(rest)
-        self._settling.clear()
-        for first, last in runs(rest):
-            receiver.give_back(first, last, Released())
+        self._settlements.end()
+        release(receiver, rest)
         await receiver.close()

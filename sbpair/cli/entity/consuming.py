@@ -94,7 +94,7 @@ async def _receiving(
     wait: float | None,
 ) -> AsyncIterator[Receiver]:
     """Open a receiver, closed at the end; messages not handled by then are released."""
-    from sbpair.amqp.performatives import Released
+    from sbpair.client.settling import release
 
     receiver: Receiver
     if sessions is None:
@@ -114,8 +114,7 @@ async def _receiving(
             with suppress(TimeoutError):
                 async with asyncio.timeout(5.0):
                     await receiver.drained()
-        for event in arrivals.messages:
-            receiver.give_back(event.delivery_id, event.delivery_id, Released())
+        release(receiver, (event.delivery_id for event in arrivals.messages))
         await receiver.close()
 
 

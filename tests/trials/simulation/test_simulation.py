@@ -21,6 +21,7 @@ from sbpair.broker.errors import MessageLockLost, PartitionUnavailable
 from sbpair.broker.server.commits import Commits
 from sbpair.broker.store.integrity import mark_path
 from sbpair.client.claims import Tokens
+from sbpair.client.settling import Settlements
 from sbpair.envelope import copies, park
 from sbpair.envelope.aliases import PATH
 from sbpair.pairing.classify import classify as true_classify
@@ -30,10 +31,10 @@ from sbpair.pairing.pair import Pair, SpoolUse
 from sbpair.pairing.spool.replay import ReplaySchedule
 from sbpair.processor.credit import ProcessorWindow
 from sbpair.processor.deduplication import Deduplication, Sighting
+from sbpair.processor.delivery import Delivery
 from sbpair.processor.dispatcher import Dispatcher
 from sbpair.processor.session_link import SessionLink
 from sbpair.processor.settlement import outcome_of
-from sbpair.processor.settling import Settlements
 from sbpair.syphon import in_flight
 from sbpair.syphon.delivery import Destination
 from sbpair.syphon.pump import Pump
@@ -398,13 +399,15 @@ def forgets_what_it_handled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leaves_a_settlement_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
-    flush = Settlements._flush
+    flush = Settlements.flush
 
-    def forgetful(self):
-        self._due = [each for each in self._due if str(each.message.message_id) != "m2"]
-        flush(self)
+    def forgetful(self, receiver):
+        for number, item in list(self._due.items()):
+            if isinstance(item, Delivery) and str(item.message.message_id) == "m2":
+                del self._due[number]
+        flush(self, receiver)
 
-    monkeypatch.setattr(Settlements, "_flush", forgetful)
+    monkeypatch.setattr(Settlements, "flush", forgetful)
 
 
 def handles_a_session_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
