@@ -1,9 +1,13 @@
-"""Exponential back-off with jitter."""
+"""When a lost or refused link is opened again: exponential back-off with jitter."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from sbpair.amqp.errors import DETACH_FORCED
+from sbpair.amqp.performatives import Condition
 
 FIRST_RETRY = 0.5  # seconds between the first two attempts to connect or to attach
 SOUND = 30.0  # seconds after which the loss of a link is the first failure of a new series
@@ -13,9 +17,9 @@ SOUND = 30.0  # seconds after which the loss of a link is the first failure of a
 class Backoff:
     """The delay after consecutive failures; ``first`` and ``most`` in seconds, ``jitter`` returns a float in [0, 1)."""
 
-    first: float
     most: float
-    jitter: Callable[[], float]
+    first: float = FIRST_RETRY
+    jitter: Callable[[], float] = lambda: random.random()  # as it is when called
     failures: int = 0
 
     def failed(self) -> float:
@@ -23,6 +27,14 @@ class Backoff:
         span = min(self.most, self.first * 2.0 ** min(self.failures, 32))
         self.failures += 1
         return span * (0.5 + self.jitter() / 2)
+
+    def link_ended(self, lasted: float, condition: Condition | None) -> float:
+        """Record that a link ended after ``lasted`` seconds; return the seconds to wait before the next."""
+        if lasted >= SOUND:
+            self.succeeded()
+            if condition is not None and condition.symbol == DETACH_FORCED:
+                return 0.0  # the service detaches idle links
+        return self.failed()
 
     def succeeded(self) -> None:
         """Start over from ``first``."""

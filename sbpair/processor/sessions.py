@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections import deque
 from contextlib import suppress
 from typing import Any
 
 from sbpair.amqp.performatives import Condition
-from sbpair.client.backoff import FIRST_RETRY, Backoff
+from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, SessionUnavailable
 from sbpair.client.locks import LockClock
@@ -75,7 +74,7 @@ class Sessions:
         self._room = asyncio.Event()
         self._room.set()
         self._released = asyncio.Event()  # a session ended since the last refusal
-        self._backoff = Backoff(FIRST_RETRY, MAX_RETRY_SECONDS, random.random)
+        self._backoff = Backoff(MAX_RETRY_SECONDS)
         self._accepting: asyncio.Task[None] | None = None
 
     is_replaced = False

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
+from sbpair.amqp.errors import NOT_FOUND
 from sbpair.amqp.performatives import Condition
 from sbpair.auth.connection_string import NamespaceAccess
-from sbpair.client.backoff import FIRST_RETRY, SOUND, Backoff
+from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, said
@@ -72,7 +71,7 @@ class ProcessorSide:
         self._reception = reception
         self._context = context
         self._missing_interval = options.missing_entity_interval.total_seconds()
-        self._backoff = Backoff(FIRST_RETRY, options.retry_backoff_max.total_seconds(), random.random)
+        self._backoff = Backoff(options.retry_backoff_max.total_seconds())
         self._is_missing = False
         self._loop = asyncio.get_running_loop()
         self.connection: NamespaceConnection | None = None
@@ -105,18 +104,17 @@ class ProcessorSide:
         except ClientError as error:
             if error.condition is not None and error.condition.symbol == NOT_FOUND:
                 return self._missing()
-            return self._pause_after(str(error))
+            return self._tell_lost(str(error), self._backoff.failed())
         except Exception as error:  # a defect of one attempt must not end the side unnoticed
             logger.exception("receiving from %s on the %s failed", self._context.path, self.role)
-            return self._pause_after(f"{type(error).__name__}: {error}")
+            return self._tell_lost(f"{type(error).__name__}: {error}", self._backoff.failed())
         self._is_missing = False
         if self._reception.is_replaced:
             return 0.0
-        if self._loop.time() - began >= SOUND:
-            self._backoff.succeeded()
-            if condition is not None and condition.symbol == DETACH_FORCED:
-                return 0.0  # the service detaches idle links
-        return self._pause_after(said(condition) if condition is not None else "the link was lost")
+        pause = self._backoff.link_ended(self._loop.time() - began, condition)
+        if not pause:
+            return 0.0
+        return self._tell_lost(said(condition) if condition is not None else "the link was lost", pause)
 
     async def _connect(self) -> NamespaceConnection:
         if self.connection is None or not self.connection.is_open:
@@ -143,10 +141,9 @@ class ProcessorSide:
             self._context.emit(events.EntityMissing(time.time(), self._context.path, self.role.value))
         return self._missing_interval
 
-    def _pause_after(self, reason: str) -> float:
+    def _tell_lost(self, reason: str, pause: float) -> float:
         if self._reception.is_stopping:
             return 0.0
-        pause = self._backoff.failed()
         self._context.emit(
             events.ReceivingLost(time.time(), self._context.path, self.role.value, reason, pause)
         )

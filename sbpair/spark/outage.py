@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from sbpair.client.backoff import Backoff
 
-FIRST, MAX_PAUSE_SECONDS = 0.5, 30.0  # seconds between attempts
+MAX_PAUSE_SECONDS = 30.0  # seconds between attempts
 BUSY = 10.0  # minimum delay in seconds after throttling that names none
 BATCH_PATIENCE = 60.0  # default outageTimeout of batch reads and writes, in seconds
 # The service states the delay in the text only.
@@ -50,7 +50,7 @@ class OutageState:
     _backoff: Backoff = field(init=False)
 
     def __post_init__(self) -> None:
-        self._backoff = Backoff(FIRST, MAX_PAUSE_SECONDS, self.jitter)
+        self._backoff = Backoff(MAX_PAUSE_SECONDS, jitter=self.jitter)
 
     def failed(self, now: float, at_least: float = 0.0) -> float | None:
         """Record a failed attempt: the seconds to wait, ``at_least`` that long, or None when the limit is reached."""

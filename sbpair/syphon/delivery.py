@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import time
 from collections.abc import Callable
 
 from sbpair.amqp.errors import SERVER_BUSY
 from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 from sbpair.asked_pause import asked_pause
-from sbpair.client.backoff import FIRST_RETRY, Backoff
+from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLost, said
 from sbpair.shortage import came_of_shortage
 
@@ -73,7 +72,7 @@ class Destination:
         self._host = host
         self._emit = emit
         self._timeouts = timeouts
-        self._backoff = Backoff(FIRST_RETRY, timeouts.longest_retry, random.random)
+        self._backoff = Backoff(timeouts.longest_retry)
         self._loop = asyncio.get_running_loop()
         self._queue = WaitingMessages()
         self._alone = WaitingAlone(timeouts.longest_retry, self._waited_alone)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
-from sbpair.client.backoff import FIRST_RETRY, SOUND, Backoff
+from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, said
 from sbpair.client.link import Sender
@@ -407,8 +406,7 @@ class ForwardingSession:
     async def _keep_pumping(self, pump: Pump) -> None:
         """Attach again whenever the link is lost; retry a missing queue at intervals."""
         loop = asyncio.get_running_loop()
-        most = self._options.retry_backoff_max.total_seconds()
-        backoff = Backoff(FIRST_RETRY, most, random.random)
+        backoff = Backoff(self._options.retry_backoff_max.total_seconds())
         was_missing = False
         while not self._secondary.closed.done():
             began = loop.time()
@@ -436,7 +434,6 @@ class ForwardingSession:
                 # P-41: with DETACH_FORCED, the link was idle
                 if condition is None or condition.symbol != DETACH_FORCED:
                     self._links.note_detached(pump.backlog, said(condition))
-                if loop.time() - began >= SOUND:
-                    backoff.succeeded()
-                    continue
+                await asyncio.sleep(backoff.link_ended(loop.time() - began, condition))
+                continue
             await asyncio.sleep(backoff.failed())

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable
 
 from sbpair.amqp.errors import NOT_FOUND
-from sbpair.client.backoff import FIRST_RETRY, Backoff
+from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, ConnectionLost, SessionUnavailable
 from sbpair.client.locks import LockClock, renewal_margin
@@ -109,7 +108,7 @@ class OrderedBacklog:
         self._links = links
         self._attached = attached
         self._missing_interval = missing_interval
-        self._backoff = Backoff(FIRST_RETRY, retry_backoff_max, random.random)
+        self._backoff = Backoff(retry_backoff_max)
         self._clock = LockClock()
         self._node = ManagementNode(connection, name)
         self._relays: dict[SessionRelay, asyncio.Task[None]] = {}

@@ -7,7 +7,6 @@ is held only when its answers show that it accepts almost none.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable
 
@@ -79,7 +78,7 @@ class WaitingAlone:
 
     def begin(self, message: InFlightMessage) -> None:
         """Let ``message`` wait for twice as long as after its last rejection."""
-        span = Backoff(FIRST_WAIT, self._longest, random.random, message.rejections).failed()
+        span = Backoff(self._longest, FIRST_WAIT, failures=message.rejections).failed()
         message.rejections += 1
         self._timers[message] = self._loop.call_later(span, self._end, message)
 

@@ -136,12 +136,12 @@ def test_the_options_say_how_to_connect() -> None:
 
 def test_a_pause_doubles_up_to_its_most_and_begins_anew_after_a_success() -> None:
     for jitter, part in ((0.0, 0.5), (0.5, 0.75), (1.0, 1.0)):
-        backoff = Backoff(1.0, 10.0, lambda jitter=jitter: jitter)  # type: ignore[misc]
+        backoff = Backoff(10.0, 1.0, lambda jitter=jitter: jitter)  # type: ignore[misc]
         assert [backoff.failed() for _ in range(5)] == [each * part for each in (1.0, 2.0, 4.0, 8.0, 10.0)]
         assert backoff.failures == 5
         backoff.succeeded()
         assert backoff.failed() == part
-    backoff = Backoff(1.0, 1e300, lambda: 1.0, failures=5000)
+    backoff = Backoff(1e300, 1.0, lambda: 1.0, failures=5000)
     assert backoff.failed() == 2.0**32
 
 
