@@ -27,7 +27,9 @@ class Settlements(Generic[T]):
         self._loop = asyncio.get_running_loop()
         self._due: dict[int, T] = {}
         self._refusals: dict[int, DeliveryState] = {}  # of those due that are not to be accepted
-        self._sent: dict[int, tuple[float, T]] = {}
+        self._sent: dict[
+            int, tuple[float, dict[int, T]]
+        ] = {}  # when, and the items of all that were sent then
         self.is_empty = asyncio.Event()
         """Set while nothing is due or unconfirmed."""
         self.is_empty.set()
@@ -42,19 +44,18 @@ class Settlements(Generic[T]):
 
     def add(self, delivery_id: int, item: T, state: DeliveryState = ACCEPTED) -> None:
         """Settle a delivery with ``state`` at the next :meth:`flush`."""
+        if not self._due:
+            self.is_empty.clear()
         self._due[delivery_id] = item
         if state is not ACCEPTED:
             self._refusals[delivery_id] = state
-        self.is_empty.clear()
 
     def flush(self, receiver: Receiver) -> None:
         """Send what is due."""
         if not self._due:
             return
         (due, self._due), (refusals, self._refusals) = (self._due, {}), (self._refusals, {})
-        now = self._loop.time()
-        for delivery_id, item in due.items():
-            self._sent[delivery_id] = now, item
+        self._sent.update(dict.fromkeys(due, (self._loop.time(), due)))
         for delivery_id, state in refusals.items():
             receiver.settle(delivery_id, delivery_id, state)
         for first, last in runs(due.keys() - refusals.keys() if refusals else due):
@@ -64,9 +65,10 @@ class Settlements(Generic[T]):
         """Match the broker's answer for a range of deliveries."""
         sent, state = self._sent, event.state
         for offset in range((event.last - event.first) % SERIAL + 1):
-            found = sent.pop((event.first + offset) % SERIAL, None)
+            delivery_id = (event.first + offset) % SERIAL
+            found = sent.pop(delivery_id, None)
             if found is not None:
-                self._answered(found[1], state)
+                self._answered(found[1].pop(delivery_id), state)
         self._note_empty()
 
     def is_overdue(self, within: float) -> bool:
@@ -80,7 +82,7 @@ class Settlements(Generic[T]):
         due, self._due = self._due, {}
         self._refusals.clear()
         self._note_empty()
-        return [item for _, item in sent.values()], list(due.values())
+        return [items[delivery_id] for delivery_id, (_, items) in sent.items()], list(due.values())
 
     def _note_empty(self) -> None:
         if not (self._sent or self._due):
