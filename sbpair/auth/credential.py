@@ -15,13 +15,13 @@ import base64
 import hashlib
 import hmac
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote_plus
 
+from sbpair.daemon_thread import NoThread, in_daemon_thread
 from sbpair.shared_task import result_of, share
 
 from .caching import AsyncCachingCredential, caching
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
 
     AnyCredential = AzureNamedKeyCredential | AzureSasCredential | TokenCredential | AsyncTokenCredential
-
-Result = TypeVar("Result")
 
 TOKEN_SPAN = 3600  # seconds a token signed here is valid
 SIGNATURE, JWT = "servicebus.windows.net:sastoken", "jwt"  # token types of $cbs
@@ -136,7 +134,10 @@ class Bearer:
         credential = self._credential
         if isinstance(credential, AsyncCachingCredential):
             return await credential.get_token(SCOPE)
-        return await _in_thread(lambda: credential.get_token(SCOPE))
+        try:
+            return await in_daemon_thread(lambda: credential.get_token(SCOPE), "sbpair-credential")
+        except NoThread as error:
+            raise CredentialUnavailable(f"no thread to ask the credential: {error}") from error
 
 
 def token_source(credential: AnyCredential) -> TokenSource:
@@ -193,38 +194,3 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(inner))
         yield inner
         inner = getattr(inner, "inner_exception", None) or inner.__cause__ or inner.__context__
-
-
-async def _in_thread(call: Callable[[], Result]) -> Result:
-    """Return the result of ``call``, run in a daemon thread: a hanging call does not keep the process alive.
-
-    Raises CredentialUnavailable when the system cannot create a thread.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Result] = loop.create_future()
-
-    def finish(result: Result | None, error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(cast("Result", result))
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = call()
-        except Exception as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(finish, result, error)
-        except RuntimeError:  # the loop has closed: there is no waiting caller
-            return
-
-    thread = threading.Thread(target=run, name="sbpair-credential", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError as error:
-        raise CredentialUnavailable(f"no thread to ask the credential: {error}") from error
-    return await done

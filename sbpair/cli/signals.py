@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
@@ -56,12 +57,20 @@ def _read_to_end(stop: StopRequest) -> None:
 def stop_on_signal() -> asyncio.Event:
     """Return an event of the running loop, set by the first of SIGNALS; a second one exits with code 1."""
     stop = asyncio.Event()
+    on_first_signal(stop.set, ExitCode.FAILED)
+    return stop
+
+
+def on_first_signal(act: Callable[[], object], code: int) -> None:
+    """Let the running loop call ``act`` at the first of SIGNALS; a second one exits with this code."""
     loop = asyncio.get_running_loop()
+    seen: list[bool] = []
 
     def on_signal() -> None:
-        if stop.is_set():
-            os._exit(ExitCode.FAILED)
-        stop.set()
+        if seen:
+            os._exit(code)
+        seen.append(True)
+        act()
         click.echo("sbpair: stopping; a second signal exits at once", err=True)
 
     for number in SIGNALS:
@@ -69,4 +78,3 @@ def stop_on_signal() -> asyncio.Event:
             loop.add_signal_handler(number, on_signal)
         except NotImplementedError:  # the loops of Windows
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(on_signal))
-    return stop

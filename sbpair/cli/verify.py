@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +13,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli.errors import ConfigurationError, ExitCode, configuration
+from sbpair.cli import INTERRUPTED
+from sbpair.cli.errors import (
+    CommandError,
+    ConfigurationError,
+    ExitCode,
+    configuration,
+    one_line,
+)
 from sbpair.cli.namespaces import NamespaceArgument, ca_file_option, pair_options
 from sbpair.cli.output import notice, plain, redact
 from sbpair.cli.parameters import EntityPath
+from sbpair.cli.signals import on_first_signal
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -42,6 +47,7 @@ class Wishes:
     queue: str | None
     keep: bool
     slow: bool
+    within: float | None
     yes: bool
     json_file: Path | None
     page_file: Path | None
@@ -68,6 +74,12 @@ class Wishes:
     help="An empty queue of the primary: without the Manage right, run on it what can run there.",
 )
 @click.option("--slow", is_flag=True, help="Also the entries that wait for minutes, such as idle links.")
+@click.option(
+    "--within",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="End after this time, whatever is still open; by default the plan says after which.",
+)
 @click.option("--keep", is_flag=True, help="Keep the entities that it creates; --clean deletes them.")
 @click.option("--clean", is_flag=True, help="Delete what earlier runs left behind, and check nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -93,6 +105,7 @@ def command(
     budget: int | None,
     queue: str | None,
     slow: bool,
+    within: float | None,
     keep: bool,
     clean: bool,
     yes: bool,
@@ -106,9 +119,10 @@ def command(
     that costs and how long it takes, and asks. Everything that it creates has a name that begins
     with sbpair-verify-, and is deleted at the end, after Ctrl-C too; --clean deletes what a
     killed run left. Nothing else is touched. It needs Manage, or with --queue Send and Listen.
+    If one of the namespaces cannot be reached, the entries of the other are checked.
 
     Exit code 0: everything that could be checked holds; 1: something differs; 5: a namespace
-    cannot be reached, or nothing could be checked.
+    cannot be reached, or nothing could be checked; 130: it was interrupted.
 
     \b
     Examples:
@@ -125,17 +139,19 @@ def command(
         }
     if clean:
         return _clean(targets, yes)
-    wishes = Wishes(only, budget, queue, keep, slow, yes, json_file, page_file)
-    powers = asyncio.run(_powers(targets, queue))
+    wishes = Wishes(only, budget, queue, keep, slow, within, yes, json_file, page_file)
+    powers = asyncio.run(_powers(targets, wishes))
     plan = _plan(wishes, powers)
     _show_plan(plan, wishes)
     if plan.runnable and not yes:
         click.confirm("Go on?", abort=True, err=True)
     began, at = time.monotonic(), datetime.now(UTC)
-    findings = _run(targets, plan, keep)
+    findings = _run(targets, plan, wishes)
     tiers = {str(side): each.tier.name.capitalize() if each.tier is not None else "unknown"
              for side, each in powers.items()}  # fmt: skip
-    return _finish(plan, findings, tiers, at, time.monotonic() - began, targets, wishes)
+    code = _finish(plan, findings, tiers, at, time.monotonic() - began, targets, wishes)
+    is_down = any(each.down for each in powers.values())
+    return ExitCode.UNAVAILABLE if code == ExitCode.OK and is_down else code
 
 
 def _target(argument: NamespaceArgument, side: Side, ca_file: str | None) -> Target:
@@ -149,13 +165,18 @@ def _target(argument: NamespaceArgument, side: Side, ca_file: str | None) -> Tar
     )
 
 
-async def _powers(targets: Mapping[Side, Target], queue: str | None) -> dict[Side, Powers]:
-    from sbpair.contract.rights import powers_of
+async def _powers(targets: Mapping[Side, Target], wishes: Wishes) -> dict[Side, Powers]:
+    """The powers over both. Raises CommandError when neither can be reached."""
+    from sbpair.contract.rights import TIMEOUT, powers_of
     from sbpair.side import Side
 
-    named = {side: queue if side is Side.PRIMARY else None for side in targets}
-    found = await asyncio.gather(*(powers_of(target, named[side]) for side, target in targets.items()))
-    return dict(zip(targets, found, strict=True))
+    timeout = min(TIMEOUT, wishes.within or TIMEOUT)
+    named = {side: wishes.queue if side is Side.PRIMARY else None for side in targets}
+    asked = (powers_of(target, named[side], timeout=timeout) for side, target in targets.items())
+    found = dict(zip(targets, await asyncio.gather(*asked), strict=True))
+    if all(each.down for each in found.values()):
+        raise CommandError(found[Side.PRIMARY].down, ExitCode.UNAVAILABLE)
+    return found
 
 
 def _plan(wishes: Wishes, powers: Mapping[Side, Powers]) -> Plan:
@@ -187,21 +208,25 @@ def _show_plan(plan: Plan, wishes: Wishes) -> None:
     click.echo(f"It costs about {price.total} operations:")
     for kind, words in KINDS.items():
         click.echo(f"  {asdict(price)[kind]:6} {words}")
-    click.echo(f"It takes about {plan.seconds:.0f} s with namespaces nearby, longer from far away.")
+    bound = plan.bound if wishes.within is None else wishes.within
+    click.echo(
+        f"It takes about {plan.seconds:.0f} s with namespaces nearby, longer from far away, "
+        f"and ends after {bound:.0f} s in any case (--within)."
+    )
 
 
-def _run(targets: Mapping[Side, Target], plan: Plan, keep: bool) -> list[Finding]:
+def _run(targets: Mapping[Side, Target], plan: Plan, wishes: Wishes) -> list[Finding]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True, highlight=False)
     with Progress(*columns, TextColumn("{task.fields[left]}"), console=console, transient=True) as progress:
-        return asyncio.run(_with_progress(targets, plan, keep, progress))
+        return asyncio.run(_with_progress(targets, plan, wishes, progress))
 
 
 async def _with_progress(
-    targets: Mapping[Side, Target], plan: Plan, keep: bool, progress: Progress
+    targets: Mapping[Side, Target], plan: Plan, wishes: Wishes, progress: Progress
 ) -> list[Finding]:
     from sbpair.contract.run import Run
 
@@ -212,15 +237,18 @@ async def _with_progress(
         left = max(plan.seconds - (time.monotonic() - began), 0.0)
         progress.update(bar, advance=1, left=f"about {left:.0f} s left")
 
-    run = Run(targets, plan, keeps=keep, told=told)
+    run = Run(targets, plan, keeps=wishes.keep, told=told, within=wishes.within)
     running = asyncio.ensure_future(run.findings())
-    if sys.platform != "win32":
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    on_first_signal(running.cancel, INTERRUPTED)
     try:
         return await running
     except asyncio.CancelledError:
-        notice("stopped; what it created is deleted", "verify")
+        if not (wishes.keep or run.left):
+            notice("stopped; what it created is deleted", "verify")
         raise KeyboardInterrupt from None
+    finally:
+        for side, why in run.left.items():
+            notice(f"what it created may be left on the {side} ({why}); --clean deletes it", "verify")
 
 
 def _finish(
@@ -251,9 +279,13 @@ def _finish(
 
 def _nameless(seen: str, targets: Mapping[Side, Target]) -> str:
     """What was seen without secrets and the names of the namespaces."""
-    for side, target in targets.items():
-        for name in (target.namespace.netloc, target.namespace.name):
-            seen = seen.replace(name, f"({side})")
+    names = [
+        (name, side)
+        for side, target in targets.items()
+        for name in (target.namespace.netloc, target.namespace.name)
+    ]
+    for name, side in sorted(names, key=lambda each: -len(each[0])):
+        seen = seen.replace(name, f"({side})")
     return redact(seen)
 
 
@@ -281,17 +313,26 @@ def _write(file: Path, text: str) -> None:
 
 
 def _clean(targets: Mapping[Side, Target], yes: bool) -> int:
+    """Delete what is left on each side that answers. Raises AzureError when none does."""
+    from azure.core.exceptions import AzureError
+
     from sbpair.contract.cleaning import clean, leftovers
 
-    found = leftovers(targets)
+    found, failures = {}, []
+    for side, target in targets.items():
+        try:
+            found[side] = leftovers(target)
+        except AzureError as error:
+            notice(f"the {side} cannot be asked: {one_line(error)}", "verify")
+            failures.append(error)
     if not found:
-        click.echo("nothing was left behind")
-        return ExitCode.OK
-    for each in found:
-        click.echo(f"  {each.side}/{plain(each.name)}")
-    if not yes:
-        click.confirm(f"Delete these {len(found)}?", abort=True, err=True)
-    with suppress(BrokenPipeError):
-        clean(targets, found)
-    click.echo(f"{len(found)} deleted")
-    return ExitCode.OK
+        raise failures[0]
+    names = [f"{side}/{plain(each.name)}" for side, those in found.items() for each in those]
+    for name in names:
+        click.echo(f"  {name}")
+    if names and not yes:
+        click.confirm(f"Delete these {len(names)}?", abort=True, err=True)
+    for side, those in found.items():
+        clean(targets[side], those)
+    click.echo(f"{len(names)} deleted" if names else "nothing was left behind")
+    return ExitCode.UNAVAILABLE if failures else ExitCode.OK

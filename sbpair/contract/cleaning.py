@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-from sbpair.side import Side
 
 from .administration import delete, left_behind
 from .entry import Entity
@@ -16,22 +13,19 @@ from .target import Target
 class Leftover:
     """A queue or topic that a run created."""
 
-    side: Side
     entity: Entity
     name: str
 
 
-def leftovers(targets: Mapping[Side, Target], run: str | None = None) -> list[Leftover]:
-    """What runs, or this one, left in both namespaces. Raises AzureError."""
-    found = []
-    for side, target in targets.items():
-        with target.administration() as administration:
-            found += [Leftover(side, entity, name) for entity, name in left_behind(administration, run)]
-    return found
+def leftovers(target: Target, run: str | None = None) -> list[Leftover]:
+    """What runs, or this one, left in a namespace. Raises AzureError."""
+    with target.administration() as administration:
+        return [Leftover(entity, name) for entity, name in left_behind(administration, run)]
 
 
-def clean(targets: Mapping[Side, Target], found: Iterable[Leftover]) -> None:
+def clean(target: Target, found: list[Leftover]) -> None:
     """Delete them. Raises AzureError."""
-    for each in found:
-        with targets[each.side].administration() as administration:
-            delete(administration, each.entity, each.name)
+    if found:
+        with target.administration() as administration:
+            for each in found:
+                delete(administration, each.entity, each.name)

@@ -142,6 +142,9 @@ class Entry:
     about_creation: bool = False
     """The sentence says that its entities can be created: a refusal is *differs*."""
 
+    access: bool = False
+    """It is about tokens that are refused, which an emulator need not do."""
+
     @property
     def subject(self) -> str:
         return self.id.rpartition("-")[0]
@@ -165,6 +168,7 @@ def entry(
     manages: bool = False,
     slow: bool = False,
     about_creation: bool = False,
+    access: bool = False,
 ) -> Callable[[Check], Entry]:
     """Make the decorated check an :class:`Entry`."""
 
@@ -182,6 +186,7 @@ def entry(
             manages=manages,
             slow=slow,
             about_creation=about_creation,
+            access=access,
         )
 
     return made

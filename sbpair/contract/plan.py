@@ -12,6 +12,7 @@ from .naming import name_of
 
 SIDE_BY_SIDE = 12  # entries at a time
 ENTITY_SECONDS = 0.3  # to create and delete one
+FAR_AWAY, AT_LEAST = 4, 120.0  # how much longer a run may take than with a peer nearby, and seconds beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,15 @@ class Powers:
 
     why: str = ""
     """Why Manage is missing."""
+
+    why_not: str = ""
+    """Why Send or Listen is missing, if the peer said it."""
+
+    down: str = ""
+    """Why the namespace cannot be reached, "" if it can."""
+
+    takes_any_token: bool = False
+    """It is an emulator that checks no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,11 @@ class Plan:
         at_a_time = SIDE_BY_SIDE if all(step.creates for step in self.runnable) else 1
         return max(sum(spans) / at_a_time, *spans, 0.0) + ENTITY_SECONDS * len(self.created) / at_a_time
 
+    @property
+    def bound(self) -> float:
+        """Seconds after which the run ends, unless it is told another number."""
+        return FAR_AWAY * self.seconds + AT_LEAST
+
 
 def chosen(entries: Iterable[Entry], only: Iterable[str]) -> tuple[Entry, ...]:
     """The entries with these ids or of these subjects, all for none. Raises ValueError for an unknown one."""
@@ -107,11 +122,11 @@ def planned(
 
 def _step(each: Entry, powers: Mapping[Side, Powers], run: str, queue: str | None, slow: bool) -> Step:
     names = {entity.label: _name(run, each.id, entity, each.entities) for entity in each.entities}
-    obstacle = _obstacle(each, powers, slow)
+    obstacle = _why_down(each, powers) or _obstacle(each, powers, slow)
     if obstacle:
         return Step(each, {}, obstacle)
     lacking = [side for side in _sides(each) if not powers[side].manage]
-    if not lacking or not each.entities:
+    if not lacking or not (each.entities or each.manages):
         return Step(each, names)
     why = f"the key lacks Manage on the {lacking[0]}: {powers[lacking[0]].why}"
     if each.needs_manage:
@@ -121,8 +136,16 @@ def _step(each: Entry, powers: Mapping[Side, Powers], run: str, queue: str | Non
     rights = powers[Side.PRIMARY]
     for right, is_given in (("Send", rights.send), ("Listen", rights.listen)):
         if not is_given:
-            return Step(each, {}, f"the key lacks {right} on {queue}")
+            return Step(
+                each, {}, f"the key lacks {right} on {queue}{rights.why_not and ': '}{rights.why_not}"
+            )
     return Step(each, {ONE_QUEUE[0].label: queue}, creates=False)
+
+
+def _why_down(each: Entry, powers: Mapping[Side, Powers]) -> str:
+    sides = {entity.side for entity in each.entities} or {Side.PRIMARY}
+    down = [side for side in Side if side in sides and powers[side].down]
+    return f"the {down[0]} cannot be reached: {powers[down[0]].down}" if down else ""
 
 
 def _sides(each: Entry) -> list[Side]:
@@ -133,6 +156,8 @@ def _sides(each: Entry) -> list[Side]:
 def _obstacle(each: Entry, powers: Mapping[Side, Powers], slow: bool) -> str:
     if each.slow and not slow:
         return "it takes minutes: ask for it with --slow"
+    if each.access and powers[Side.PRIMARY].takes_any_token:
+        return "this emulator takes any token"
     tier = powers[Side.PRIMARY].tier
     if tier is not None and each.tier > tier:
         return f"the {tier.name.capitalize()} tier lacks it"

@@ -3,54 +3,104 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
 
 from azure.core.exceptions import AzureError, HttpResponseError
 
+from sbpair.amqp.errors import NOT_FOUND
+from sbpair.auth.credential import SharedKey
+from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import LinkRefused, TokenRefused
+from sbpair.client.errors import ClientError, TokenRefused
+from sbpair.daemon_thread import in_daemon_thread
 
 from .entry import Tier
+from .naming import name_of
 from .plan import Powers
 from .target import Target
 
-TIMEOUT = 20.0  # seconds to connect
+TIMEOUT = 20.0  # seconds for each answer
 TIERS = {tier.name: tier for tier in Tier}
+NO_KEY = SharedKey(lambda: ("RootManageSharedAccessKey", "bm90IHRoZSBrZXk="))
+"""Signs what every service refuses."""
 
 
-async def powers_of(target: Target, queue: str | None = None) -> Powers:
-    """Find out the powers over a namespace; Send and Listen on ``queue``.
+async def powers_of(target: Target, queue: str | None = None, *, timeout: float = TIMEOUT) -> Powers:
+    """Find out the powers over a namespace; Send and Listen on ``queue``. What does not answer is down.
 
-    Raises ConnectionLost, SyphonFaulted when it cannot be reached over AMQP.
+    ``timeout`` is in seconds, for each answer.
     """
-    connection = await connect(target.namespace, ca_file=target.ca_file, timeout=TIMEOUT)
     try:
-        tier, why = await asyncio.to_thread(_tier, target)
+        connection = await connect(target.namespace, ca_file=target.ca_file, timeout=timeout)
+    except ClientError as error:
+        return Powers(manage=False, send=False, listen=False, down=str(error))
+    try:
+        takes_any = not target.namespace.uses_tls and await _takes_any_token(target, timeout)
+        tier, why = await _tier(target, timeout)
         if not why:
-            return Powers(tier=tier)
-        send = listen = False
-        if queue is not None:
-            try:
-                await (await connection.open_sender(queue)).close()
-                send = True
-            except (LinkRefused, TokenRefused):
-                pass
-            try:
-                await (await connection.open_receiver(queue, lambda event: None)).close()
-                listen = True
-            except (LinkRefused, TokenRefused):
-                pass
-        return Powers(manage=False, send=send, listen=listen, why=why)
+            return Powers(tier=tier, takes_any_token=takes_any)
+        no_send, no_listen = await _refusals(connection, queue, timeout) if queue else ("", "")
+        return Powers(
+            manage=False,
+            send=queue is not None and not no_send,
+            listen=queue is not None and not no_listen,
+            why=why,
+            why_not=no_send or no_listen,
+            takes_any_token=takes_any,
+        )
     finally:
-        await connection.close()
+        connection.abort()
 
 
-def _tier(target: Target) -> tuple[Tier | None, str]:
-    """The tier of a namespace, and "" or why the administration API refuses us."""
+async def _refusals(connection: NamespaceConnection, queue: str, timeout: float) -> tuple[str, str]:
+    """Why the key may not send to and receive from a queue; "" where it may."""
+    found = []
+    for opening in (connection.open_sender(queue), connection.open_receiver(queue, lambda event: None)):
+        try:
+            async with asyncio.timeout(timeout):
+                await (await opening).close()
+            found.append("")
+        except ClientError as error:
+            found.append(str(error))
+        except TimeoutError:
+            found.append(f"no answer within {timeout:g} s")
+    return found[0], found[1]
+
+
+async def _takes_any_token(target: Target, timeout: float) -> bool:
+    """Whether an emulator takes a token that a wrong key signed."""
+    namespace = replace(target.namespace, tokens=NO_KEY)
     try:
+        connection = await connect(namespace, ca_file=target.ca_file, timeout=timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                await connection.authorize(name_of(f"{time.time():.0f}", "rights", "q"))
+        finally:
+            connection.abort()
+    except TokenRefused as refused:
+        return refused.condition is not None and refused.condition.symbol == NOT_FOUND
+    except (ClientError, TimeoutError):
+        return False
+    return True
+
+
+async def _tier(target: Target, timeout: float) -> tuple[Tier | None, str]:
+    """The tier of a namespace, and "" or why the administration API refuses us."""
+
+    def sku_of() -> str:
         with target.administration() as administration:
-            found = administration.get_namespace_properties()
+            return str(administration.get_namespace_properties().messaging_sku)
+
+    try:
+        async with asyncio.timeout(timeout):
+            sku = await in_daemon_thread(sku_of, "sbpair-verify")
     except HttpResponseError as refusal:
         return None, f"the administration API answers {refusal.status_code or 'with an error'}"
-    except (AzureError, ValueError) as error:
-        return None, f"the administration API cannot be reached ({type(error).__name__})"
-    return TIERS.get(str(found.messaging_sku).upper()), ""
+    except TimeoutError:
+        return None, f"the administration API does not answer within {timeout:g} s"
+    except AzureError as error:
+        return None, f"the administration API cannot be reached ({type(error).__name__}: {error.message})"
+    except Exception as error:  # whatever the SDK makes of the answers of another server
+        return None, f"the administration API cannot be read ({type(error).__name__}: {error})"
+    return TIERS.get(sku.upper()), ""

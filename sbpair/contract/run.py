@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeVar
+from functools import partial
 
 from azure.core.exceptions import AzureError, HttpResponseError
 
-from sbpair.amqp.errors import DecodeError
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, TokenRefused, said
+from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
+from sbpair.daemon_thread import in_daemon_thread
 from sbpair.side import Side
 
 from . import administration
@@ -22,37 +21,56 @@ from .plan import SIDE_BY_SIDE, Plan, Step
 from .scratch import Scratch
 from .target import Target
 
-THREADS = 8  # that create and delete entities
+REQUESTS = 8  # to the administration API at a time
+SWEEP_WITHIN = 60.0  # seconds to delete what is left at the end
 GRACE = 45.0  # seconds that a check may take beyond what it is known to
 MAX_SEEN = 300  # characters
 Told = Callable[[Finding], None]
-Result = TypeVar("Result")
 
 
 class Run:
-    """One run of a plan against two namespaces. ``told`` is called with each finding as it is made."""
+    """One run of a plan against two namespaces. ``told`` is called with each finding as it is made.
+
+    ``within``: seconds after which the entries that are left are not known; by default the plan's.
+    """
 
     def __init__(
-        self, targets: Mapping[Side, Target], plan: Plan, *, keeps: bool = False, told: Told | None = None
+        self,
+        targets: Mapping[Side, Target],
+        plan: Plan,
+        *,
+        keeps: bool = False,
+        told: Told | None = None,
+        within: float | None = None,
     ) -> None:
         self._targets = targets
         self._plan = plan
         self._keeps = keeps
         self._told = told
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="sbpair-verify")
+        self._within = plan.bound if within is None else within
+        self._requests = asyncio.Semaphore(REQUESTS)
+        self._under_way: set[asyncio.Task[None]] = set()
         shares = all(step.creates for step in plan.runnable)
         self._room = asyncio.Semaphore(SIDE_BY_SIDE if shares else 1)
         self._findings: dict[str, Finding] = {}
+        self.left: dict[Side, str] = {}
+        """The namespaces where something that was created may be left, and why."""
 
     async def findings(self) -> list[Finding]:
         """Run everything; what was created is deleted at the end, also when this is cancelled."""
         by_length = sorted(self._plan.steps, key=lambda step: -step.entry.seconds)
         try:
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.timeout(self._within), asyncio.TaskGroup() as group:
                 for step in by_length:
                     group.create_task(self._run(step))
+        except TimeoutError:
+            for step in self._plan.steps:
+                if step.entry.id not in self._findings:
+                    seen = f"the {self._within:g} s of the run were over"
+                    self._found(Finding(step.entry, Verdict.UNKNOWN, seen))
         finally:
-            await asyncio.to_thread(self._swept)
+            if not self._keeps and self._plan.created:
+                await self._sweep()
         return self.so_far
 
     @property
@@ -63,7 +81,7 @@ class Run:
     async def _run(self, step: Step) -> None:
         loop = asyncio.get_running_loop()
         if step.obstacle:
-            self._found(Finding(step.entry, Verdict.UNKNOWN, step.obstacle))
+            self._found(Finding(step.entry, Verdict.UNKNOWN, _one_line(step.obstacle)))
             return
         async with self._room:
             began = loop.time()
@@ -78,19 +96,22 @@ class Run:
     async def _seen(self, step: Step) -> tuple[Verdict, str]:
         created: list[Entity] = []
         try:
-            if step.creates:
-                for entity in step.entry.entities:
-                    created.append(entity)
-                    await self._in_thread(self._create, step, entity)
+            for entity in step.entry.entities if step.creates else ():
+                created.append(entity)
+                await self._ask(partial(self._create, step, entity))
             return await self._checked(step)
         except AzureError as error:
             verdict = Verdict.DIFFERS if _is_refused(step, error) else Verdict.UNKNOWN
             return verdict, f"its entities cannot be created: {_why(error)}"
+        except Exception as error:  # whatever the SDK makes of the answers of another server
+            return Verdict.UNKNOWN, f"its entities cannot be created: {type(error).__name__}: {error}"
+        except asyncio.CancelledError:
+            created.clear()  # the sweep is faster
+            raise
         finally:
-            if not self._keeps:
-                for entity in reversed(created):
-                    with suppress(AzureError):  # the sweep tries again
-                        await self._in_thread(self._delete, step, entity)
+            for entity in () if self._keeps else reversed(created):
+                with suppress(Exception):  # the sweep tries again
+                    await self._ask(partial(self._delete, step, entity))
 
     async def _checked(self, step: Step) -> tuple[Verdict, str]:
         each = step.entry
@@ -111,10 +132,10 @@ class Run:
         except TimeoutError:
             return Verdict.UNKNOWN, f"it did not end within {each.seconds + GRACE:g} s"
         except ConnectionLost as lost:
-            return Verdict.UNKNOWN, f"the connection was lost: {said(lost.condition)}"
+            return Verdict.UNKNOWN, f"the connection was lost: {lost}"
         except (ClientError, AzureError, OSError) as error:
             return Verdict.UNKNOWN, f"{type(error).__name__}: {error}"
-        except (DecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
+        except Exception as error:  # a foreign peer may answer anything
             return Verdict.UNKNOWN, f"the answer cannot be read: {type(error).__name__}: {error}"
         finally:
             with suppress(Exception):
@@ -123,8 +144,13 @@ class Run:
                         await _emptied(scratch)
             await scratch.close()
 
-    async def _in_thread(self, act: Callable[[Step, Entity], None], step: Step, entity: Entity) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._threads, act, step, entity)
+    async def _ask(self, request: Callable[[], None]) -> None:
+        """Make a request of the administration API, which goes on even if its caller is cancelled."""
+        async with self._requests:
+            task = asyncio.ensure_future(in_daemon_thread(request, "sbpair-verify"))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+            await asyncio.shield(task)
 
     def _create(self, step: Step, entity: Entity) -> None:
         with self._targets[entity.side].administration() as client:
@@ -134,13 +160,24 @@ class Run:
         with self._targets[entity.side].administration() as client:
             administration.delete(client, entity, step.names[entity.label])
 
-    def _swept(self) -> None:
-        """Wait for the threads, and delete what is left: a creation may have been under way."""
-        self._threads.shutdown(wait=True)
-        if self._keeps or not self._plan.created:
-            return
-        with suppress(AzureError):  # --clean finds what this leaves
-            clean(self._targets, leftovers(self._targets, self._plan.run))
+    async def _sweep(self) -> None:
+        """Delete what is left, once the requests under way have ended: some of them may create."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=SWEEP_WITHIN)
+        sides = {side for side, _ in self._plan.created}
+        await asyncio.gather(*(self._sweep_side(side) for side in sides))
+
+    async def _sweep_side(self, side: Side) -> None:
+        target = self._targets[side]
+        try:
+            async with asyncio.timeout(SWEEP_WITHIN):
+                await in_daemon_thread(
+                    lambda: clean(target, leftovers(target, self._plan.run)), "sbpair-verify"
+                )
+        except TimeoutError:
+            self.left[side] = f"it took longer than {SWEEP_WITHIN:g} s"
+        except Exception as error:
+            self.left[side] = _one_line(f"{type(error).__name__}: {error}")
 
 
 async def _must_be_empty(scratch: Scratch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,6 +26,7 @@ from sbpair.client.link import OnMessage, Receiver, Sender
 from sbpair.client.management_node import ManagementNode
 from sbpair.client.request import RequestNode, peek
 from sbpair.client.session import SessionReceiver
+from sbpair.daemon_thread import in_daemon_thread
 from sbpair.side import Side
 
 from .entry import Differs, expect
@@ -35,7 +37,7 @@ from .target import Target
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-CONNECT_TIMEOUT = 20.0  # seconds
+CONNECT_TIMEOUT, CLOSE_TIMEOUT = 20.0, 10.0  # seconds
 BATCH = 0x8001_3700  # the message format of a batch
 DEAD = "/$DeadLetterQueue"
 Result = TypeVar("Result")
@@ -237,16 +239,30 @@ class Scratch:
             with self._targets[side].administration() as administration:
                 return act(administration)
 
-        return await asyncio.to_thread(called)
+        return await self.in_thread(called)
 
-    async def close(self) -> None:
-        """End the links and connections. Never raises."""
-        for inbox in self._inboxes:
-            await inbox.close()
-        for node in self._nodes.values():
-            await node.close()
-        for connection in (*self._connections.values(), *self._extra):
-            await connection.close()
+    async def in_thread(self, call: Callable[[], Result]) -> Result:
+        """The result of a blocking call, such as one of the SDK. Raises what it raises."""
+        return await in_daemon_thread(call, "sbpair-verify")
+
+    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """End the links and connections, and wait so many seconds for the peer's answers. Never raises."""
+        try:
+            with suppress(Exception):  # a foreign peer may answer anything, or nothing
+                async with asyncio.timeout(timeout):
+                    for inbox in self._inboxes:
+                        await inbox.close()
+                    for node in self._nodes.values():
+                        await node.close()
+                    for connection in self._all:
+                        await connection.close()
+        finally:
+            for connection in self._all:
+                connection.abort()
+
+    @property
+    def _all(self) -> list[NamespaceConnection]:
+        return [*self._connections.values(), *self._extra]
 
 
 def told(state: DeliveryState | None) -> str:

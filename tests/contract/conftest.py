@@ -34,10 +34,18 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def broker_of(certificates: Path) -> Callable[..., Broker]:
     """Return a function that makes a broker with the two namespaces."""
 
-    def make(tier: str = "Standard", *, is_partitioned: bool = False) -> Broker:
+    def make(
+        tier: str = "Standard", *, is_partitioned: bool = False, takes_any_token: bool = False
+    ) -> Broker:
         partitions = dict.fromkeys(NAMES.values(), 4) if is_partitioned else None
         namespaces = dict.fromkeys(NAMES.values(), 0)
-        return Broker(namespaces, tier=tier, partitions=partitions, tls_directory=certificates)
+        return Broker(
+            namespaces,
+            tier=tier,
+            partitions=partitions,
+            tls_directory=certificates,
+            open_access=takes_any_token,
+        )
 
     return make
 

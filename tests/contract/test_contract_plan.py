@@ -68,3 +68,38 @@ def test_the_readme_and_the_doctor_say_how_to_verify_and_what_it_costs() -> None
     assert f"checks {len(entries())} assumptions" in readme
     assert f"about {round(standard.price.total, -1)} operations" in readme
     assert "sbpair verify" in (doctor.help or "")
+
+
+@pytest.mark.spec("K-1")
+def test_entries_of_a_namespace_that_is_down_are_not_run_and_the_others_are() -> None:
+    powers = {Side.PRIMARY: Powers(tier=Tier.PREMIUM), Side.SECONDARY: Powers(manage=False, down="no route")}
+    plan = planned(entries(), powers, run="0badcafe")
+
+    assert {side for side, _ in plan.created} == {Side.PRIMARY}
+    assert any(step.obstacle == "the secondary cannot be reached: no route" for step in plan.steps)
+
+
+@pytest.mark.spec("K-4")
+def test_an_emulator_that_takes_any_token_is_not_asked_to_refuse_one() -> None:
+    powers = {side: Powers(takes_any_token=True) for side in Side}
+    plan = planned(entries(), powers, run="0badcafe")
+
+    told = {step.entry.id for step in plan.steps if step.obstacle == "this emulator takes any token"}
+    assert told == {each.id for each in entries() if each.access}
+    assert told
+
+
+@pytest.mark.spec("K-1")
+def test_without_manage_no_entry_calls_the_administration() -> None:
+    plan = planned(entries(), NO_MANAGE, run="0badcafe", queue="scratch")
+
+    assert not any(step.entry.manages for step in plan.runnable)
+
+
+@pytest.mark.spec("K-1")
+def test_a_run_has_a_bound_that_grows_with_what_it_does() -> None:
+    everything = planned(entries(), ALL, run="0badcafe")
+    one = planned(chosen(entries(), ["sending-1"]), ALL, run="0badcafe")
+
+    assert everything.bound > everything.seconds
+    assert everything.bound > one.bound > 60

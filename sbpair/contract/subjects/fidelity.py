@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import timedelta
 from uuid import UUID
@@ -223,7 +222,7 @@ async def from_the_sdk(at: Scratch) -> str:
         with at.target().sdk() as client, client.get_queue_sender(path) as sender:
             sender.send_messages(ServiceBusMessage(b"sdk", message_id=name, application_properties=values))
 
-    await asyncio.to_thread(send)
+    await at.in_thread(send)
     inbox = await at.inbox()
     arrival = await inbox.take()
     await inbox.complete(arrival)
@@ -255,7 +254,7 @@ async def to_the_sdk(at: Scratch) -> str:
                 return {k.decode() if isinstance(k, bytes) else k: v for k, v in carried.items()}
         return {}
 
-    got = await asyncio.to_thread(receive)
+    got = await at.in_thread(receive)
     got = {key: value.decode() if isinstance(value, bytes) else value for key, value in got.items()}
     changed = [f"{key}: {got.get(str(key))!r}" for key, value in values.items() if got.get(str(key)) != value]
     expect(not changed, "; ".join(changed))
@@ -291,7 +290,7 @@ async def rewritten(at: Scratch) -> str:
         with at.target().sdk() as client, client.get_queue_sender(path) as sender:
             sender.send_messages(park(prepare(original), "orders"))
 
-    await asyncio.to_thread(parked)
+    await at.in_thread(parked)
     away = await at.inbox(backlog)
     held = await away.take()
     found = restore(held.event.payload, round(time.time() * 1000))

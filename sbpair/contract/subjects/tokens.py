@@ -66,6 +66,7 @@ async def accepted(at: Scratch) -> str:
     "A token with a wrong signature is refused with 401.",
     falls=("F-41", "P-50"),
     source=ARTICLE,
+    access=True,
 )
 async def wrong(at: Scratch) -> str:
     audience = at.target().namespace.audience(at.path())
@@ -77,6 +78,7 @@ async def wrong(at: Scratch) -> str:
     "A token that the right key signed, and that has expired, is refused with 401.",
     falls=("F-41", "H-31"),
     source=ARTICLE,
+    access=True,
 )
 async def expired(at: Scratch) -> str:
     audience = at.target().namespace.audience(at.path())
@@ -88,6 +90,7 @@ async def expired(at: Scratch) -> str:
     "Without a token for an entity, a link to it is refused with `unauthorized-access`.",
     falls=("P-50", "R-119"),
     source=ARTICLE,
+    access=True,
 )
 async def none(at: Scratch) -> str:
     try:
@@ -158,6 +161,7 @@ async def _as(at: Scratch, right: str) -> NamespaceConnection:
     source="service-bus-sas",
     entities=(Queue(),),
     manages=True,
+    access=True,
 )
 async def listen(at: Scratch) -> str:
     connection = await _as(at, "Listen")
@@ -179,6 +183,7 @@ async def listen(at: Scratch) -> str:
     source="service-bus-sas",
     entities=(Queue(),),
     manages=True,
+    access=True,
 )
 async def send(at: Scratch) -> str:
     connection = await _as(at, "Send")

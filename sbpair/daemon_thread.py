@@ -1,0 +1,49 @@
+"""A blocking call in a thread of its own, which keeps neither the event loop nor the process alive."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+Result = TypeVar("Result")
+
+
+class NoThread(RuntimeError):
+    """The system cannot create a thread."""
+
+
+async def in_daemon_thread(call: Callable[[], Result], name: str) -> Result:
+    """The result of ``call``; a caller that is cancelled leaves it behind.
+
+    Raises what ``call`` raises, and NoThread when the system cannot create a thread.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
+
+    def finish(result: Result | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(cast("Result", result))
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except Exception as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(finish, result, error)
+        except RuntimeError:  # the loop has closed: there is no waiting caller
+            return
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise NoThread(str(error)) from error
+    return await done
