@@ -83,7 +83,7 @@ FLOORS: dict[str, set[str]] = {
     },
     "spark": {"amqp", "audit", "auth", "client", "envelope", "observation", "pairing", "syphon", "tracing"},
     "tracing": set(),
-    "contract": {"amqp", "auth", "client", "envelope", "pairing", "syphon"},
+    "contract": {"amqp", "auth", "client", "envelope", "pairing", "syphon", "testing"},
     "testing": {"amqp", "broker", "client", "envelope", "paired_client", "pairing", "processor", "syphon"},
     "cli": {
         "amqp",

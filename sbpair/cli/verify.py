@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from sbpair.contract.entry import Finding
     from sbpair.contract.plan import Plan, Powers
+    from sbpair.contract.record import Recorder
     from sbpair.contract.report import Result
     from sbpair.contract.target import Target
     from sbpair.side import Side
@@ -51,6 +52,7 @@ class Wishes:
     yes: bool
     json_file: Path | None
     page_file: Path | None
+    record_file: Path | None
 
 
 @click.command("verify")
@@ -97,6 +99,13 @@ class Wishes:
     metavar="PAGE",
     help="Write the result as an HTML page.",
 )
+@click.option(
+    "--record",
+    "record_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep the frames of the run, without keys, tokens and host names, to replay a difference.",
+)
 def command(
     primary: NamespaceArgument,
     secondary: NamespaceArgument,
@@ -111,6 +120,7 @@ def command(
     yes: bool,
     json_file: Path | None,
     page_file: Path | None,
+    record_file: Path | None,
 ) -> int:
     """Check what sbpair assumes about Service Bus against yours.
 
@@ -139,7 +149,7 @@ def command(
         }
     if clean:
         return _clean(targets, yes)
-    wishes = Wishes(only, budget, queue, keep, slow, within, yes, json_file, page_file)
+    wishes = Wishes(only, budget, queue, keep, slow, within, yes, json_file, page_file, record_file)
     powers = asyncio.run(_powers(targets, wishes))
     plan = _plan(wishes, powers)
     _show_plan(plan, wishes)
@@ -237,7 +247,8 @@ async def _with_progress(
         left = max(plan.seconds - (time.monotonic() - began), 0.0)
         progress.update(bar, advance=1, left=f"about {left:.0f} s left")
 
-    run = Run(targets, plan, keeps=wishes.keep, told=told, within=wishes.within)
+    recorder = _recorder(targets, plan, wishes.record_file)
+    run = Run(targets, plan, keeps=wishes.keep, told=told, within=wishes.within, recorder=recorder)
     running = asyncio.ensure_future(run.findings())
     on_first_signal(running.cancel, INTERRUPTED)
     try:
@@ -249,6 +260,21 @@ async def _with_progress(
     finally:
         for side, why in run.left.items():
             notice(f"what it created may be left on the {side} ({why}); --clean deletes it", "verify")
+        if recorder is not None:
+            recorder.close()
+            if recorder.failure:
+                notice(f"the recording is not complete: {recorder.failure}", "verify")
+
+
+def _recorder(targets: Mapping[Side, Target], plan: Plan, file: Path | None) -> Recorder | None:
+    from sbpair.contract.record import Recorder
+
+    if file is None:
+        return None
+    try:
+        return Recorder(file, plan, names_of(targets), redact)
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from error
 
 
 def _finish(
@@ -277,15 +303,20 @@ def _finish(
     return ExitCode.OK if counts[Verdict.HOLDS] else ExitCode.UNAVAILABLE
 
 
+def names_of(targets: Mapping[Side, Target]) -> dict[str, Side]:
+    """The names of the hosts, with and without a port."""
+    return {
+        name: side
+        for side, target in targets.items()
+        for name in (target.namespace.name, target.namespace.netloc)
+    }
+
+
 def _nameless(seen: str, targets: Mapping[Side, Target]) -> str:
     """What was seen without secrets and the names of the namespaces."""
-    names = [
-        (name, side)
-        for side, target in targets.items()
-        for name in (target.namespace.netloc, target.namespace.name)
-    ]
-    for name, side in sorted(names, key=lambda each: -len(each[0])):
-        seen = seen.replace(name, f"({side})")
+    names = names_of(targets)
+    for name in sorted(names, key=len, reverse=True):
+        seen = seen.replace(name, f"({names[name]})")
     return redact(seen)
 
 

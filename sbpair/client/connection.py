@@ -44,6 +44,8 @@ from .unfinished import in_excess
 logger = logging.getLogger("sbpair.syphon")
 
 AnyLink = TypeVar("AnyLink", bound=ClientLink)
+Tap = Callable[[bool, bytes], None]
+"""Called with what passes: whether it is sent, and the bytes, tokens included."""
 
 UNSETTLED, SECOND = 0, 1  # AMQP part 2, 2.8.2 and 2.8.3: settle after the peer's outcome
 TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
@@ -66,8 +68,10 @@ class NamespaceConnection(asyncio.Protocol):
         container_id: str | None = None,
         window: int = WINDOW,
         frame: int = MAX_FRAME,
+        tap: Tap | None = None,
     ) -> None:
         self.namespace = namespace
+        self._tap = tap
         self._loop = asyncio.get_running_loop()
         self._engine = Connection(
             role=ConnectionRole.CLIENT,
@@ -105,6 +109,8 @@ class NamespaceConnection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
+        if self._tap is not None:
+            self._tap(False, data)
         self._engine.receive_data(data, self._loop.time())
         if self._engine.unfinished > self.unfinished_limit:
             self._drop_excess()
@@ -428,6 +434,8 @@ class NamespaceConnection(asyncio.Protocol):
         if transport is None:
             return
         if data and not transport.is_closing():
+            if self._tap is not None:
+                self._tap(True, data)
             transport.write(data)
         if self._engine.is_closed:
             transport.close()

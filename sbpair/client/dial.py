@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from sbpair.auth.connection_string import NamespaceAccess
 
-from .connection import MAX_FRAME, WINDOW, NamespaceConnection
+from .connection import MAX_FRAME, WINDOW, NamespaceConnection, Tap
 from .errors import ConnectionLost, SyphonFaulted
 from .route import Route
 
@@ -22,6 +22,7 @@ async def connect(
     container_id: str | None = None,
     window: int = WINDOW,
     frame: int = MAX_FRAME,
+    tap: Tap | None = None,
 ) -> NamespaceConnection:
     """Open a connection within ``timeout`` seconds. ``ca_file`` is short for ``Route(ca_file)``.
 
@@ -37,7 +38,9 @@ async def connect(
                 namespace,
                 chosen,
                 context,
-                lambda: NamespaceConnection(namespace, container_id=container_id, window=window, frame=frame),
+                lambda: NamespaceConnection(
+                    namespace, container_id=container_id, window=window, frame=frame, tap=tap
+                ),
             )
             try:
                 await connection.wait_open()

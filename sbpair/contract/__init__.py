@@ -6,6 +6,7 @@
     scratch    what a check is handed: entities, links and requests of its own, which end with it
     plan       which entries can run, what they create and cost                     (pure)
     run        runs a plan, and deletes what it created
+    record     the frames of a run in a file, without secrets
     cleaning   finds and deletes what a run that was killed left behind
     report     the result as a page and as JSON                                     (pure)
 

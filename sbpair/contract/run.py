@@ -18,6 +18,7 @@ from .cleaning import clean, leftovers
 from .entry import Differs, Entity, Finding, Unknown, Verdict
 from .naming import is_ours
 from .plan import SIDE_BY_SIDE, Plan, Step
+from .record import EntryRecord, Recorder
 from .scratch import Scratch
 from .target import Target
 
@@ -42,11 +43,13 @@ class Run:
         keeps: bool = False,
         told: Told | None = None,
         within: float | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._targets = targets
         self._plan = plan
         self._keeps = keeps
         self._told = told
+        self._recorder = recorder
         self._within = plan.bound if within is None else within
         self._requests = asyncio.Semaphore(REQUESTS)
         self._under_way: set[asyncio.Task[None]] = set()
@@ -85,21 +88,25 @@ class Run:
             return
         async with self._room:
             began = loop.time()
-            verdict, seen = await self._seen(step)
-            self._found(Finding(step.entry, verdict, _one_line(seen), loop.time() - began))
+            record = None if self._recorder is None else self._recorder.begin(step)
+            verdict, seen = await self._seen(step, record)
+            finding = Finding(step.entry, verdict, _one_line(seen), loop.time() - began)
+            self._found(finding)
+            if self._recorder is not None and record is not None:
+                self._recorder.end(record, finding)
 
     def _found(self, finding: Finding) -> None:
         self._findings[finding.entry.id] = finding
         if self._told is not None:
             self._told(finding)
 
-    async def _seen(self, step: Step) -> tuple[Verdict, str]:
+    async def _seen(self, step: Step, record: EntryRecord | None) -> tuple[Verdict, str]:
         created: list[Entity] = []
         try:
             for entity in step.entry.entities if step.creates else ():
                 created.append(entity)
                 await self._ask(partial(self._create, step, entity))
-            return await self._checked(step)
+            return await self._checked(step, record)
         except AzureError as error:
             verdict = Verdict.DIFFERS if _is_refused(step, error) else Verdict.UNKNOWN
             return verdict, f"its entities cannot be created: {_why(error)}"
@@ -113,10 +120,11 @@ class Run:
                 with suppress(Exception):  # the sweep tries again
                     await self._ask(partial(self._delete, step, entity))
 
-    async def _checked(self, step: Step) -> tuple[Verdict, str]:
+    async def _checked(self, step: Step, record: EntryRecord | None) -> tuple[Verdict, str]:
         each = step.entry
         sides = {entity.label: entity.side for entity in each.entities}
-        scratch = Scratch(self._targets, step.names, sides, f"{self._plan.run}-{each.id}")
+        tap = None if record is None else record.tap
+        scratch = Scratch(self._targets, step.names, sides, f"{self._plan.run}-{each.id}", tap)
         try:
             async with asyncio.timeout(each.seconds + GRACE):
                 if not step.creates:
@@ -143,6 +151,8 @@ class Run:
                     async with asyncio.timeout(GRACE):
                         await _emptied(scratch)
             await scratch.close()
+            if record is not None and scratch.uses_sdk:
+                record.is_whole = False
 
     async def _ask(self, request: Callable[[], None]) -> None:
         """Make a request of the administration API, which goes on even if its caller is cancelled."""

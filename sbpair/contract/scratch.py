@@ -19,7 +19,7 @@ from sbpair.amqp.performatives import (
 )
 from sbpair.amqp.types import Symbol, Timestamp
 from sbpair.auth.credential import Token
-from sbpair.client.connection import MAX_FRAME, SECOND, UNSETTLED, WINDOW, NamespaceConnection
+from sbpair.client.connection import MAX_FRAME, SECOND, UNSETTLED, WINDOW, NamespaceConnection, Tap
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError
 from sbpair.client.link import OnMessage, Receiver, Sender
@@ -47,9 +47,16 @@ class Scratch:
     """The entities of one entry in one run; ``names`` by label."""
 
     def __init__(
-        self, targets: Mapping[Side, Target], names: Mapping[str, str], sides: Mapping[str, Side], mark: str
+        self,
+        targets: Mapping[Side, Target],
+        names: Mapping[str, str],
+        sides: Mapping[str, Side],
+        mark: str,
+        tap: Callable[[Side], Tap] | None = None,
     ) -> None:
         self._targets = targets
+        self._tap = tap
+        self.uses_sdk = False
         self._names = names
         self._sides = sides
         self._mark = mark
@@ -129,8 +136,14 @@ class Scratch:
 
     async def _dialled(self, side: Side, window: int = WINDOW, frame: int = MAX_FRAME) -> NamespaceConnection:
         target = self._targets[side]
+        tap = None if self._tap is None else self._tap(side)
         return await connect(
-            target.namespace, ca_file=target.ca_file, timeout=CONNECT_TIMEOUT, window=window, frame=frame
+            target.namespace,
+            ca_file=target.ca_file,
+            timeout=CONNECT_TIMEOUT,
+            window=window,
+            frame=frame,
+            tap=tap,
         )
 
     async def sender(self, to: str = "q") -> Sender:
@@ -243,6 +256,7 @@ class Scratch:
 
     async def in_thread(self, call: Callable[[], Result]) -> Result:
         """The result of a blocking call, such as one of the SDK. Raises what it raises."""
+        self.uses_sdk = True
         return await in_daemon_thread(call, "sbpair-verify")
 
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:

@@ -97,3 +97,20 @@ def test_a_namespace_that_is_not_there_ends_with_5(sbpair: Run) -> None:
 
     assert done.returncode == 5
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.spec("K-6")
+def test_a_run_is_recorded_and_a_file_that_cannot_be_written_is_said_before_it(
+    broker: Broker, sbpair: Run, tmp_path: Path
+) -> None:
+    flags, keys = _flags(broker)
+    file = tmp_path / "run.jsonl"
+    done = sbpair(*flags, "--only", "sending-1", "--yes", "--record", str(file), **keys)
+    refused = sbpair(*flags, "--only", "sending-1", "--yes", "--record", str(tmp_path / "no" / "run"), **keys)
+
+    head, line = (json.loads(each) for each in file.read_text("utf-8").splitlines())
+    assert done.returncode == 0, done.stderr
+    assert (head["format"], line["entry"], line["verdict"]) == (1, "sending-1", "holds")
+    assert line["frames"]
+    assert refused.returncode == 3
+    assert "cannot be written" in refused.stderr

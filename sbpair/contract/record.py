@@ -1,0 +1,195 @@
+"""The recorder of a run: the frames of every entry, without keys, tokens and host names (K-6).
+
+A recording is a file of JSON lines: first the run, then one line for each entry that has ended, with its entities, its
+connections and what passed on them:
+
+    {"entry": "locks-3", "verdict": "differs", "seen": "...", "at": 1764201600.123, "is_whole": true,
+     "entities": [...], "connections": ["primary"], "frames": [[0.012, 0, "in", "eJx..."], ...]}
+
+A frame has its time in seconds from ``at``, the number of its connection, its direction (in: from the client) and its
+bytes, compressed, in base64. What the SDK asks and requests to the administration API are not recorded: an entry that
+needs them, or whose frames are too many, is not whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+from sbpair import __version__
+from sbpair.amqp.composite import decode_composite, encode_composite
+from sbpair.amqp.errors import AmqpError
+from sbpair.amqp.frames import FRAME_HEAD, frame
+from sbpair.amqp.message import Message, ValueBody
+from sbpair.amqp.performatives import Transfer
+from sbpair.auth.redaction import BLANK, blank_keys
+from sbpair.client.connection import Tap
+from sbpair.side import Side
+from sbpair.testing.frames import IN, OUT, Conversation, Passing
+
+from .entry import Entity, Finding
+from .plan import Plan, Step
+
+FORMAT = 1
+CLAIMS = "$cbs"
+MAX_ENTRY, MAX_FILE = 1 << 20, 64 << 20  # characters of frames; what an entry has beyond is left out
+LETTERS = {Side.PRIMARY: "p", Side.SECONDARY: "s"}
+SIGNED = re.compile(r"SharedAccessSignature \S+")
+Conceal = Callable[[str], str]
+
+
+def placeholder(side: Side, name: str) -> str:
+    """What stands for the name of a namespace: a word as long, so that no length in a frame changes."""
+    return LETTERS[side] * len(name)
+
+
+class Recorder:
+    """Writes a recording to ``file``, readable by its owner alone. Raises OSError when it cannot be created.
+
+    ``names``: those of the hosts, with their side. ``conceal`` blanks secrets in text: a frame in which it finds
+    one is left out.
+    """
+
+    def __init__(
+        self, file: Path, plan: Plan, names: Mapping[str, Side], conceal: Conceal = blank_keys
+    ) -> None:
+        self._file: TextIO = open(  # noqa: SIM115  for the whole run
+            file, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)
+        )
+        self._names = {name: placeholder(side, name) for name, side in names.items()}
+        self._conceal = conceal
+        self._left = MAX_FILE
+        self.failure = ""
+        """Why the recording is not complete."""
+
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        hosts = sorted(set(self._names.values()), key=len, reverse=True)
+        self._write({"format": FORMAT, "sbpair": __version__, "at": at, "run": plan.run, "hosts": hosts})
+
+    def begin(self, step: Step) -> EntryRecord:
+        """Record an entry until :meth:`end`."""
+        return EntryRecord(step, self._without_names, self._conceal)
+
+    def end(self, record: EntryRecord, finding: Finding) -> None:
+        """Write what was recorded of an entry. Never raises."""
+        seen = self._without_names(self._conceal(finding.seen))
+        self._write({**record.line(), "verdict": finding.verdict.value, "seen": seen})
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, line: Mapping[str, object]) -> None:
+        text = json.dumps(line)
+        if len(text) > self._left:
+            self.failure = self.failure or f"it would be larger than {MAX_FILE >> 20} MB"
+            return
+        self._left -= len(text)
+        try:
+            self._file.write(text + "\n")
+            self._file.flush()
+        except OSError as error:
+            self.failure = self.failure or str(error.strerror)
+
+    def _without_names(self, text: str) -> str:
+        for name in sorted(self._names, key=len, reverse=True):
+            text = text.replace(name, self._names[name])
+        return text
+
+
+class EntryRecord:
+    """What passes on the connections of one entry."""
+
+    def __init__(self, step: Step, rename: Conceal, conceal: Conceal) -> None:
+        self._step = step
+        self._rename, self._conceal = rename, conceal
+        self._at, self._began = time.time(), time.monotonic()
+        self.is_whole = True
+        """Whether the entry used nothing but what is recorded: no SDK, no administration API."""
+
+        self._sides: list[Side] = []
+        self._frames: list[tuple[float, int, str, str]] = []
+        self._left = MAX_ENTRY
+        self._left_out = 0
+
+    def tap(self, side: Side) -> Tap:
+        """What a new connection to this side calls with all that passes."""
+        number = len(self._sides)
+        self._sides.append(side)
+        conversation, claims = Conversation(), _Claims()
+
+        def passes(is_sent: bool, data: bytes) -> None:
+            for each in conversation.feed(IN if is_sent else OUT, data):
+                for raw in claims.without_token(each):
+                    self._keep(number, each.direction, raw)
+
+        return passes
+
+    def line(self) -> dict[str, object]:
+        """The line of the entry, without its verdict."""
+        return {
+            "entry": self._step.entry.id,
+            "at": round(self._at, 3),
+            "is_whole": self.is_whole and not self._left_out,
+            "entities": [_settings(each, self._step) for each in self._step.entry.entities],
+            "connections": [str(side) for side in self._sides],
+            "frames": self._frames,
+        }
+
+    def _keep(self, number: int, direction: str, raw: bytes) -> None:
+        text = raw.decode("latin-1")
+        packed = base64.b64encode(zlib.compress(self._rename(text).encode("latin-1"))).decode()
+        if self._conceal(text) != text or len(packed) > self._left:
+            self._left_out += 1
+            return
+        self._left -= len(packed)
+        self._frames.append((round(time.monotonic() - self._began, 4), number, direction, packed))
+
+
+class _Claims:
+    """The requests to `$cbs` of one connection, whose tokens are blanked before anything is kept."""
+
+    def __init__(self) -> None:
+        self._payload = b""
+        self._first: Transfer | None = None
+
+    def without_token(self, passing: Passing) -> Sequence[bytes]:
+        """The frames to keep for this one: none for one that only continues a request."""
+        if (passing.address, passing.direction, passing.performative) != (CLAIMS, IN, "transfer"):
+            return (passing.raw,)
+        raw = passing.raw
+        _, offset, _, channel = FRAME_HEAD.unpack_from(raw)
+        transfer, at = decode_composite(raw, 4 * offset, len(raw))
+        assert isinstance(transfer, Transfer)  # noqa: S101 - the conversation says so
+        self._first = self._first or transfer
+        self._payload += raw[at:]
+        if transfer.more:
+            return ()
+        head = encode_composite(replace(self._first, more=False))
+        payload = _without_signature(self._payload)
+        self._first, self._payload = None, b""
+        return (frame(channel, head, len(payload)) + payload,)
+
+
+def _without_signature(payload: bytes) -> bytes:
+    """A request to `$cbs` whose token has no signature; empty if it cannot be read."""
+    try:
+        request = Message.decode(payload)
+    except (AmqpError, IndexError, ValueError, TypeError):
+        return b""
+    token = request.body.value if isinstance(request.body, ValueBody) else None
+    is_signed = isinstance(token, str) and SIGNED.fullmatch(token) is not None
+    return replace(request, body=ValueBody(blank_keys(str(token)) if is_signed else BLANK)).encode()
+
+
+def _settings(entity: Entity, step: Step) -> dict[str, object]:
+    given = {name: value for name, value in asdict(entity).items() if value is not None}
+    return {"kind": type(entity).__name__, "name": step.names[entity.label], **given}

@@ -1,0 +1,156 @@
+"""A recording of a run has no secret, and is replayed against another broker (K-6)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import stat
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sbpair.amqp.composite import encode_composite
+from sbpair.amqp.frames import AMQP_HEADER, frame
+from sbpair.amqp.message import Message, ValueBody
+from sbpair.amqp.performatives import Attach, Source, Target, Transfer
+from sbpair.broker import Broker
+from sbpair.cli.verify import names_of
+from sbpair.contract import record as recording
+from sbpair.contract.book import entries
+from sbpair.contract.entry import Verdict
+from sbpair.contract.plan import Powers, Step, chosen, planned
+from sbpair.contract.record import EntryRecord, Recorder
+from sbpair.contract.run import Run
+from sbpair.side import Side
+from tests.contract.conftest import NAMES, targets_of
+from tests.contract.replay import Recorded, read_recording, replay
+from tests.contract.sabotage import SABOTAGES
+
+ENTRIES = (
+    "sending-2",
+    "settling-1",
+    "locks-10",
+    "peeking-1",
+    "sessions-1",
+    "transactions-3",
+    "schedule-1",
+    "wire-2",
+)
+
+
+def _record(broker: Broker, file: Path, only: tuple[str, ...] = ENTRIES) -> list[Recorded]:
+    targets = targets_of(broker)
+    plan = planned(chosen(entries(), only), {side: Powers() for side in Side}, run="0badcafe")
+
+    async def run() -> None:
+        recorder = Recorder(file, plan, names_of(targets))
+        found = await Run(targets, plan, recorder=recorder).findings()
+        recorder.close()
+        assert {each.verdict for each in found} == {Verdict.HOLDS}
+
+    asyncio.run(run())
+    return read_recording(file)
+
+
+def _replay(broker: Broker, those: list[Recorded]) -> dict[str, list[str]]:
+    targets = targets_of(broker)
+
+    async def all_of_them() -> list[list[str]]:
+        return await asyncio.gather(*(replay(each, targets) for each in those))
+
+    return dict(zip([each.entry for each in those], asyncio.run(all_of_them()), strict=True))
+
+
+@pytest.mark.client("sbpair")
+@pytest.mark.spec("K-6")
+def test_a_recorded_run_is_answered_the_same_by_another_broker_and_otherwise_by_one_that_is_wrong(
+    broker_of: Callable[..., Broker], tmp_path: Path
+) -> None:
+    with broker_of() as broker:
+        recorded = _record(broker, tmp_path / "run.jsonl")
+    with broker_of() as another:
+        same = _replay(another, recorded)
+    sabotage = SABOTAGES["settlements are refused"]
+    with broker_of() as wrong, sabotage.at_work(wrong):
+        (settling,) = [each for each in recorded if each.entry == "settling-1"]
+        otherwise = _replay(wrong, [settling])["settling-1"]
+
+    assert same == {name: [] for name in ENTRIES if name in same}
+    assert set(same) == set(ENTRIES)
+    assert any("it answered 'confirmed accepted, settled'" in each for each in otherwise), otherwise
+
+
+@pytest.mark.spec("K-6")
+def test_a_recording_has_no_key_no_signature_and_no_name_of_a_host(
+    broker_of: Callable[..., Broker], tmp_path: Path
+) -> None:
+    file = tmp_path / "run.jsonl"
+    with broker_of() as broker:
+        recorded = _record(broker, file, ("sending", "tokens"))
+        targets = targets_of(broker)
+        keys = [
+            broker.namespace(name).connection_string.split("SharedAccessKey=")[1].split(";")[0].encode()
+            for name in NAMES.values()
+        ]
+    passed = b"".join(frame.raw for each in recorded for frame in each.frames)
+
+    assert passed.count(b"&sig=") > 8
+    assert passed.count(b"&sig=") == passed.count(b"&sig=***&")
+    for text in (passed, file.read_bytes()):
+        assert not any(key in text for key in keys)
+        assert not any(name.encode() in text for name in names_of(targets))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.spec("K-6")
+def test_a_token_is_blanked_in_whatever_pieces_it_is_sent() -> None:
+    token = "eyJhbGciOiJub25lIn0.eyJhdWQiOiJhIn0." + "c2lnbmF0dXJl" * 9
+    payload = Message(application_properties={"operation": "put-token"}, body=ValueBody(token)).encode()
+    attach = encode_composite(Attach("cbs", 0, False, source=Source("cbs"), target=Target("$cbs")))
+    begin, rest = Transfer(0, 1, b"\0", more=True), Transfer(0, more=False)
+    half = len(payload) // 2
+    data = AMQP_HEADER + frame(0, attach)
+    for transfer, piece in ((begin, payload[:half]), (rest, payload[half:])):
+        data += frame(0, encode_composite(transfer), len(piece)) + piece
+    record = EntryRecord(Step(chosen(entries(), ["tokens-1"])[0], {"q": "q"}), str, str)
+    tap = record.tap(Side.PRIMARY)
+    for at in range(len(data)):
+        tap(True, data[at : at + 1])
+    kept = [zlib.decompress(base64.b64decode(packed)) for *_, packed in record.line()["frames"]]
+
+    assert len(kept) == 3
+    assert b"***" in kept[-1]
+    assert b"c2lnbmF0dXJl" not in b"".join(kept)
+
+
+@pytest.mark.spec("K-6")
+def test_an_entry_that_passes_more_than_is_kept_is_not_replayed(
+    broker_of: Callable[..., Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MAX_ENTRY", 500)
+    with broker_of() as broker:
+        (each,) = _record(broker, tmp_path / "run.jsonl", ("sending-1",))
+
+    assert sum(len(json.dumps(frame.raw.hex())) for frame in each.frames) < 5_000
+    with pytest.raises(ValueError, match="sending-1 cannot be replayed"):
+        asyncio.run(replay(each, {}))
+
+
+@pytest.mark.spec("K-6")
+def test_a_recording_ends_at_its_bound_and_says_so(
+    broker_of: Callable[..., Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MAX_FILE", 400)
+    plan = planned((), {side: Powers() for side in Side}, run="0badcafe")
+    recorder = Recorder(tmp_path / "run.jsonl", plan, {})
+    record = recorder.begin(Step(chosen(entries(), ["sending-1"])[0], {"q": "q" * 400}))
+    from sbpair.contract.entry import Finding
+
+    recorder.end(record, Finding(chosen(entries(), ["sending-1"])[0], Verdict.HOLDS, "seen"))
+    recorder.close()
+
+    assert "larger than" in recorder.failure
+    assert read_recording(tmp_path / "run.jsonl") == []
