@@ -44,7 +44,7 @@ def expect(is_so: bool, seen: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Operations by kind, as the service bills them: a message of up to 64 KB, or a request."""
+    """Operations by kind, as the service bills them: 64 KB of a message, or a request."""
 
     sends: int = 0
     pings: int = 0
@@ -52,12 +52,15 @@ class Price:
     management: int = 0
     """Requests to the management node of an entity: peek, renew, schedule, cancel, session state and the like."""
 
+    blocks: int = 0
+    """What large messages cost beyond the first 64 KB, sent and received."""
+
     def __add__(self, other: Price) -> Price:
         return Price(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     @property
     def total(self) -> int:
-        return self.sends + self.pings + self.receives + self.management
+        return self.sends + self.pings + self.receives + self.management + self.blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

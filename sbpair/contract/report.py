@@ -20,6 +20,7 @@ KINDS = {
     "pings": "pings sent",
     "receives": "messages received",
     "management": "requests to management nodes",
+    "blocks": "more for large messages, of which each 64 KB counts",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -49,7 +50,8 @@ def test_the_broker_keeps_every_entry_within_a_minute_and_counts_what_was_planne
     run = {step.entry.id for step in plan.runnable}
     unknown = {name: each.seen for name, each in found.items() if each.verdict is Verdict.UNKNOWN}
     assert is_partitioned or set(unknown) & run == ELSEWHERE
-    assert abs(cost.total - plan.price.total) <= 0.02 * plan.price.total, f"{cost} is not {plan.price}"
+    messages = replace(plan.price, blocks=0)  # the broker counts a large message once
+    assert abs(cost.total - messages.total) <= 0.02 * messages.total, f"{cost} is not {messages}"
     assert left == []
     assert took < 60
 

@@ -25,8 +25,9 @@ from sbpair.contract.plan import Powers, Step, chosen, planned
 from sbpair.contract.record import EntryRecord, Recorder
 from sbpair.contract.run import Run
 from sbpair.side import Side
+from sbpair.testing.frames import IN, OUT
 from tests.contract.conftest import NAMES, targets_of
-from tests.contract.replay import Recorded, read_recording, replay
+from tests.contract.replay import Recorded, parts, read_recording, replay
 from tests.contract.sabotage import SABOTAGES
 
 ENTRIES = (
@@ -154,3 +155,18 @@ def test_a_recording_ends_at_its_bound_and_says_so(
 
     assert "larger than" in recorder.failure
     assert read_recording(tmp_path / "run.jsonl") == []
+
+
+@pytest.mark.client("sbpair")
+@pytest.mark.spec("K-2", "K-4")
+def test_the_price_counts_each_64_kb_of_a_message_that_is_sent_and_comes_back(
+    broker_of: Callable[..., Broker], tmp_path: Path
+) -> None:
+    with broker_of("Premium") as broker:
+        (large,) = _record(broker, tmp_path / "run.jsonl", ("limits-2",))
+    sent = {
+        way: sum(len(parts(each.raw)[2]) for each in large.frames if each.direction == way)
+        for way in (IN, OUT)
+    }
+
+    assert chosen(entries(), ["limits-2"])[0].price.total == sum(-(-size // 65_536) for size in sent.values())

@@ -35,7 +35,7 @@ async def said(at: Scratch) -> str:
     "A message of nearly that size is accepted, and comes back whole.",
     falls=("P-22",),
     source=ARTICLE,
-    price=Price(sends=1, receives=1),
+    price=Price(sends=1, receives=1, blocks=6),  # 256 KB each way
 )
 async def large(at: Scratch) -> str:
     size = min(await _largest(at), 256 * 1024) - OVERHEAD
