@@ -15,11 +15,13 @@ import click
 
 from sbpair.cli import INTERRUPTED
 from sbpair.cli.errors import (
+    NO_ANSWER,
     CommandError,
     ConfigurationError,
     ExitCode,
     configuration,
     one_line,
+    with_step,
 )
 from sbpair.cli.namespaces import NamespaceArgument, ca_file_option, pair_options
 from sbpair.cli.output import notice, plain, redact
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from sbpair.side import Side
 
 SHOWN = 12  # names of a list on the terminal
+UNTRUSTED = "name the authority that signed it with --ca-file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,9 @@ async def _powers(targets: Mapping[Side, Target], wishes: Wishes) -> dict[Side, 
     asked = (powers_of(target, named[side], timeout=timeout) for side, target in targets.items())
     found = dict(zip(targets, await asyncio.gather(*asked), strict=True))
     if all(each.down for each in found.values()):
-        raise CommandError(found[Side.PRIMARY].down, ExitCode.UNAVAILABLE)
+        down = found[Side.PRIMARY].down
+        step = UNTRUSTED if "certificate" in down else NO_ANSWER.next_step
+        raise CommandError(with_step(CommandError(down, NO_ANSWER.code), step), NO_ANSWER.code)
     return found
 
 
