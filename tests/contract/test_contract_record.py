@@ -16,7 +16,7 @@ from sbpair.amqp.composite import encode_composite
 from sbpair.amqp.frames import AMQP_HEADER, frame
 from sbpair.amqp.message import Message, ValueBody
 from sbpair.amqp.performatives import Attach, Source, Target, Transfer
-from sbpair.broker import Broker
+from sbpair.broker import Broker, RejectWith
 from sbpair.cli.verify import names_of
 from sbpair.contract import record as recording
 from sbpair.contract.book import entries
@@ -28,7 +28,6 @@ from sbpair.side import Side
 from sbpair.testing.frames import IN, OUT
 from tests.contract.conftest import NAMES, targets_of
 from tests.contract.replay import Recorded, parts, read_recording, replay
-from tests.contract.sabotage import SABOTAGES
 
 ENTRIES = (
     "sending-2",
@@ -74,8 +73,8 @@ def test_a_recorded_run_is_answered_the_same_by_another_broker_and_otherwise_by_
         recorded = _record(broker, tmp_path / "run.jsonl")
     with broker_of() as another:
         same = _replay(another, recorded)
-    sabotage = SABOTAGES["settlements are refused"]
-    with broker_of() as wrong, sabotage.at_work(wrong):
+    busy = RejectWith("com.microsoft:server-busy", "busy")
+    with broker_of() as wrong, wrong.namespace("contoso").fault(None, busy, operation="settle"):
         (settling,) = [each for each in recorded if each.entry == "settling-1"]
         otherwise = _replay(wrong, [settling])["settling-1"]
 

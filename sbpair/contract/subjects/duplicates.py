@@ -163,7 +163,7 @@ async def across_a_syphon(at: Scratch) -> str:
             with client.get_queue_sender(backlog) as sender:
                 sender.send_messages(park(original, path))
 
-    await asyncio.to_thread(send_twice)
+    await at.in_thread(send_twice)
     away = await at.inbox(BACKLOG)
     held = await away.take()
     found = restore(held.event.payload, round(time.time() * 1000))

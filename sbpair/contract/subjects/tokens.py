@@ -220,6 +220,7 @@ async def missing(at: Scratch) -> str:
     "A token that the right key signed for another namespace is refused with 401.",
     falls=("F-41", "P-50"),
     source=ARTICLE,
+    access=True,
 )
 async def elsewhere(at: Scratch) -> str:
     namespace = replace(at.target().namespace, netloc="sbpair-verify.invalid")
@@ -236,6 +237,7 @@ ENDS_WITHIN = 40.0  # seconds after it was shown
     falls=("F-41", "H-31"),
     source=ARTICLE,
     seconds=6.0,
+    access=True,
 )
 async def ends_on_a_link(at: Scratch) -> str:
     connection = await at.another_connection()
