@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from enum import Enum
 
 MAX_IDS = 200_000  # remembered ids; beyond that, the oldest are forgotten
@@ -21,7 +22,8 @@ class Deduplication:
     def __init__(self, window: float, most: int = MAX_IDS) -> None:
         self._window = window
         self._most = most
-        self._handled: dict[str, float] = {}  # in the order of their times
+        # In the order of their times; a dict would pass over all that were forgotten to find the first.
+        self._handled: OrderedDict[str, float] = OrderedDict()
         self._running: set[str] = set()
 
     def __len__(self) -> int:
@@ -44,7 +46,7 @@ class Deduplication:
             self._handled.pop(message_id, None)
             self._handled[message_id] = now
             if len(self._handled) > self._most:
-                del self._handled[next(iter(self._handled))]
+                self._handled.popitem(last=False)
 
     def _forget(self, now: float) -> None:
         oldest = now - self._window

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from operator import attrgetter
 
@@ -13,7 +14,8 @@ class WaitingMessages:
     """Messages of one destination that are neither sent nor waiting by themselves."""
 
     def __init__(self) -> None:
-        self._messages: dict[InFlightMessage, None] = {}
+        # A dict would pass over all that were sent to find the next.
+        self._messages: OrderedDict[InFlightMessage, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -24,11 +26,11 @@ class WaitingMessages:
 
     def add_all(self, messages: Iterable[InFlightMessage]) -> None:
         """Let ``messages`` wait, after the others."""
-        self._messages |= dict.fromkeys(messages)
+        self._messages.update(dict.fromkeys(messages))
 
     def add_first(self, messages: Iterable[InFlightMessage]) -> None:
         """Let ``messages`` wait, before the others."""
-        self._messages = dict.fromkeys([*messages, *self._messages])
+        self._messages = OrderedDict.fromkeys([*messages, *self._messages])
 
     def withdraw(self, message: InFlightMessage) -> None:
         """Remove ``message`` if it waits here."""
@@ -44,7 +46,8 @@ class WaitingMessages:
 
     def take_all(self) -> list[InFlightMessage]:
         """Remove and return all messages, in order."""
-        taken, self._messages = list(self._messages), {}
+        taken = list(self._messages)
+        self._messages.clear()
         return taken
 
     def clear(self) -> None:
@@ -58,11 +61,11 @@ class WaitingMessages:
 
     def next(self) -> InFlightMessage | None:
         """Remove the next message to send; from now on it cannot be released."""
-        for message in self._messages:
-            del self._messages[message]
-            message.resume()
-            return message
-        return None
+        if not self._messages:
+            return None
+        message, _ = self._messages.popitem(last=False)
+        message.resume()
+        return message
 
     def next_probe(self) -> InFlightMessage | None:
         """Remove the next message, or a fresh one while only few are rejected time and again (H-11)."""
@@ -75,4 +78,4 @@ class WaitingMessages:
 
     def restore_order(self) -> None:
         """Sort by delivery-id: a message that was refused precedes those posted meanwhile."""
-        self._messages = dict.fromkeys(sorted(self._messages, key=attrgetter("delivery_id")))
+        self._messages = OrderedDict.fromkeys(sorted(self._messages, key=attrgetter("delivery_id")))

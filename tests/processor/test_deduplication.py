@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sbpair.processor import DuplicatesCompleted, ReceivedMessage
 from sbpair.processor.deduplication import Deduplication, Sighting
+from tests.costs import cpu_of
 from tests.processor.driven import Story, play_with
 from tests.processor.pair import numbered
 
@@ -83,3 +84,18 @@ def test_memory_is_bounded_and_nothing_is_forgotten_within_the_window(steps) -> 
                 handled.pop(name, None)
                 handled[name] = now
         assert len(memory) <= 4
+
+
+@pytest.mark.spec("C-15", "R-49")
+def test_a_message_costs_the_same_however_many_were_forgotten() -> None:
+    def cost(forgotten: int) -> float:
+        seen = Deduplication(10.0)
+        for number in range(forgotten):
+            seen.end(str(number), 0.0, is_handled=True)
+        seen.end("later", 5.0, is_handled=True)
+        seen.begin("first", 11.0)
+        assert len(seen) == 1
+        return cpu_of(lambda: [seen.begin(f"next-{number}", 11.0) for number in range(300)])
+
+    few, many = (min(cost(count) for _ in range(3)) for count in (100, 100_000))
+    assert many < 10 * few
