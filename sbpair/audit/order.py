@@ -65,8 +65,10 @@ def _badness(row: Mapping[str, Any]) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def in_sessions(messages: Messages, parts: int) -> Iterator[Packet]:
-    """The messages of sessions that one sender sent, by session."""
+def in_sessions(
+    messages: Messages, parts: int, more: Mapping[str, pa.Array] | None = None
+) -> Iterator[Packet]:
+    """The messages of sessions that one sender sent, by session; ``more`` are further columns of ``messages``."""
     rows = np.flatnonzero(np.asarray(pc.is_valid(messages.session)) & (messages.sent_in != NULL))
     if not len(rows):
         return
@@ -86,6 +88,7 @@ def in_sessions(messages: Messages, parts: int) -> Iterator[Packet]:
             "has_arrived": has_landed | (number != NULL) | (numbers["received"][rows] > 0),
             "is_parked": numbers["parked"][rows] > 0,
             "is_promised": messages.is_promised[rows],
+            **{name: picked(column, rows) for name, column in (more or {}).items()},
         }
     )
     part = (hashes(table.column("session_id")) % np.uint64(parts)).astype(np.int64)
@@ -109,10 +112,11 @@ class Order:
                 tables.append(reader.read_all())
         found = order(pa.concat_tables(tables).combine_chunks().to_batches()[0])
         self.out.write_table("order", found, part)
-        yield TaskResult(_summed(found))
+        yield TaskResult(summed(found))
 
 
-def _summed(table: pa.Table) -> SessionCounts:
+def summed(table: pa.Table) -> SessionCounts:
+    """The numbers of a part of the table ``order``."""
     verdict = np.array([VERDICTS.index(OrderVerdict(each)) for each in table.column("verdict").to_pylist()])
     is_broken = np.asarray(table.column("is_promised")) & (
         verdict == VERDICTS.index(OrderVerdict.OUT_OF_ORDER)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sbpair.pairing.events import EntityFailedOver, EntityRecovered, EntitySuspected
-from tests.audit.story import Story
+from tests.audit.story import Receiver, Sender, Story
 
 DAY = 86_400.0
 
@@ -16,12 +16,12 @@ DAY = 86_400.0
 def month(directory: Path, *, days: int, messages: int, seed: int = 1) -> Iterator[int]:
     """Write the journals below ``directory`` day by day: yields the number of each day when it is written.
 
-    One sender and one receiver per day, which are closed in the evening; a syphon for all days. Every seventh
-    receiver's journal arrives three days late.
+    One sender and one receiver per day, which are closed in the evening; a syphon and a sender for all days, some of
+    whose sessions go on as long. Every seventh receiver's journal arrives three days late.
     """
     luck = random.Random(seed)
     story, late = Story(directory / "here"), directory.parent / "late"
-    syphon = story.syphon()
+    syphon, steady = story.syphon(), story.sender()
     parked: list[str] = []
     arriving: dict[int, Path] = {}
     for day in range(days):
@@ -40,9 +40,11 @@ def month(directory: Path, *, days: int, messages: int, seed: int = 1) -> Iterat
         for number in range(messages):
             key, fate = f"d{day}-{number}", luck.random()
             story.now += 1.0
-            if fate < 0.6:
+            if fate < 0.4:
                 sender.sent(key)
                 receiver.received(key, numbers=(next(numbers),))
+            elif fate < 0.6:
+                _in_session(steady if number % 2 else sender, receiver, key, next(numbers), luck)
             elif fate < 0.7:
                 sender.raised(key)
             elif fate < 0.8:
@@ -80,6 +82,16 @@ def month(directory: Path, *, days: int, messages: int, seed: int = 1) -> Iterat
     story.now += 60.0
     syphon.drained()
     story.end()
+
+
+def _in_session(sender: Sender, receiver: Receiver, key: str, number: int, luck: random.Random) -> None:
+    """One of a few sessions; in one of them a message in ten arrives before the one that was sent before it."""
+    session = f"s{luck.randrange(8)}"
+    is_late = session == "s0" and luck.random() < 0.1
+    sender.sent(key)
+    if session == "s1":  # of which nobody tells what arrived
+        return
+    receiver.received(key, numbers=(number - 5 if is_late else number,), session=session)
 
 
 def _fails_over(story: Story, journal: object, seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def tables(state: Path) -> dict[str, bytes]:
     """The content of all tables."""
     return {
         path.relative_to(state / "current").as_posix(): path.read_bytes()
-        for table in ("messages", "days", "writers")
+        for table in ("messages", "days", "order", "writers")
         for path in (state / "current" / table).rglob("*.parquet")
     }
 
@@ -55,6 +56,8 @@ def test_on_every_day_the_tables_are_those_of_one_audit_of_everything(tmp_path: 
 
         assert rows(state / "current", "messages") == rows(tmp_path / "out", "messages"), f"day {day}"
         assert rows(state / "current", "writers") == rows(tmp_path / "out", "writers")
+        assert rows(state / "current", "order") == rows(tmp_path / "out", "order")
+        assert daily.summary.orders == whole.summary.orders
         assert headline(daily.summary) == headline(whole.summary)
         assert daily.summary.verdicts == whole.summary.verdicts
         assert daily.summary.waits == whole.summary.waits
@@ -73,8 +76,8 @@ class Killed(BaseException):
     """Ends a run where it stands."""
 
 
-def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """Let the ``step``-th change of a file in a run be its last."""
+def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> Iterator[int]:
+    """Let the ``step``-th change of a file in a run be its last; returns the steps that are left."""
     left = iter(range(step))
 
     def last(change: Any) -> Any:
@@ -97,6 +100,16 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         (pq, "write_table"),
     ):
         monkeypatch.setattr(owner, name, last(getattr(owner, name)))
+    return left
+
+
+def changes_of(monkeypatch: pytest.MonkeyPatch, journals: Path, state: Path) -> int:
+    """How many changes of files a run makes."""
+    most = 10_000
+    with monkeypatch.context() as patched:
+        left = kill_at(patched, most)
+        audit_daily(journals, state)
+        return most - sum(1 for _ in left)
 
 
 @pytest.mark.spec("R-146")
@@ -111,21 +124,16 @@ def test_a_run_that_is_killed_at_any_of_twenty_moments_repeats_to_the_same_table
     next(days)
     whole = shutil.copytree(state, tmp_path / "whole", symlinks=True)
     audit_daily(journals, whole)
-    steps = 0
-    while steps < 200:
-        killed = shutil.copytree(state, tmp_path / f"killed-{steps}", symlinks=True)
+    steps = changes_of(monkeypatch, journals, shutil.copytree(state, tmp_path / "counted", symlinks=True))
+    for step in {*range(0, steps, steps // 16), *range(steps - 4, steps)}:
+        killed = shutil.copytree(state, tmp_path / f"killed-{step}", symlinks=True)
         with monkeypatch.context() as patched:
-            killed_at(patched, steps)
-            try:
+            kill_at(patched, step)
+            with pytest.raises(Killed):
                 audit_daily(journals, killed)
-            except Killed:
-                steps += 1
-            else:
-                break
         assert tables(killed) in (before, tables(whole)), "no moment at which a reader sees two runs"
         audit_daily(journals, killed)
-        assert tables(killed) == tables(whole), f"killed at step {steps}"
-    assert 20 <= steps < 200
+        assert tables(killed) == tables(whole), f"killed at step {step} of {steps}"
 
 
 @pytest.mark.spec("R-146")
@@ -314,6 +322,7 @@ def test_journals_of_all_roles_that_are_read_in_pieces_are_judged_as_those_read_
             (journals / file).write_bytes(content[: int(len(content) * share)])
         daily, whole = audit_daily(journals, state), audited(journals, tmp_path / "out")
         assert rows(state / "current", "messages") == rows(tmp_path / "out", "messages"), share
+        assert rows(state / "current", "order") == rows(tmp_path / "out", "order"), share
         assert daily.summary.verdicts == whole.summary.verdicts
         assert daily.summary.reasons == whole.summary.reasons
         assert daily.summary.sessions_broken == whole.summary.sessions_broken

@@ -61,7 +61,11 @@ def _started(journals: Path, state: Path) -> subprocess.Popen[bytes]:
 def tables(state: Path) -> dict[str, bytes]:
     """The content of all tables."""
     whole = state / "current"
-    found = (path for table in ("messages", "days", "writers") for path in (whole / table).rglob("*.parquet"))
+    found = (
+        path
+        for table in ("messages", "days", "order", "writers")
+        for path in (whole / table).rglob("*.parquet")
+    )
     return {path.relative_to(whole).as_posix(): path.read_bytes() for path in found}
 
 

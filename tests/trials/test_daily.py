@@ -20,6 +20,7 @@ def test_on_every_day_of_a_month_the_tables_are_those_of_one_audit_of_everything
     for day in month(journals, days=30, messages=60):
         daily, whole = audit_daily(journals, state), audited(journals, tmp_path / "out")
         assert rows(state / "current", "messages") == rows(tmp_path / "out", "messages"), f"day {day}"
+        assert rows(state / "current", "order") == rows(tmp_path / "out", "order")
         assert daily.summary.verdicts == whole.summary.verdicts
 
 

@@ -24,6 +24,7 @@ from ..journal_files import packed, ranges, whole_lines
 from ..journal_listing import Unread, list_files, plain_of
 from ..mentions import Mentions
 from ..object_storage import without_secret
+from ..order import SessionCounts
 from ..packets import gathered, joined
 from ..reading import TASK_BYTES, Read, facts_of_unread
 from ..separate_runs import separate_runs
@@ -34,7 +35,7 @@ from ..writers import WriterFacts
 from . import sessions
 from .days import DayRow, day_of, day_rows, days_table
 from .judging import Judging, chosen, days_of, ids_of, merged
-from .kept import DayFound, Kept
+from .kept import DayFound, Hashes, Kept
 from .page import page
 from .silence import silences
 from .state_folder import StateFolder
@@ -103,6 +104,7 @@ class _Run:
         self._aliases = Aliases(terms.aliases)
         self._kept = Kept(folder)
         self._state = self._kept.state((terms.skew, tuple(sorted(self._aliases.names.items()))))
+        self._orders: dict[int, SessionCounts] = {}  # of the days whose sessions this run changes
 
     def done(self) -> DailyResult:
         new, unread = self._new()
@@ -128,7 +130,7 @@ class _Run:
         found = merged([part for day, each in days.items() if day_of(day) >= first for part in each], traced)
         missed = self._terms.expected.differences(facts.writers.values())
         missed += silences(facts.writers.values(), self._terms.heartbeats, self._at)
-        ordered = sessions.counts([row for day, row in self._state.broken.values() if day_of(day) >= first])
+        ordered = self._orders_found(first)
         summary = summarise(facts, clocks, found, ordered, self._terms.skew, missed)
         summary = replace(summary, timeline=[each for each in summary.timeline if _is_since(each, first)])
         shown = [each for each in rows if each.day >= first]
@@ -171,7 +173,8 @@ class _Run:
     def _judge(self, judging: Judging, new: list[Mentions], *, is_changed: bool) -> None:
         """Settle what can be settled, and write the days that change."""
         state, kept = self._state, self._kept
-        pool, rest = self._reopened(new, is_changed=is_changed)
+        late = np.unique(np.concatenate([ids_of(each) for each in new])) if new else np.zeros(0, np.uint64)
+        pool, rest = self._reopened(late, is_changed=is_changed)
         pool += [*new, *(found for found in (kept.open(),) if found is not None)]
         state.quiet = set() if is_changed else state.quiet
         had_open, state.open, state.now = set(state.open), {}, {}
@@ -187,25 +190,38 @@ class _Run:
                 now = chosen(whole, is_settled & (days == day))
                 rest[day] = now if before is None else joined([before, now])
             self._write_open(judging, whole, ~is_settled, days)
-            self._judge_order(judging, whole, int(days.max()))
+            self._judge_order(judging, whole, ids_of(whole) if is_changed else late)
         for day, mentions in rest.items():
             self._write_settled(judging, day, mentions)
         for day in had_open - set(state.open):
             self._folder.remove(_table("messages", day, "open"))
 
-    def _judge_order(self, judging: Judging, whole: Mentions, day: int) -> None:
-        rows = judging.sessions(whole)
-        if rows is not None:
-            broken, highest = sessions.judged(rows, self._kept.sessions(), day)
-            for row in broken:
-                self._state.broken.setdefault(sessions.key_of(row), (day, row))
-            self._kept.save_sessions(highest)
+    def _judge_order(self, judging: Judging, whole: Mentions, late: Hashes) -> None:
+        """Judge the sessions that have messages with ids ``late``, and write the days that change."""
+        state = self._state
+        rows = judging.sessions(chosen(whole, np.isin(hashes(whole.message), late)))
+        for day, found in sessions.replace_messages(self._kept, state.orders, rows, late).items():
+            if found is None:
+                state.orders.discard(day)
+                self._folder.remove(_table("order", day, "part-00000"))
+            else:
+                state.orders.add(day)
+                self._orders[day] = found.counts
+                self._table(_table("order", day, "part-00000"), found.table)
+
+    def _orders_found(self, first: date) -> SessionCounts:
+        """The findings about the sessions that began on ``first`` or later."""
+        found = SessionCounts()
+        for day in self._state.orders:
+            if day_of(day) >= first:
+                found.add(self._orders.get(day) or self._kept.session_counts(day))
+        return found
 
     def _reopened(
-        self, new: list[Mentions], *, is_changed: bool
+        self, late: Hashes, *, is_changed: bool
     ) -> tuple[list[Mentions], dict[int, Mentions | None]]:
-        """The mentions of settled messages that are open again, and those that remain, by day, of the same days."""
-        late = np.unique(np.concatenate([ids_of(each) for each in new])) if new else np.zeros(0, np.uint64)
+        """The mentions of settled messages that are open again, as those with ids ``late`` are, and those that remain,
+        by day, of the same days."""
         again: list[Mentions] = []
         rest: dict[int, Mentions | None] = {}
         for day in sorted(self._state.days):

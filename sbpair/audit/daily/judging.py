@@ -43,7 +43,12 @@ class Judging:
 
     def sessions(self, mentions: Mentions) -> pa.Table | None:
         """The messages of sessions, as :func:`.sessions.session_rows` gives them."""
-        return None if mentions.session is None else session_rows(self._judged(mentions)[0])
+        if mentions.session is None:
+            return None
+        messages = fold(mentions, self.shifts, self.aliases, self.runs)
+        ids, index = np.unique(hashes(mentions.message), return_index=True)
+        day = days_of(mentions)[index]
+        return session_rows(messages, day[np.searchsorted(ids, hashes(messages.message))])
 
     def is_settled(self, mentions: Mentions) -> tuple[Bools, set[str]]:
         """Which mentions are of ids whose messages are all settled, and the primaries that must stay quiet for it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +13,15 @@ import pyarrow.parquet as pq
 
 from ..facts import Facts
 from ..folding import Found
+from ..grouping import Bools
 from ..mentions import Mentions
+from ..order import SessionCounts
 from ..packets import gathered, scattered
 from . import plain
-from .sessions import Key
 from .state_folder import StateFolder
 
 VERSION = 1
-STATE, OPEN, SESSIONS = "_state/state", "_state/open", "_state/sessions.parquet"
+STATE, OPEN = "_state/state", "_state/open"
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -47,9 +47,7 @@ class State:
     quiet: set[str] = field(default_factory=set)  # primaries with messages that are settled as accepted
     days: set[int] = field(default_factory=set)  # with settled messages; days since the epoch
     open: dict[int, DayFound] = field(default_factory=dict)
-    broken: dict[Key, tuple[int, dict[str, Any]]] = field(
-        default_factory=dict
-    )  # sessions out of order, and the day
+    orders: set[int] = field(default_factory=set)  # days on which sessions began
     now: dict[int, DayFound] = field(default_factory=dict)  # settled in this run, by day
     version: int = VERSION
 
@@ -100,9 +98,7 @@ class Kept:
 
     def has_any(self, day: int, ids: Hashes) -> bool:
         """Whether a message settled for ``day`` has an id with one of these hashes."""
-        known: Hashes = np.load(self._folder.current / f"{_day(day)}/ids.npy", mmap_mode="r")
-        places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-        return bool((known[places] == ids).any())
+        return bool(is_among(self._hashes(f"{_day(day)}/ids.npy"), ids).any())
 
     def settled(self, day: int) -> Mentions | None:
         return self._mentions(f"{_day(day)}/mentions")
@@ -116,13 +112,37 @@ class Kept:
         np.save(self._folder.staged(f"{_day(day)}/ids.npy"), ids)
         self._write(f"{_day(day)}/found", found)
 
-    def sessions(self) -> pa.Table | None:
-        """Of each session, the message with the highest number."""
-        path = self._folder.current / SESSIONS
-        return pq.read_table(path) if path.exists() else None
+    def are_sessions_of(self, day: int, sessions: Hashes) -> Bools:
+        """Which of these sessions began on ``day``."""
+        return is_among(self._hashes(f"{_sessions(day)}/sessions.npy"), sessions)
 
-    def save_sessions(self, table: pa.Table) -> None:
-        pq.write_table(table, self._folder.staged(SESSIONS))
+    def has_message_of_session(self, day: int, ids: Hashes) -> bool:
+        """Whether a session that began on ``day`` has a message with one of these hashes."""
+        return bool(is_among(self._hashes(f"{_sessions(day)}/ids.npy"), ids).any())
+
+    def session_rows(self, day: int) -> pa.Table:
+        """The messages of sessions that began on ``day``."""
+        return pq.read_table(self._folder.current / f"{_sessions(day)}/rows.parquet")
+
+    def save_session_rows(self, day: int, rows: pa.Table, sessions: Hashes, ids: Hashes) -> None:
+        pq.write_table(rows, self._folder.staged(f"{_sessions(day)}/rows.parquet"))
+        np.save(self._folder.staged(f"{_sessions(day)}/sessions.npy"), sessions)
+        np.save(self._folder.staged(f"{_sessions(day)}/ids.npy"), ids)
+
+    def session_counts(self, day: int) -> SessionCounts:
+        found = self._read(f"{_sessions(day)}/counts")
+        return found if isinstance(found, SessionCounts) else SessionCounts()
+
+    def save_session_counts(self, day: int, counts: SessionCounts) -> None:
+        self._write(f"{_sessions(day)}/counts", counts)
+
+    def forget_sessions(self, day: int) -> None:
+        for name in ("rows.parquet", "sessions.npy", "ids.npy", "counts"):
+            self._folder.remove(f"{_sessions(day)}/{name}")
+
+    def _hashes(self, name: str) -> Hashes:
+        found: Hashes = np.load(self._folder.current / name, mmap_mode="r")
+        return found
 
     def _mentions(self, name: str) -> Mentions | None:
         path = self._folder.current / name
@@ -145,3 +165,16 @@ class Kept:
 
 def _day(day: int) -> str:
     return f"_state/days/{day}"
+
+
+def _sessions(day: int) -> str:
+    return f"_state/sessions/{day}"
+
+
+def is_among(known: Hashes, values: Hashes) -> Bools:
+    """Which ``values`` are among ``known``, which is sorted."""
+    if not len(known):
+        return np.zeros(len(values), bool)
+    places = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    found: Bools = known[places] == values
+    return found
