@@ -58,6 +58,7 @@ NEEDS = (
         ),
     ),
     Need("deltalake", "--group pipeline", ("spark/test_lakehouse.py",)),
+    Need("pyiceberg", "'.[test,audit]' --group pipeline", ("audit/test_lakehouse.py",)),
 )
 
 

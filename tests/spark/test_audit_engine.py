@@ -13,6 +13,7 @@ from sbpair.spark.audit import SparkEngine
 from tests.audit.audited import audited
 from tests.audit.month import month
 from tests.audit.story import Story
+from tests.audit.test_lakehouse import publish, there
 
 MESSAGES = 400
 
@@ -47,10 +48,10 @@ def test_all_columns_of_all_tables_are_the_same_and_so_is_the_page(
     monkeypatch.setattr(reading, "PART_BYTES", 64 * 1024)
     told(tmp_path / "journals")
     here = audited(tmp_path / "journals", tmp_path / "here")
-    there = audited(tmp_path / "journals", tmp_path / "there", engine=SparkEngine(spark))
+    other = audited(tmp_path / "journals", tmp_path / "there", engine=SparkEngine(spark))
 
-    assert there.plain() == here.plain()
-    assert there.summary == here.summary
+    assert other.plain() == here.plain()
+    assert other.summary == here.summary
     assert len(list((tmp_path / "there" / "messages").iterdir())) > 1
     assert here.summary.sessions > 0
     assert here.summary.sessions_broken > 0
@@ -61,8 +62,17 @@ def test_all_columns_of_all_tables_are_the_same_and_so_is_the_page(
 def test_a_daily_audit_has_the_same_tables(spark, tmp_path: Path) -> None:
     for _ in month(tmp_path / "journals", days=2, messages=20):
         here = audit_daily(tmp_path / "journals", tmp_path / "here")
-        there = audit_daily(tmp_path / "journals", tmp_path / "there", engine=SparkEngine(spark))
-        assert there.summary == here.summary
-    here, there = tmp_path / "here" / "current", tmp_path / "there" / "current"
+        other = audit_daily(tmp_path / "journals", tmp_path / "there", engine=SparkEngine(spark))
+        assert other.summary == here.summary
+    here, other = tmp_path / "here" / "current", tmp_path / "there" / "current"
     for table in here.rglob("*.parquet"):
-        assert (there / table.relative_to(here)).read_bytes() == table.read_bytes()
+        assert (other / table.relative_to(here)).read_bytes() == table.read_bytes()
+
+
+@pytest.mark.spec("R-146")
+def test_a_daily_audit_on_spark_leads_to_the_same_delta_tables(spark, tmp_path: Path) -> None:
+    for _ in month(tmp_path / "journals", days=2, messages=10):
+        for place, engine in (("here", None), ("there", SparkEngine(spark))):
+            audit_daily(tmp_path / "journals", tmp_path / place, engine=engine)
+            publish("delta", tmp_path / place, tmp_path / f"lake of {place}")
+    assert there("delta", tmp_path / "lake of there") == there("delta", tmp_path / "lake of here")

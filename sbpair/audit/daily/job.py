@@ -29,7 +29,7 @@ from ..packets import gathered, joined
 from ..reading import TASK_BYTES, Read, facts_of_unread
 from ..separate_runs import separate_runs
 from ..summary import Summary, summarise
-from ..tables import writers_table
+from ..tables import ORDER, writers_table
 from ..timeline import timeline
 from ..writers import WriterFacts
 from . import sessions
@@ -203,11 +203,12 @@ class _Run:
         for day, found in sessions.replace_messages(self._kept, state.orders, rows, late).items():
             if found is None:
                 state.orders.discard(day)
-                self._folder.remove(_table("order", day, "part-00000"))
             else:
                 state.orders.add(day)
                 self._orders[day] = found.counts
-                self._table(_table("order", day, "part-00000"), found.table)
+            self._table(
+                _table("order", day, "part-00000"), ORDER.empty_table() if found is None else found.table
+            )
 
     def _orders_found(self, first: date) -> SessionCounts:
         """The findings about the sessions that began on ``first`` or later."""

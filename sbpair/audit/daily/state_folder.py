@@ -3,10 +3,13 @@
 DIR/_versions/17   what the last run wrote; files that did not change are links to those of the run before
 DIR/_versions/18   what a run is writing, and what is left of one that was killed
 DIR/current        a link to the last whole one; to replace it is the commit
+DIR/current/changes.json  its number, and that of the run that last changed each table, or day of a table
 """
 
 from __future__ import annotations
 
+import filecmp
+import json
 import os
 import shutil
 import sys
@@ -15,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CURRENT, VERSIONS, DRAFT, LOCK = "current", "_versions", "_current", "_lock"
+CHANGES, TABLE = "changes.json", ".parquet"
 
 
 class StateInUse(ValueError):
@@ -74,17 +78,42 @@ class StateFolder:
 
     def commit(self) -> None:
         """Replace the files by the staged ones."""
+        before = {_name(file, self.current.resolve()): file for file in self._files_before()}
+        staged = {_name(file, self._next): file for file in _files(self._next)}
+        same = {
+            name
+            for name, file in staged.items()
+            if name in before and filecmp.cmp(file, before[name], shallow=False)
+        }
+        self._tell({*staged, *(self._gone & before.keys())} - same)
         for file in _files(self._next):
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
-        for file in _files(self.current.resolve()) if self.number else []:
-            name = file.relative_to(self.current.resolve()).as_posix()
-            if name not in self._gone and not (self._next / name).exists():
-                _link(self.staged(name), file)
+        for name in before.keys() - staged.keys() - self._gone - {CHANGES}:
+            _link(self.staged(name), before[name])
         draft = self.path / DRAFT
         draft.unlink(missing_ok=True)
         draft.symlink_to(Path(VERSIONS, self._next.name))
         draft.replace(self.current)
+
+    def _files_before(self) -> list[Path]:
+        return _files(self.current.resolve()) if self.number else []
+
+    def _tell(self, changed: set[str]) -> None:
+        """Write which run last changed what of the tables."""
+        file = self.current / CHANGES
+        tables = json.loads(file.read_text("utf-8"))["tables"] if self.number else {}
+        for name in sorted(changed):
+            folder, _, kind = name.rpartition("/")
+            if kind.endswith(TABLE) and not folder.startswith("_"):
+                table, _, day = folder.partition("/day=")
+                tables.setdefault(table, {})[day] = self.number + 1
+        told = json.dumps({"run": self.number + 1, "tables": tables}, separators=(",", ":"))
+        self.staged(CHANGES).write_text(told + "\n", "utf-8")
+
+
+def _name(file: Path, folder: Path) -> str:
+    return file.relative_to(folder).as_posix()
 
 
 def _files(folder: Path) -> list[Path]:
