@@ -193,6 +193,7 @@ class Evidence:
     def _blame(self, namespace: str | None, role: str) -> str:
         """The problem of the journals of ``role`` that name ``namespace`` as their primary."""
         found = [each for each in self._writers if each.primary in (namespace, None)]
+        found.sort(key=lambda each: each.writer or "")  # whichever was read first, the sentence is one
         whose = [each for each in found if each.role == role]
         broken = [each for each in found if each.role in (role, None) and not each.is_whole]
         if not whose and not broken:

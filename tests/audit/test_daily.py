@@ -16,7 +16,9 @@ from sbpair.audit import Verdict, job
 from sbpair.audit.daily import OtherState, StateInUse, Terms, audit_daily
 from sbpair.audit.daily import job as daily_job
 from sbpair.audit.daily.state_folder import StateFolder
+from sbpair.audit.evidence import Evidence
 from sbpair.audit.report import headline
+from sbpair.audit.writers import WriterFacts
 from sbpair.observation import WriterRole
 from sbpair.syphon.events import ClockDiffers
 from tests.audit.audited import Audited, audited
@@ -259,6 +261,17 @@ def test_journals_that_fall_silent_make_the_audit_red(
 
     assert found.is_conserved is not bool(said)
     assert said in headline(found)
+
+
+@pytest.mark.spec("R-146")
+def test_a_reason_names_the_same_journals_in_whichever_order_they_were_read() -> None:
+    """Else the row of an unproven message would change from run to run."""
+    writers = [WriterFacts(f"{number}", role="syphon", primary="contoso") for number in range(5)]
+    said = {
+        Evidence(each, {}, {}, 1.0).answered("{syphon}", "contoso", None)
+        for each in (writers, writers[::-1], writers[2:] + writers[:2])
+    }
+    assert len(said) == 1
 
 
 @pytest.mark.spec("R-146")

@@ -30,3 +30,11 @@ def test_a_run_that_is_killed_at_a_random_moment_repeats_to_the_same_tables(tmp_
     report = measured(tmp_path, days=5, messages=2000, kills=20, seed=7)
     assert report.differing == 0
     assert report.ended_before < report.kills
+
+
+@pytest.mark.trial
+@pytest.mark.spec("R-146")
+def test_days_of_simulated_outages_have_the_tables_of_one_audit_of_everything(tmp_path: Path) -> None:
+    report = measured(tmp_path, days=3, runs=3, kills=2, seed=1)
+    assert (report.unequal, report.differing) == (0, 0)
+    assert report.messages > 50
