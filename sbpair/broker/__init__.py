@@ -14,8 +14,8 @@ require("broker", "sbpair.broker")
 
 from .clock import ManualClock, ShiftedClock, SystemClock
 from .entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from .entities.queue import QueueCounts
 from .entities.queue_context import OperationCounts
+from .entities.queue_partition import QueueCounts
 from .errors import BrokerError
 from .faults import (
     ActiveFault,

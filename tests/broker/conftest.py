@@ -18,7 +18,6 @@ from sbpair.broker.access import OpenAccess, SharedAccess, Verifier
 from sbpair.broker.auth import Right, SharedAccessPolicy
 from sbpair.broker.clock import ClockReading
 from sbpair.broker.entities import Namespace, Queue, QueueDescription, StoredMessage
-from sbpair.broker.entities.partitioned_entities import AnyQueue
 from sbpair.broker.entities.stored_message import LockToken
 from sbpair.broker.frontends.amqp.client_connection import ClientConnection
 from sbpair.broker.frontends.namespace_frontend import NamespaceFrontend
@@ -41,10 +40,10 @@ def is_partitioned(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def make_queue(namespace: Namespace, is_partitioned: bool) -> Callable[..., AnyQueue]:
+def make_queue(namespace: Namespace, is_partitioned: bool) -> Callable[..., Queue]:
     """Return a function that creates the queue `orders` with the given fields of its description."""
 
-    def make(**fields: object) -> AnyQueue:
+    def make(**fields: object) -> Queue:
         description = replace(QueueDescription(enable_partitioning=is_partitioned), **fields)
         return namespace.create_queue("orders", description, NOON)
 

@@ -58,7 +58,7 @@ def test_a_queue_client_does_not_send_to_a_topic(lab):
 def test_the_old_address_of_a_subscriptions_dead_letters_is_theirs(guarded):
     guarded.namespace.create_topic("news", TopicDescription(), guarded.now.entity)
     made = guarded.namespace.create_subscription("news", "All", SubscriptionDescription(), guarded.now.entity)
-    made.dead_letter_queue._admit(StoredMessage(b"\x00\x53\x75\xa0\x01x"))
+    made.dead_letter_queue.only._admit(StoredMessage(b"\x00\x53\x75\xa0\x01x"))
     old = "news/Subscriptions/All/$DeadLetterQueue/Subscriptions/All"
     client = guarded.client()
     token = make_token(f"sb://contoso/{old}", "Root", "a2V5", guarded.now.wall + 60)

@@ -308,7 +308,7 @@ class TestFailures:
 
     def test_a_full_target(self, make, send):
         archive = make("archive", max_size_in_megabytes=1024)
-        archive.size = archive.description.quota_in_bytes
+        archive.only.size = archive.description.quota_in_bytes
         orders = make("orders", forward_to="archive")
         send(orders)
 

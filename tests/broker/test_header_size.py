@@ -13,7 +13,7 @@ from sbpair.amqp.performatives import Accepted, Coordinator, Modified
 from sbpair.amqp.types import Symbol
 from sbpair.broker.access import OpenAccess
 from sbpair.broker.entities import Namespace, SubscriptionDescription, TopicDescription
-from sbpair.broker.entities.queue import DESCRIPTION, REASON
+from sbpair.broker.entities.message_store import DESCRIPTION, REASON
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.entities.rules import Rule, SqlAction, TrueFilter
 from sbpair.broker.entities.stored_message import LockToken

@@ -6,9 +6,9 @@ import pytest
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
 from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
-from sbpair.broker.entities.partitioned_entities import AnySubscription
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import CorrelationFilter, Rule, SqlFilter
+from sbpair.broker.entities.topic import Subscription
 from tests.costs import calls_of
 
 NOON = 1_800_000_000_000
@@ -52,7 +52,7 @@ def test_a_listing_that_begins_anew_shows_what_is_there_then(namespace: Namespac
     assert "later" in listed(namespace, "orders")
 
 
-def subscribed(namespace: Namespace, count: int, is_partitioned: bool) -> list[AnySubscription]:
+def subscribed(namespace: Namespace, count: int, is_partitioned: bool) -> list[Subscription]:
     topic = f"t{count}"
     namespace.create_topic(topic, TopicDescription(enable_partitioning=is_partitioned), NOON)
     return [

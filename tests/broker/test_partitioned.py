@@ -308,6 +308,15 @@ class TestNumbers:
         queue.cancel_scheduled(numbers, NOON)
         assert queue.counts(NOON).scheduled == 0
 
+    @pytest.mark.spec("Q-8")
+    def test_none_of_them_is_cancelled_while_the_partition_of_one_is_down(self, queue, namespace):
+        numbers = [queue.enqueue(message(scheduled_for=NOON + MINUTE), NOON) for _ in range(3)]
+        namespace.set_health("orders", partition_of(numbers[-1]), Health.DOWN)
+
+        with pytest.raises(PartitionUnavailable):
+            queue.cancel_scheduled(numbers, NOON)
+        assert queue.counts(NOON).scheduled == 3
+
     @pytest.mark.spec("Q-10")
     def test_a_scheduled_message_stays_in_its_partition(self, queue, namespace):
         first = queue.enqueue(message(scheduled_for=NOON + MINUTE, partition_key="b"), NOON)

@@ -16,7 +16,7 @@ from sbpair.broker.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
-from sbpair.broker.entities.queue import DESCRIPTION, REASON
+from sbpair.broker.entities.message_store import DESCRIPTION, REASON
 from sbpair.broker.entities.rule_operations import (
     MAX_SQL_FILTERS,
     add_rule,

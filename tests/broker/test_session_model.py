@@ -161,7 +161,7 @@ class Sessions(RuleBasedStateMachine):
             for number in self.deferred[name]:
                 self.queue.receive_deferred([number], self.now, lock, delete=True)
             self.queue.sessions.release(lock, self.now)
-        assert len(self.queue.sessions) == self.queue.size == self.queue.counts(self.now).total == 0
+        assert len(self.queue.sessions) == self.queue.size_in_bytes == self.queue.counts(self.now).total == 0
         assert self.queue.next_timer() is None
 
 

@@ -11,7 +11,7 @@ from sbpair.amqp.message import DataBody, Message, Properties
 from sbpair.amqp.performatives import Accepted, Rejected, Source
 from sbpair.amqp.types import Symbol
 from sbpair.broker.entities import SubscriptionDescription, TopicDescription
-from sbpair.broker.entities.partitioned_entities import AnySubscription, AnyTopic
+from sbpair.broker.entities.topic import Subscription, Topic
 
 DISABLED = "com.microsoft:entity-disabled"
 HELLO = Message(properties=Properties(message_id="1", group_id="a"), body=DataBody((b"hello",))).encode()
@@ -31,9 +31,9 @@ def give(request, lab):
         namespace, now = lab.namespace, lab.now.entity
         entity = namespace.queue(path)
         asked = replace(getattr(entity, "requested", entity.description), status=status)
-        if isinstance(entity, AnyTopic):
+        if isinstance(entity, Topic):
             namespace.update_topic(path, asked, now)
-        elif isinstance(entity, AnySubscription):
+        elif isinstance(entity, Subscription):
             namespace.update_subscription(entity.topic.path, entity.name, asked, now)
         else:
             namespace.update_queue(path, asked, now)

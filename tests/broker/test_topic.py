@@ -16,7 +16,7 @@ from sbpair.broker.entities import (
     Topic,
     TopicDescription,
 )
-from sbpair.broker.entities.queue import REASON
+from sbpair.broker.entities.message_store import REASON
 from sbpair.broker.errors import (
     EntityAlreadyExists,
     EntityDisabled,

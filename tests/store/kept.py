@@ -8,11 +8,11 @@ from pathlib import Path
 
 from sbpair.broker.entities import Namespace, StoredMessage
 from sbpair.broker.entities.change_log import ChangeLog
-from sbpair.broker.entities.entity import Entity
 from sbpair.broker.entities.partition import Layout
-from sbpair.broker.entities.partitioned_entities import AnySubscription
 from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.queue_partition import QueuePartition
 from sbpair.broker.entities.quotas import Tier
+from sbpair.broker.entities.topic import Subscription
 from sbpair.broker.store.disk import Disk
 
 NOON = 1_800_000_000_000
@@ -64,20 +64,19 @@ def contents(namespace: Namespace, now: int) -> dict[str, object]:
 
     Ids whose duplicate detection window has passed at ``now`` are left out, since they are removed lazily.
     """
-    entities: list[Entity] = [*namespace.queues(), *namespace.topics()]
+    entities: list[Queue] = [*namespace.queues(), *namespace.topics()]
     entities += [each for topic in namespace.topics() for each in namespace.subscriptions(topic.path)]
     found: dict[str, object] = {}
     for entity in entities:
         found[entity.path] = (type(entity).__name__, entity.description, entity.created_at, entity.updated_at)
-        if isinstance(entity, AnySubscription):
+        if isinstance(entity, Subscription):
             found[f"{entity.path}/Rules"] = list(entity.rules)
-        stores = [part for part in entity.parts() if isinstance(part, Queue)]
-        for place, queue in enumerate(stores):
+        for place, queue in enumerate(entity.all_partitions()):
             found[f"{entity.path}[{place}]"] = _of_store(queue, now)
     return found
 
 
-def _of_store(queue: Queue, now: int) -> tuple[object, ...]:
+def _of_store(queue: QueuePartition, now: int) -> tuple[object, ...]:
     messages = [queue.message(number) for number in queue._messages.numbers_from(0)]
     sessions = {} if queue.sessions is None else queue.sessions._sessions
     states = {

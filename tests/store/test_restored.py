@@ -23,9 +23,7 @@ pytestmark = pytest.mark.spec("R-66", "G-26")
 
 
 def queue_of(kept: Kept, path: str = "orders") -> Queue:
-    queue = kept.namespace.queue(path)
-    assert isinstance(queue, Queue)
-    return queue
+    return kept.namespace.queue(path)
 
 
 def fill(kept: Kept, count: int, size: int = 10) -> Queue:
@@ -67,7 +65,7 @@ def test_the_state_of_a_session_is_restored_with_its_id_and_time(kept: Kept) -> 
     assert contents(kept.namespace, NOON) == before
     restored = queue_of(kept, "carts").sessions
     assert restored is not None
-    assert {name: (each.state, each.state_set_at) for name, each in restored._sessions.items()} == {
+    assert {each.id: (each.state, each.state_set_at) for each in restored.browse()} == {
         "a": (b"one", NOON + 5),
         "b": (b"two", NOON + 5),
     }
@@ -81,16 +79,14 @@ def test_the_messages_of_each_partition_keep_their_numbers(tmp_path: Path) -> No
         entity.enqueue(StoredMessage(bare=b"x", partition_key=f"k{number}"), NOON)
     kept.store.commit()
     before = contents(kept.namespace, NOON)
-    parts = [part for part in entity.parts() if isinstance(part, Queue)]
+    parts = entity.all_partitions()
     assert len([part for part in parts if part.counts(NOON).active]) > 3
     numbers = [[each.sequence_number for each in part.peek(0, 99, NOON)] for part in parts]
     kept.reopen()
     assert contents(kept.namespace, NOON) == before
     restored = kept.namespace.queue("spread")
     assert [
-        [each.sequence_number for each in part.peek(0, 99, NOON)]
-        for part in restored.parts()
-        if isinstance(part, Queue)
+        [each.sequence_number for each in part.peek(0, 99, NOON)] for part in restored.all_partitions()
     ] == numbers
     kept.close()
 

@@ -70,7 +70,7 @@ def test_a_changed_message_has_an_amendment_until_it_is_removed(kept: Kept, orde
     settle(kept, orders, 2)
     assert rows(kept, "amendment") == 1
     orders.receive_deferred([1], NOON)
-    orders.complete(orders.message(1).lock_token, NOON)
+    orders.complete(orders.only.message(1).lock_token, NOON)
     kept.store.commit()
     assert [rows(kept, table) for table in ("segment", "settled", "amendment")] == [0, 0, 0]
 

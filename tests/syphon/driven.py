@@ -61,9 +61,7 @@ class Driven:
         )
 
     def queue(self, side: str, path: str) -> Queue:
-        queue = self.servers[side].frontend.namespace.queue(path)
-        assert isinstance(queue, Queue)
-        return queue
+        return self.servers[side].frontend.namespace.queue(path)
 
     def active(self, side: str, path: str) -> int:
         return self.queue(side, path).counts(CLOCK.now()).active

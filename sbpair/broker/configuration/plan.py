@@ -8,8 +8,8 @@ from functools import partial
 
 from ..auth import SharedAccessPolicy
 from ..entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from ..entities.entity import Entity
 from ..entities.namespace import Namespace
+from ..entities.queue import Queue
 from ..entities.rule_operations import add_rule
 from ..entities.rules import Rule
 from ..entities.stored_message import Instant
@@ -96,7 +96,7 @@ class NamespacePlan:
             raise BadConfiguration(f"{self.source}: {self.name}/{path}: {error}") from error
 
 
-def _all(namespace: Namespace) -> list[Entity]:
+def _all(namespace: Namespace) -> list[Queue]:
     return namespace.directory.page(0, len(namespace.directory))[1]
 
 

@@ -6,9 +6,9 @@ Start reading at ``namespace`` and ``queue``.
 from __future__ import annotations
 
 from .descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from .entity import QueueCounts
 from .namespace import Namespace
 from .queue import Queue
+from .queue_partition import QueueCounts
 from .stored_message import StoredMessage
 from .topic import Subscription, Topic
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from .stored_message import Instant, StoredMessage
 
 if TYPE_CHECKING:
-    from .entity import Entity
     from .message_store import MessageStore
+    from .queue import Queue
     from .sessions import MessageSession
 
 
@@ -51,7 +51,7 @@ class Changes:
     set or cleared.
     """
 
-    entities: list[tuple[EntityChange, Entity]] = field(default_factory=list)
+    entities: list[tuple[EntityChange, Queue]] = field(default_factory=list)
     added: dict[MessageStore, dict[int, StoredMessage]] = field(default_factory=dict)
     changed: dict[MessageStore, dict[int, StoredMessage]] = field(default_factory=dict)
     removed: dict[MessageStore, list[int]] = field(default_factory=dict)
@@ -75,12 +75,12 @@ class ChangeLog:
         self.is_empty = True
         return changes
 
-    def entity_described(self, entity: Entity) -> None:
+    def entity_described(self, entity: Queue) -> None:
         """Record that an entity was created or that its description changed."""
         self.is_empty = False
         self._changes.entities.append((EntityChange.DESCRIBED, entity))
 
-    def entity_deleted(self, entity: Entity) -> None:
+    def entity_deleted(self, entity: Queue) -> None:
         """Record that an entity was deleted with its messages."""
         self.is_empty = False
         self._changes.entities.append((EntityChange.DELETED, entity))

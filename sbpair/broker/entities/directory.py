@@ -8,13 +8,13 @@ topics share one set of paths. The path of a subscription is ``events/Subscripti
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeGuard
 
 from ..errors import EntityAlreadyExists, EntityNotFound, InvalidDescription, TargetNotFound
 from .descriptions import TARGETS, AccessRule, QueueDescription, SubscriptionDescription
-from .entity import Entity
-from .partitioned_entities import AnyQueue, AnySubscription, AnyTopic
 from .paths import MAX_PATH, folded, path_of
+from .queue import Queue
+from .queue_partition import QueuePartition
+from .topic import Subscription, Topic
 
 DEAD_LETTER = "/$deadletterqueue"
 TRANSFER_DEAD_LETTER = "/$transfer" + DEAD_LETTER
@@ -26,39 +26,39 @@ class Directory:
     __slots__ = ("_entities", "_order")
 
     def __init__(self) -> None:
-        self._entities: dict[str, Entity] = {}
+        self._entities: dict[str, Queue] = {}
         self._order: list[str] | None = None  # sorted keys, computed on demand
 
     def __len__(self) -> int:
         return len(self._entities)
 
-    def __iter__(self) -> Iterator[Entity]:
+    def __iter__(self) -> Iterator[Queue]:
         """Iterate over the queues, topics and subscriptions, sorted by path."""
         return iter([self._entities[key] for key in self._in_order()])
 
-    def __contains__(self, entity: Entity) -> bool:
+    def __contains__(self, entity: Queue | QueuePartition) -> bool:
         """Whether an entity exists; for a sub-queue or partition, whether the entity that it belongs to does."""
         top = entity.top
         return self._entities.get(folded(top.path)) is top
 
-    def add(self, entity: Entity) -> None:
+    def add(self, entity: Queue) -> None:
         """Add an entity whose path is free: call :meth:`check_free` first."""
         self._entities[folded(entity.path)] = entity
         self._order = None
 
-    def remove(self, entity: Entity) -> None:
+    def remove(self, entity: Queue) -> None:
         """Remove an entity."""
         del self._entities[folded(entity.path)]
         self._order = None
 
-    def entity(self, path: str) -> Entity:
+    def entity(self, path: str) -> Queue:
         """Return the queue, topic or subscription at a path. Raises EntityNotFound."""
         entity = self._entities.get(folded(path))
         if entity is None:
             raise EntityNotFound(path)
         return entity
 
-    def at(self, path: str) -> Entity:
+    def at(self, path: str) -> Queue:
         """Return the queue, topic, subscription or sub-queue at a path. Raises EntityNotFound."""
         key = folded(path)
         if not key.endswith(DEAD_LETTER):
@@ -73,21 +73,21 @@ class Directory:
             raise EntityNotFound(path)
         return part
 
-    def queue(self, path: str) -> AnyQueue:
+    def queue(self, path: str) -> Queue:
         """Return the queue at a path. Raises EntityNotFound."""
         entity = self.entity(path)
         if not is_queue(entity):
             raise EntityNotFound(path)
         return entity
 
-    def topic(self, path: str) -> AnyTopic:
+    def topic(self, path: str) -> Topic:
         """Return the topic at a path. Raises EntityNotFound."""
         topic = self.entity(path)
-        if not isinstance(topic, AnyTopic):
+        if not isinstance(topic, Topic):
             raise EntityNotFound(path)
         return topic
 
-    def page(self, skip: int, limit: int, find: str = "") -> tuple[int, list[Entity]]:
+    def page(self, skip: int, limit: int, find: str = "") -> tuple[int, list[Queue]]:
         """Page through the queues, topics and subscriptions whose path contains ``find``, sorted by path.
 
         Returns the total and at most ``limit`` entities after the first ``skip``.
@@ -129,7 +129,7 @@ class Directory:
             target = self._entities.get(path_of(name).casefold())
             if target is None:
                 raise TargetNotFound(path_of(name), path, field)
-            if isinstance(target, AnySubscription):
+            if isinstance(target, Subscription):
                 raise InvalidDescription(f"{field} names the subscription '{target.path}': name its topic.")
 
     def _in_order(self) -> list[str]:
@@ -138,6 +138,6 @@ class Directory:
         return self._order
 
 
-def is_queue(entity: Entity) -> TypeGuard[AnyQueue]:
+def is_queue(entity: Queue) -> bool:
     """Whether an entity is a queue, neither a topic nor a subscription."""
-    return isinstance(entity, AnyQueue) and not isinstance(entity, AnyTopic | AnySubscription)
+    return not isinstance(entity, Topic | Subscription)

@@ -36,8 +36,8 @@ from .queue_context import SLICE
 from .stored_message import Instant, StoredMessage
 
 if TYPE_CHECKING:
-    from .entity import Entity
     from .queue import Queue
+    from .queue_partition import QueuePartition
 
 MAX_HOPS = 4
 REASONS: dict[type[BrokerError], str] = {
@@ -65,7 +65,7 @@ class Forwarding:
 
     __slots__ = ("_queue", "_to_transfer_dlq", "_unforwardable")
 
-    def __init__(self, queue: Queue, *, to_transfer_dlq: bool) -> None:
+    def __init__(self, queue: QueuePartition, *, to_transfer_dlq: bool) -> None:
         self._queue = queue
         self._to_transfer_dlq = to_transfer_dlq
         self._unforwardable: list[StoredMessage] = []
@@ -89,7 +89,7 @@ class Forwarding:
         if target is not None:
             raise ForwardsOn(self._queue.path, target)
 
-    def run(self, find: Callable[[str], Entity], now: Instant) -> BrokerError | None:
+    def run(self, find: Callable[[str], Queue], now: Instant) -> BrokerError | None:
         """Forward a slice of the waiting messages; the queue is reported again if there are more.
 
         ``find`` returns the entity at a path or raises EntityNotFound. Returns the error that stopped
@@ -118,7 +118,7 @@ class Forwarding:
         queue.worked(forwarded)
         return None
 
-    def _send(self, message: StoredMessage, find: Callable[[str], Entity], target: str, now: Instant) -> None:
+    def _send(self, message: StoredMessage, find: Callable[[str], Queue], target: str, now: Instant) -> None:
         if message.hops >= MAX_HOPS:
             raise HopsExceeded(target, MAX_HOPS)
         destination = find(target)

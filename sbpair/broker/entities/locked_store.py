@@ -20,8 +20,8 @@ from .sessions import MessageSession, SessionLock
 from .stored_message import Instant, LockToken, MessageState, StoredMessage
 
 if TYPE_CHECKING:
-    from .queue import Queue
     from .queue_context import QueueContext
+    from .queue_partition import QueuePartition
 
 NEVER: Instant = 2**63
 LOCKED = MessageState.LOCKED
@@ -143,7 +143,7 @@ class LockedStore(MessageStore):
         self,
         path: str,
         description: QueueDescription,
-        parent: Queue | None,
+        parent: QueuePartition | None,
         context: QueueContext,
     ) -> None:
         super().__init__(path, description, parent, context)
@@ -153,8 +153,8 @@ class LockedStore(MessageStore):
         self._locks = Locks(context.new_token)
 
     def check_up(self) -> None:
-        """Raise PartitionUnavailable if this is a partition that is down."""
-        if self.partition is not None and self.partition.health is Health.DOWN:
+        """Raise PartitionUnavailable if the partition is down."""
+        if self.partition.health is Health.DOWN:
             self.partition.check_up(self.path)  # raises
 
     def handle_timer(self, now: Instant) -> None:
@@ -181,9 +181,9 @@ class LockedStore(MessageStore):
         """Complete all of the messages, or none.
 
         Return False with nothing done when one of the locks has ended, when a token is missing, and on a queue with
-        sessions or a partition: complete them one by one then.
+        sessions: complete them one by one then.
         """
-        if self.sessions is not None or self.partition is not None:
+        if self.sessions is not None:
             return False
         messages = self._locks.all_held(tokens, now)
         if messages is None:

@@ -24,8 +24,8 @@ from .stored_message import Instant, MessageState, StoredMessage
 
 if TYPE_CHECKING:
     from .audit_recorder import AuditRecorder
-    from .queue import Queue
     from .queue_context import QueueContext
+    from .queue_partition import QueuePartition
 
 ACTIVE, DEFERRED, GONE = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.GONE
 REASON, DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
@@ -44,25 +44,24 @@ class MessageStore:
         self,
         path: str,
         description: QueueDescription,
-        parent: Queue | None,
+        parent: QueuePartition | None,
         context: QueueContext,
     ) -> None:
         self.path = path
         self.description = description
         self.imposed_status: str | None = None  # set by a fault; overrides the description
         self.parent = parent
-        self.dead_letter_queue: Queue | None = None
+        self.dead_letter_queue: QueuePartition | None = None
         # messages that could not be forwarded or transferred
-        self.transfer_dead_letter_queue: Queue | None = None
+        self.transfer_dead_letter_queue: QueuePartition | None = None
         self.sessions: MessageSessions | None = None
         self.size = 0  # bytes, without the sub-queues
         self.partition = partition = context.partition
         self._change_log = context.change_log
         self._audit = context.audit
         self._work = context.work
-        self._messages = NumberedItems[StoredMessage](
-            0 if partition is None else partition.index << INDEX_SHIFT
-        )
+        self._partition_id = None if partition.store is None else partition.index
+        self._messages = NumberedItems[StoredMessage](partition.index << INDEX_SHIFT)
         self._waiting = WaitingLine()  # with sessions, pings only
         self._expiries = Deadlines[int]()  # messages with a TTL of their own
         self._deferred = 0
@@ -95,7 +94,7 @@ class MessageStore:
         return self.size + (dead.size if dead else 0) + (unsent.size if unsent else 0)
 
     @property
-    def sub_queues(self) -> list[Queue]:
+    def sub_queues(self) -> list[QueuePartition]:
         """The dead-letter queue and the transfer dead-letter queue, as far as they exist."""
         parts = (self.dead_letter_queue, self.transfer_dead_letter_queue)
         return [part for part in parts if part is not None]
@@ -111,7 +110,7 @@ class MessageStore:
     def _store(self, message: StoredMessage) -> int:
         message.sequence_number = number = self._messages.add(message, message.reserved_number)
         message.reserved_number = None
-        message.partition_id = None if self.partition is None else self.partition.index
+        message.partition_id = self._partition_id
         if self.sessions is not None and not message.is_ping:
             self.sessions.message_stored(message)
         if self._change_log is not None:
@@ -121,7 +120,7 @@ class MessageStore:
     def _store_run(self, messages: Sequence[StoredMessage]) -> list[int]:
         """Store messages without a reserved number in a queue without sessions, as :meth:`_store` does one by one."""
         numbers = self._messages.add_all(messages)
-        partition_id = None if self.partition is None else self.partition.index
+        partition_id = self._partition_id
         for number, message in zip(numbers, messages, strict=True):
             message.sequence_number = number
             message.partition_id = partition_id
@@ -173,7 +172,7 @@ class MessageStore:
     def _restore_run(self, messages: Sequence[StoredMessage]) -> None:
         """Restore messages as :meth:`restore` does, at a fraction of the cost and without recording a change."""
         self._messages.restore_all([message.sequence_number for message in messages], messages)
-        partition_id = None if self.partition is None else self.partition.index
+        partition_id = self._partition_id
         restored = 0
         for message in messages:
             message.partition_id = partition_id

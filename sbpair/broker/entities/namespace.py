@@ -18,22 +18,20 @@ from .descriptions import (
     TopicDescription,
 )
 from .directory import Directory, is_queue
-from .entity import Entity
 from .partition import Health, Layout
-from .partitioned import Partitioned
-from .partitioned_entities import AnyQueue, AnySubscription, AnyTopic, PartitionedQueue, PartitionedTopic
 from .paths import validated_name, validated_path
-from .queue import Queue
+from .queue import Queue, new_queue
 from .queue_context import SLICE, OperationCounts, QueueContext
+from .queue_partition import QueuePartition
 from .quotas import Credits, EntityLimits, Tier
 from .rules import Rule, RuleSet
 from .rules.message_properties import ExtractedFieldCodec, PropertyCodec
 from .sessions import SessionLock
 from .stored_message import Instant, LockToken, StoredMessage
 from .timers import Call, Timers
-from .topic import Topic
+from .topic import Subscription, Topic
 
-AnyEntity = TypeVar("AnyEntity", bound=Entity)
+AnyEntity = TypeVar("AnyEntity", bound=Queue)
 TOKEN_SIZE = 16  # bytes
 
 
@@ -93,14 +91,16 @@ class Namespace:
         self.audit = audit
         self._timers = Timers(self._context, self.directory)
         self.updates_take_locks = False
-        self._blocked_forwards: dict[Queue, None] = {}  # sources whose forwarding waits for a partition
+        self._blocked_forwards: dict[
+            QueuePartition, None
+        ] = {}  # sources whose forwarding waits for a partition
 
     @property
     def messaging_units(self) -> int | None:
         """The messaging units of a Premium namespace, one for each partition, as far as it has any; else None."""
         return len(self.layout.stores) if self.layout.is_premium else 1 if self.tier is Tier.PREMIUM else None
 
-    def transfer(self, messages: Sequence[StoredMessage], via: Entity, to: str, now: Instant) -> None:
+    def transfer(self, messages: Sequence[StoredMessage], via: Queue, to: str, now: Instant) -> None:
         """Transfer messages sent via ``via`` to the entity at ``to``.
 
         If that refuses them, they go to the transfer dead-letter queue of ``via``.
@@ -115,7 +115,7 @@ class Namespace:
 
     # -- queues
 
-    def create_queue(self, path: str, description: QueueDescription, now: Instant) -> AnyQueue:
+    def create_queue(self, path: str, description: QueueDescription, now: Instant) -> Queue:
         """Create a queue.
 
         Raises InvalidDescription, NotSupported, EntityAlreadyExists, TargetNotFound, TooManyEntities,
@@ -125,12 +125,10 @@ class Namespace:
         self.directory.check_targets(path, resolved, None)
         return self._create_queue(path, resolved, now)
 
-    def _create_queue(self, path: str, resolved: QueueDescription, now: Instant) -> AnyQueue:
-        if resolved.enable_partitioning:
-            return self._add(PartitionedQueue(path, resolved, now, self._context, self.layout))
-        return self._add(Queue(path, resolved, now, self._context))
+    def _create_queue(self, path: str, resolved: QueueDescription, now: Instant) -> Queue:
+        return self._add(new_queue(path, resolved, now, self._context, self.layout))
 
-    def update_queue(self, path: str, description: QueueDescription, now: Instant) -> AnyQueue:
+    def update_queue(self, path: str, description: QueueDescription, now: Instant) -> Queue:
         """Change the description of a queue.
 
         Raises EntityNotFound, InvalidDescription, NotSupported, TargetNotFound, PartitionUnavailable.
@@ -145,7 +143,7 @@ class Namespace:
         self._description_changed(queue, before, now)
         return queue
 
-    def delete_queue(self, path: str, now: Instant) -> AnyQueue:
+    def delete_queue(self, path: str, now: Instant) -> Queue:
         """Delete a queue with all of its messages and return it.
 
         Raises EntityNotFound, and PartitionUnavailable while a partition is down (Q-17).
@@ -154,29 +152,27 @@ class Namespace:
         self._delete(queue)
         return queue
 
-    def queue(self, path: str) -> Entity:
+    def queue(self, path: str) -> Queue:
         """Return the entity at a path: a queue, topic, subscription or sub-queue.
 
         Raises EntityNotFound.
         """
         return self.directory.at(path)
 
-    def queues(self) -> list[AnyQueue]:
+    def queues(self) -> list[Queue]:
         """Return all queues, without sub-queues, sorted by path."""
         return [entity for entity in self.directory if is_queue(entity)]
 
     # -- topics and subscriptions
 
-    def create_topic(self, path: str, description: TopicDescription, now: Instant) -> AnyTopic:
+    def create_topic(self, path: str, description: TopicDescription, now: Instant) -> Topic:
         """Create a topic. Raises as :meth:`create_queue`."""
         return self._create_topic(path, self._check_creatable(path, description), now)
 
-    def _create_topic(self, path: str, resolved: TopicDescription, now: Instant) -> AnyTopic:
-        if resolved.enable_partitioning:
-            return self._add(PartitionedTopic(path, resolved, now, self._context, self.layout))
-        return self._add(Topic(path, resolved, now, self._context))
+    def _create_topic(self, path: str, resolved: TopicDescription, now: Instant) -> Topic:
+        return self._add(Topic(path, resolved, now, self._context, self.layout))
 
-    def update_topic(self, path: str, description: TopicDescription, now: Instant) -> AnyTopic:
+    def update_topic(self, path: str, description: TopicDescription, now: Instant) -> Topic:
         """Change the description of a topic. Raises as :meth:`update_queue`."""
         topic = self.topic(path)
         description.as_queue().check_successor_of(topic.description, "Topic")
@@ -186,19 +182,19 @@ class Namespace:
         self._described(topic)
         return topic
 
-    def delete_topic(self, path: str) -> AnyTopic:
+    def delete_topic(self, path: str) -> Topic:
         """Delete a topic with its subscriptions and return it. Raises as :meth:`delete_queue`."""
         topic = self.topic(path)
         self._delete(topic)
         return topic
 
-    def topic(self, path: str) -> AnyTopic:
+    def topic(self, path: str) -> Topic:
         """Return the topic at a path. Raises EntityNotFound."""
         return self.directory.topic(path)
 
-    def topics(self) -> list[AnyTopic]:
+    def topics(self) -> list[Topic]:
         """Return all topics, sorted by path."""
-        return [entity for entity in self.directory if isinstance(entity, AnyTopic)]
+        return [entity for entity in self.directory if isinstance(entity, Topic)]
 
     def create_subscription(
         self,
@@ -207,7 +203,7 @@ class Namespace:
         description: SubscriptionDescription,
         now: Instant,
         rule: Rule | None = None,
-    ) -> AnySubscription:
+    ) -> Subscription:
         """Create a subscription, which receives messages published from now on.
 
         ``rule`` is its first rule; None for one that matches all messages.
@@ -224,19 +220,13 @@ class Namespace:
         return self._create_subscription(topic, name, resolved, now, RuleSet(rule or Rule(created_at=now)))
 
     def _create_subscription(
-        self, topic: AnyTopic, name: str, resolved: SubscriptionDescription, now: Instant, rules: RuleSet
-    ) -> AnySubscription:
-        if isinstance(topic, Topic):
-            made = topic.subscription(name, resolved, now, self._context, rules)
-            topic.add(made)
-            return self._watch_rules(self._add(made))
-        partitioned = topic.subscription(name, resolved, now, self._context, rules)
-        topic.add(partitioned)
-        return self._watch_rules(self._add(partitioned))
-
-    def _watch_rules(self, made: AnySubscription) -> AnySubscription:
-        made.rules.counts = made.topic.filters
-        made.topic.filters.add(made.rules)
+        self, topic: Topic, name: str, resolved: SubscriptionDescription, now: Instant, rules: RuleSet
+    ) -> Subscription:
+        made = Subscription(topic, name, resolved, now, self._context, rules)
+        topic.add(made)
+        self._add(made)
+        made.rules.counts = topic.filters
+        topic.filters.add(made.rules)
 
         def changed() -> None:
             if self.change_log is not None and self.holds(made):
@@ -248,7 +238,7 @@ class Namespace:
 
     def update_subscription(
         self, topic_path: str, name: str, description: SubscriptionDescription, now: Instant
-    ) -> AnySubscription:
+    ) -> Subscription:
         """Change the description of a subscription. Raises as :meth:`update_queue`."""
         subscription = self.subscription(topic_path, name)
         resolved = description.validated()
@@ -259,43 +249,43 @@ class Namespace:
         self._description_changed(subscription, before, now)
         return subscription
 
-    def delete_subscription(self, topic_path: str, name: str) -> AnySubscription:
+    def delete_subscription(self, topic_path: str, name: str) -> Subscription:
         """Delete a subscription with all of its messages and return it. Raises as :meth:`delete_queue`."""
         subscription = self.subscription(topic_path, name)
         self._delete(subscription)
         return subscription
 
-    def subscription(self, topic_path: str, name: str) -> AnySubscription:
+    def subscription(self, topic_path: str, name: str) -> Subscription:
         """Return a subscription of a topic by name. Raises EntityNotFound."""
         found = self.topic(topic_path).subscriptions.get(name.casefold())
         if found is None:
             raise EntityNotFound(f"{topic_path}/Subscriptions/{name}")
         return found
 
-    def subscriptions(self, topic_path: str) -> list[AnySubscription]:
+    def subscriptions(self, topic_path: str) -> list[Subscription]:
         """Return all subscriptions of a topic, sorted by name. Raises EntityNotFound."""
         found = self.topic(topic_path).subscriptions
         return [found[name] for name in sorted(found)]
 
     # -- all entities
 
-    def delete(self, path: str) -> Entity:
+    def delete(self, path: str) -> Queue:
         """Delete the queue, topic or subscription at a path and return it. Raises as :meth:`delete_queue`."""
         entity = self.directory.entity(path)
         self._delete(entity)
         return entity
 
-    def holds(self, entity: Entity) -> bool:
+    def holds(self, entity: Queue | QueuePartition) -> bool:
         """Whether an entity exists; for a sub-queue or partition, whether the entity that it belongs to does."""
         return entity in self.directory
 
     # -- restoring from a store, without repeating the checks of creation
 
-    def restore_queue(self, path: str, description: QueueDescription, created_at: Instant) -> AnyQueue:
+    def restore_queue(self, path: str, description: QueueDescription, created_at: Instant) -> Queue:
         """Restore a queue from a store. Raises InvalidDescription."""
         return self._create_queue(path, self._resolved(description), created_at)
 
-    def restore_topic(self, path: str, description: TopicDescription, created_at: Instant) -> AnyTopic:
+    def restore_topic(self, path: str, description: TopicDescription, created_at: Instant) -> Topic:
         """Restore a topic, without its subscriptions. Raises InvalidDescription."""
         return self._create_topic(path, self._resolved(description), created_at)
 
@@ -306,7 +296,7 @@ class Namespace:
         description: SubscriptionDescription,
         rules: Sequence[Rule],
         created_at: Instant,
-    ) -> AnySubscription:
+    ) -> Subscription:
         """Restore a subscription with its rules. Raises EntityNotFound, InvalidDescription."""
         rule_set = RuleSet(*rules[:1])
         for rule in rules[1:]:
@@ -323,7 +313,7 @@ class Namespace:
         Raises EntityNotFound, and InvalidDescription when there is no such partition.
         """
         entity = self.queue(path).top
-        if not isinstance(entity, Partitioned):
+        if not entity.is_partitioned:
             raise InvalidDescription(f"The entity '{entity.path}' is not partitioned.")
         self._check_index(index)
         entity.set_health(index, health, known_from)
@@ -337,7 +327,7 @@ class Namespace:
         self._check_index(index)
         self.layout.stores[index].set(health, known_from)
         for entity in self.directory:
-            if isinstance(entity, Partitioned):
+            if entity.is_partitioned:
                 entity.health_changed()
         self._context.forwards.update(self._blocked_forwards)
 
@@ -352,11 +342,11 @@ class Namespace:
 
         Raises EntityNotFound.
         """
-        queues = [part for part in self.directory.entity(path).parts() if isinstance(part, Queue)]
-        for queue in queues:
-            queue.imposed_status = status
-        for queue in queues:
-            queue.set_description(queue.description, now)  # notifies receivers
+        partitions = self.directory.entity(path).all_partitions()
+        for partition in partitions:
+            partition.imposed_status = status
+        for partition in partitions:
+            partition.set_description(partition.description, now)  # notifies receivers
 
     def let_front_ends_cache(self, cache: bool) -> None:
         """Set whether each connection's front end caches messages of partitioned entities (Q-18)."""
@@ -415,7 +405,7 @@ class Namespace:
         """Return a unique token of 16 bytes."""
         return self._context.new_token()
 
-    def take_ready(self) -> list[Entity | SessionLock]:
+    def take_ready(self) -> list[Queue | SessionLock]:
         """Return the entities and session locks with something to deliver or report since the last call.
 
         That is a message, the deletion of the entity or the end of the session lock.
@@ -427,7 +417,7 @@ class Namespace:
         ready.clear()
         return taken
 
-    def take_updated(self) -> list[Entity]:
+    def take_updated(self) -> list[Queue]:
         """Return the queues and subscriptions whose description an update has changed since the last call."""
         updated = self._context.updated
         if not updated:
@@ -482,29 +472,28 @@ class Namespace:
         self._described(made)
         return made
 
-    def _described(self, entity: Entity) -> None:
+    def _described(self, entity: Queue) -> None:
         self._timers.described(entity)
         if self.change_log is not None:
             self.change_log.entity_described(entity)
 
-    def _description_changed(self, entity: Entity, before: QueueDescription, now: Instant) -> None:
+    def _description_changed(self, entity: Queue, before: QueueDescription, now: Instant) -> None:
         self._described(entity)
         if replace(entity.description, status=before.status) != before:  # a status detaches only what it bars
             self._context.updated[entity] = None
         if self.updates_take_locks and entity.description != before:
-            for part in entity.parts():
-                if isinstance(part, Queue):
-                    part.lose_locks(now)
+            for partition in entity.all_partitions():
+                partition.lose_locks(now)
 
-    def _delete(self, entity: Entity) -> None:
+    def _delete(self, entity: Queue) -> None:
         entity.check_manageable()
         self._remove(entity)
 
-    def _remove(self, entity: Entity) -> None:
-        if isinstance(entity, AnyTopic):
+    def _remove(self, entity: Queue) -> None:
+        if isinstance(entity, Topic):
             for name in list(entity.subscriptions):
                 self._remove(entity.subscriptions[name])
-        elif isinstance(entity, AnySubscription):
+        elif isinstance(entity, Subscription):
             entity.topic.drop(entity.name)
             entity.topic.filters.add(entity.rules, -1)
             entity.rules.counts = None
@@ -513,7 +502,7 @@ class Namespace:
         self._timers.deleted(entity)
         if self.change_log is not None:
             self.change_log.entity_deleted(entity)
-        for part in entity.parts():
-            if self.audit is not None and isinstance(part, Queue):
-                part.record_deleted(self.audit)
-            self._context.ready.add(part)  # so that its links are notified
+        if self.audit is not None:
+            for partition in entity.all_partitions():
+                partition.record_deleted(self.audit)
+        self._context.ready.update(entity.parts())  # so that their links are notified

@@ -45,9 +45,9 @@ class Health(Enum):
 
 
 class Partition:
-    """Partition ``index``, from 0, of an entity; ``store`` is the namespace's store that it depends on.
+    """The place of partition ``index``, from 0, of an entity; ``store`` is the namespace's store that it depends on.
 
-    The stores themselves are partitions whose ``store`` is None.
+    The stores themselves are places whose ``store`` is None.
     """
 
     __slots__ = ("_known_from", "_own", "health", "index", "store")
@@ -91,6 +91,10 @@ class Partition:
         self.check_up(path)
         if self.health is Health.THROTTLED:
             raise ServerBusy
+
+
+WHOLE = Partition(0)
+"""The place of the only partition of every entity that is not partitioned; always up."""
 
 
 def key_of(message: StoredMessage, *, detects_duplicates: bool) -> str | None:
@@ -193,19 +197,21 @@ class Layout:
         return requested
 
     def reported_description(self, resolved: Description) -> Description:
-        """Return the description that a partitioned entity reports."""
-        if self.is_premium:
+        """Return the description that an entity reports."""
+        if self.is_premium or not resolved.enable_partitioning:
             return resolved
         return replace(resolved, max_size_in_megabytes=resolved.max_size_in_megabytes * PARTITIONS)
 
     def partition_description(self, resolved: Description) -> Description:
-        """Return the description for each of its partitions."""
+        """Return the description of each of its partitions."""
         if not self.is_premium:
             return resolved
         return replace(resolved, max_size_in_megabytes=resolved.max_size_in_megabytes // len(self.stores))
 
-    def partition_contexts(self, context: QueueContext) -> list[QueueContext]:
-        """Return a queue context for each partition of a new entity."""
+    def partition_contexts(self, resolved: Description, context: QueueContext) -> list[QueueContext]:
+        """Return a queue context for each partition of a new entity: one, unless it is partitioned."""
+        if not resolved.enable_partitioning:
+            return [context]
         return [context.for_partition(Partition(store.index, store)) for store in self.stores]
 
     def check_creatable(self, path: str) -> None:

@@ -1,92 +1,100 @@
-"""A queue: the life of its messages.
+"""A queue as links, management and administration see it: one entity over one or more partitions (Q-1).
 
-      enqueue             receive             complete
-    ---------> ACTIVE ---------------> LOCKED ---------> (removed)
-      |          ^  ^                  |   |
-      | later    |  '-- abandon, ------'   | defer
-      v          |      lock expired       v
-    SCHEDULED ---'                       DEFERRED --- receive by number ---> LOCKED
+                    key -> index_of          .--> partition 0 ---.   the next one with a message
+    enqueue --------------------------------+---> partition 1 ---+--------------------------> receive
+                    no key -> next in turn   '--> partition 2 ---'
 
-    To the dead-letter queue: from LOCKED by request or by one delivery too many, from ACTIVE by expiry
-    (T-10) or, when expiry came while locked, as the lock ends (T-11).
+A queue that is not partitioned has one partition, ``only``, and what is said below of keys and turns does not
+concern it. The lock tokens of a partitioned queue begin with the index of their partition, and the top 16 bits of
+its sequence numbers contain it (Q-10), so tokens and numbers identify their partition without a lookup table. A
+receive asks only the partitions that have reported a message. A partition that is down is skipped; its
+messages wait.
 
-A queue knows nothing of connections, links or frontends. Time is passed in as ``now``, in milliseconds since
-the epoch. No operation scans all waiting messages: deadlines are kept in heaps, and the next message is at
-the head of a waiting line (see ``message_store``); with sessions, each session is such a line (see
-``sessions``).
+A front end of the service may cache messages of a partitioned entity for one connection (Q-8, Q-18): each
+partition locks its next message, the first one found is delivered, and the others stay locked in the cache
+for the next receives. If the connection closes or does not receive in time, these locks expire, which counts
+as a failed delivery as for any other lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from itertools import islice
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import astuple
+from typing import TypeAlias
 
 from ..errors import (
     BrokerError,
     EntityDisabled,
+    MessageLockLost,
     MessageNotFound,
     NotAllowed,
-    QuotaExceeded,
-    SessionIdMissing,
+    PartitionUnavailable,
+    Rerouting,
+    ServerBusy,
     SessionRequired,
 )
-from .audit_recorder import Arrival, Removal
 from .descriptions import QueueDescription
-from .entity import Entity, QueueCounts
-from .forwarding import Forwarding, reason_of
-from .indexes import Deadlines, DuplicateIndex, WaitingLine
-from .locked_store import LockedStore
-from .message_store import DESCRIPTION, REASON
-from .partition import Health, check_keys
-from .queue_context import SLICE, SLICE_BYTES, QueueContext
-from .sessions import MessageSession, MessageSessions, SessionLock
-from .stored_message import Instant, MessageState, StoredMessage
-
-__all__ = ["DESCRIPTION", "REASON", "Queue", "QueueCounts"]
-
-DEFERRED, SCHEDULED = MessageState.DEFERRED, MessageState.SCHEDULED
+from .partition import Health, Layout, index_of, index_of_number, key_of
+from .queue_context import QueueContext
+from .queue_partition import QueueCounts, QueuePartition
+from .sessions import QueueSessions, SessionLock
+from .stored_message import Instant, LockToken, MessageState, StoredMessage
 
 
-class PartitionOwner(Entity, Protocol):
-    """The partitioned entity that a partition belongs to."""
+def new_queue(
+    path: str, resolved: QueueDescription, now: Instant, context: QueueContext, layout: Layout
+) -> Queue:
+    """Create a queue in a namespace with the given layout."""
+    each = layout.partition_description(resolved)
+    partitions = [
+        QueuePartition(path, each, now, its_context)
+        for its_context in layout.partition_contexts(resolved, context)
+    ]
+    return Queue(path, layout.reported_description(resolved), partitions, context, layout)
 
-    def partition_ready(self, partition: Queue) -> None:
-        """Record that a partition has something for waiting receivers."""
 
+class Queue:
+    """A queue, or the dead-letter queue of ``parent``; topics and subscriptions are queues too.
 
-class Queue(LockedStore):
-    """A queue, or the dead-letter sub-queue of one (``parent`` is then the queue it belongs to)."""
-
-    kind = "Queue"
+    ``description`` is the one in effect, as clients see it. A partitioned queue also raises PartitionUnavailable,
+    ServerBusy (Q-4) and, on a send without a key, Rerouting (Q-16).
+    """
 
     def __init__(
         self,
         path: str,
         description: QueueDescription,
-        now: Instant,
+        partitions: Sequence[QueuePartition],
         context: QueueContext,
+        layout: Layout,
         parent: Queue | None = None,
     ) -> None:
-        super().__init__(path, description, parent, context)
-        self.owner: PartitionOwner | None = None  # the entity that this is a partition of
-        self.created_at = self.updated_at = now
-        self._listeners = 0
-        self._ready = context.ready
-        self._rescheduled = context.rescheduled
-        self._forwards = context.forwards
-        self.forwarding = Forwarding(self, to_transfer_dlq=context.legacy_forward_tdlq)
-        self._schedule = Deadlines[int]()
-        self._duplicates: DuplicateIndex | None = None
-        if parent is None:
-            if description.requires_duplicate_detection:
-                self._duplicates = DuplicateIndex()
-            if description.requires_session:
-                self.sessions = MessageSessions(self)
-            self.dead_letter_queue = Queue(f"{path}/$DeadLetterQueue", description, now, context, self)
-            self.transfer_dead_letter_queue = Queue(
-                f"{path}/$Transfer/$DeadLetterQueue", description, now, context, self
-            )
+        self.path = path
+        self.description = description
+        self.partitions = tuple(partitions)
+        self.parent = parent
+        self.layout = layout
+        self.is_partitioned = partitions[0].partition.store is not None
+        self.only = None if self.is_partitioned else partitions[0]
+        self._context = context
+        self._turn = layout.first % len(partitions)
+        self.available: dict[QueuePartition, None] = {}  # those that reported a message
+        self._prepared_at: Instant = -1
+        self.sessions = None if partitions[0].sessions is None else QueueSessions(partitions)
+        for partition in partitions:
+            partition.owner = self
+        self.dead_letter_queue = self._combine([each.dead_letter_queue for each in partitions])
+        self.transfer_dead_letter_queue = self._combine(
+            [each.transfer_dead_letter_queue for each in partitions]
+        )
+
+    def _combine(self, sub_queues: Sequence[QueuePartition | None]) -> Queue | None:
+        """Return the dead-letter queue over those of the partitions, or None if they have none."""
+        found = [each for each in sub_queues if each is not None]
+        if not found:
+            return None
+        return Queue(found[0].path, self.description, found, self._context, self.layout, self)
 
     # -- sending
 
@@ -95,190 +103,147 @@ class Queue(LockedStore):
         return self.enqueue_all((message,), now)[0]
 
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
-        """Store all of the messages, or none.
+        """Store all of the messages in one partition, or none; return their sequence numbers.
 
-        Return their sequence numbers, for a duplicate that of the original.
-
-        Raises as :meth:`check_acceptable`.
+        Raises as :meth:`QueuePartition.enqueue_all`, and NotAllowed for messages with different keys,
+        PartitionUnavailable or ServerBusy when the partition of the key is down or throttled (Q-4), and
+        Rerouting (Q-16).
         """
-        self.check_acceptable(messages)
-        self.accessed_at = now
-        if len(messages) > 1 and self._duplicates is None and self.sessions is None and _are_plain(messages):
-            return self._accept_run(messages, now)
-        return [self._accept_message(message, now) for message in messages]
+        if self.only is not None:
+            return self.only.enqueue_all(messages, now)
+        return self.partition_for(messages, now).enqueue_all(messages, now)
 
-    def _accept_run(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
-        """Accept plain messages as :meth:`_accept_message` does, at a fraction of the cost."""
-        self._operations.sends += len(messages)
-        numbers, added = self._store_run(messages), 0
-        for message in messages:
-            message.enqueued_sequence_number = message.sequence_number
-            message.enqueued_at = now
-            added += len(message.bare) + message.overhead  # its size, without a call
-        self.size += added
-        if self._audit is not None:
-            for message in messages:
-                self._audit.stored(self.path, message, Arrival.SENT)
-        self._offer_run(messages)
-        return numbers
+    def partition_for(self, messages: Sequence[StoredMessage], now: Instant) -> QueuePartition:
+        """Return the partition for messages that are sent together. Raises as :meth:`enqueue_all`."""
+        detects = self.description.requires_duplicate_detection
+        key = key_of(messages[0], detects_duplicates=detects)
+        if len(messages) > 1 and any(key_of(each, detects_duplicates=detects) != key for each in messages):
+            raise NotAllowed(_MIXED_WITH_IDS if detects else _MIXED)
+        if key is None:
+            return self._next_in_turn(now)
+        return self.partition_of(key)
+
+    def key_of(self, message: StoredMessage) -> str | None:
+        """Return the key that selects the partition of a message in this entity, or None (Q-6)."""
+        return key_of(message, detects_duplicates=self.description.requires_duplicate_detection)
 
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
         """Raise the error that :meth:`enqueue_all` would raise now, if any.
 
-        Raises NotAllowed for a dead-letter queue and for conflicting keys (Q-7), SessionIdMissing,
-        EntityDisabled, QuotaExceeded, and on a partition PartitionUnavailable or ServerBusy.
+        The messages may belong to several sends. Those without a key are checked against the next partition in turn.
         """
-        if self.parent is not None:
-            raise NotAllowed(f"A message cannot be sent to the sub-queue '{self.path}'.")
-        self.check_sends_enabled()
-        needs_session, added = self.sessions is not None, 0
+        if self.only is not None:
+            self.only.check_acceptable(messages)
+            return
+        by_partition: dict[QueuePartition, list[StoredMessage]] = {}
         for message in messages:
-            if message.partition_key is not None:
-                check_keys(message)
-            if needs_session and message.session_id is None:
-                raise SessionIdMissing(self.path)
-            added += len(message.bare) + message.overhead  # its size, without a call
-        size, quota = self.size_in_bytes, self.description.quota_in_bytes
-        if size + added > quota:
-            raise QuotaExceeded(self.path, size, quota)
+            by_partition.setdefault(self._partition_for(message), []).append(message)
+        for partition, own_messages in by_partition.items():
+            partition.check_acceptable(own_messages)
 
     def check_sends_enabled(self) -> None:
         """Raise EntityDisabled if the status forbids sending."""
-        self._check_status("SendDisabled")
+        if self.status in ("Disabled", "SendDisabled"):
+            raise EntityDisabled(self.path, self.status)
 
     def dead_letter_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
-        """Dead-letter a message that was sent via this queue and refused by its destination."""
-        assert self.transfer_dead_letter_queue is not None  # noqa: S101 - nothing is sent via a sub-queue
-        message.enqueued_at = now
-        reason, text = reason_of(why)
-        message.amend({REASON: reason, DESCRIPTION: text})
-        self.transfer_dead_letter_queue._admit(message)
-        if self._audit is not None:
-            self._audit.stored(self.path, message, Arrival.SENT)
-            self._audit.removed(self.path, message, Removal.DEAD_LETTERED, reason)
-
-    def _accept_message(self, message: StoredMessage, now: Instant) -> int:
-        if message.is_ping:
-            self._operations.pings += 1
-        else:
-            self._operations.sends += 1
-        if self._duplicates is not None and (original := self._number_of_original(message, now)) is not None:
-            if self._audit is not None:
-                self._audit.dropped(self.path, message)
-            return original
-        due = message.scheduled_for
-        if due is None or due <= now:
-            due = message.scheduled_for = None
-            message.reserved_number = None  # due before the commit: it gets a new number
-        number = self._store(message)
-        if not message.hops:  # a forwarded message keeps its first number
-            message.enqueued_sequence_number = number
-        self.size += len(message.bare) + message.overhead  # its size, without a call
-        if self._audit is not None:
-            self._audit.stored(self.path, message, Arrival.FORWARDED if message.hops else Arrival.SENT)
-        if self._duplicates is not None and not message.is_ping:
-            self._duplicates.accepted(message.message_id, number, now)
-            if self._change_log is not None:
-                self._change_log.id_accepted(self, message.message_id, number, now)
-        if due is not None:
-            message.enqueued_at = due  # T-5
-            self._stamp(message)
-            message.state = SCHEDULED
-            self._schedule.set(number, due)
-            self.timers_moved()
-        else:
-            message.enqueued_at = now
-            self._offer_new(message)
-        return number
-
-    def _number_of_original(self, message: StoredMessage, now: Instant) -> int | None:
-        if self._duplicates is None or message.is_ping:
-            return None
-        window = self.description.duplicate_detection_history_time_window
-        return self._duplicates.number_of(message.message_id, window, now)
+        """Dead-letter a message that was sent via this entity and refused by its destination."""
+        self._partition_for(message).dead_letter_untransferred(message, why, now)
 
     def reserve(self, message: StoredMessage) -> int:
         """Assign the sequence number that ``message`` will get when enqueued; never reused if it is not."""
-        message.reserved_number = number = self._messages.reserve()
-        if self._change_log is not None:
-            self._change_log.number_assigned(self)
-        return number
+        return self._partition_for(message).reserve(message)
+
+    def _partition_for(self, message: StoredMessage) -> QueuePartition:
+        key = self.key_of(message)
+        return self.partitions[self._turn] if key is None else self.partition_of(key)
+
+    def partition_of(self, key: str) -> QueuePartition:
+        """Return the partition for ``key``, whatever its health."""
+        return self.partitions[index_of(key, len(self.partitions))]
+
+    def _next_in_turn(self, now: Instant) -> QueuePartition:
+        partitions = self.partitions
+        is_busy = False
+        for _ in partitions:
+            partition = partitions[self._turn]
+            self._turn = (self._turn + 1) % len(partitions)
+            health = partition.health
+            if health is Health.UP:
+                return partition
+            if health is Health.DOWN and partition.partition.known_from > now:
+                raise Rerouting(self.path, partition.partition.known_from)
+            is_busy = is_busy or health is Health.THROTTLED
+        raise ServerBusy if is_busy else PartitionUnavailable(self.path, self._turn)
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
         """Remove all of these scheduled messages, or none. Raises MessageNotFound, EntityDisabled."""
-        self._check_status("SendDisabled")
-        self.accessed_at = now
-        self.handle_timer(now)
-        for message in self.all_in(SCHEDULED, numbers):
-            self._schedule.drop(message.sequence_number)
-            self._remove(message, Removal.CANCELLED)
-        self.timers_moved()
+        by_partition = self._by_partition(numbers)
+        for partition in by_partition:
+            partition.check_sends_enabled()
+            partition.handle_timer(now)
+        self._check_all(
+            by_partition, lambda partition, own_numbers: partition.all_in(MessageState.SCHEDULED, own_numbers)
+        )
+        for partition, own_numbers in by_partition.items():
+            partition.cancel_scheduled(own_numbers, now)
 
-    def resubmit(self, number: int, now: Instant) -> int:
-        """Move a waiting dead letter back to the queue that it came from, and return its new number there.
-
-        It loses the dead-letter reason and is otherwise as it was sent. Its time to live starts again. Duplicate
-        detection does not apply, because its id may still be known.
-
-        Raises MessageNotFound when it is missing or locked, NotAllowed unless this is a dead-letter queue, and as
-        :meth:`check_acceptable` of that queue.
-        """
-        message, home = self._messages.get(number), self.parent
-        if home is None or self is not home.dead_letter_queue:
-            raise NotAllowed(f"'{self.path}' is not a dead-letter queue: its messages cannot be resubmitted.")
-        if message is None or message.state is not MessageState.ACTIVE:
-            raise MessageNotFound(number)
-        fresh = message.copy()
-        fresh.amended = {
-            name: value
-            for name, value in (message.amended or {}).items()
-            if name not in (REASON, DESCRIPTION)
-        }
-        fresh.dead_letter_source = None
-        home.check_acceptable((fresh,))
-        self._remove(message, Removal.FORWARDED)
-        return home._put_back(fresh, now)
-
-    def _put_back(self, message: StoredMessage, now: Instant) -> int:
-        message.enqueued_sequence_number = number = self._store(message)
-        self.size += message.size
-        if self._audit is not None:
-            self._audit.stored(self.path, message, Arrival.FORWARDED)
-        message.enqueued_at = self.accessed_at = now
-        self._offer_new(message)
-        return number
-
-    # -- receiving; with sessions, under a session lock
+    # -- receiving
 
     def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
-        """Lock and return the next message, or None; never an expired one (T-2).
-
-        Raises EntityDisabled, ForwardsOn, SessionLockLost, and SessionRequired when ``session`` is missing.
-        """
-        message = self._next(now, session)
-        if message is not None:
-            self._lock_all((message,), now, session)
-        return message
-
-    def receive_batch(
-        self, limit: int, now: Instant, session: SessionLock | None = None
-    ) -> list[StoredMessage]:
-        """Lock and return up to ``limit`` messages, of about SLICE_BYTES in total.
-
-        Raises as :meth:`receive`.
-        """
-        self.prepare_receive(now)
-        messages = self.pop_run(self._line_for(session, now), limit, SLICE_BYTES, now)
-        self._lock_all(messages, now, session)
-        return messages
+        """Lock and return the next message of any partition, or None. Raises as :meth:`QueuePartition.receive`."""
+        if (single := self.only if session is None else session.queue) is not None:
+            return single.receive(now, session)
+        return self._next(now, lambda partition: partition.receive(now))
 
     def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
-        """Remove and return the next message, or None. Raises as :meth:`receive`."""
-        message = self._next(now, session)
-        if message is not None:
-            self._operations.receives += 1
-            self._remove(message, Removal.RECEIVED)
-        return message
+        """Remove and return the next message of any partition, or None. Raises as :meth:`receive`."""
+        if (single := self.only if session is None else session.queue) is not None:
+            return single.receive_and_delete(now, session)
+        return self._next(now, lambda partition: partition.receive_and_delete(now))
+
+    def _next(
+        self, now: Instant, take: Callable[[QueuePartition], StoredMessage | None]
+    ) -> StoredMessage | None:
+        self.prepare_receive(now)
+        if self.sessions is not None:
+            raise SessionRequired(self.path)
+        available = self.available
+        while available:
+            partition = next(iter(available))
+            message = None if partition.health is Health.DOWN else take(partition)
+            if message is not None:
+                del available[partition]
+                available[partition] = None  # the last in turn
+                return message
+            del available[partition]
+        return None
+
+    def receive_from_each(self, now: Instant) -> list[StoredMessage]:
+        """Lock and return the next message of each partition (Q-8). Raises as :meth:`receive`."""
+        self.prepare_receive(now)
+        messages: list[StoredMessage] = []
+        for partition in list(self.available):
+            message = None if partition.health is Health.DOWN else partition.receive(now)
+            if message is None:
+                del self.available[partition]
+            else:
+                messages.append(message)
+        return messages
+
+    def source_for(self, front_end: Hashable) -> MessageSource:
+        """Return what a receiver on the connection ``front_end`` takes its messages from.
+
+        That is the only partition, the queue itself or, when front ends cache messages, a cache (Q-18).
+        """
+        if self.only is not None:
+            return self.only
+        if not (self._context.front_ends_cache or self._context.is_cache_imposed):
+            return self
+        caches = self._context.front_ends.setdefault(front_end, {})
+        if self not in caches:
+            caches[self] = FrontEnd(self)
+        return caches[self]
 
     def receive_deferred(
         self,
@@ -290,297 +255,323 @@ class Queue(LockedStore):
     ) -> list[StoredMessage]:
         """Lock all of these deferred messages, or none; with ``delete``, remove them instead.
 
-        Raises MessageNotFound, and as :meth:`receive`.
+        Raises as :meth:`QueuePartition.receive_deferred`.
         """
-        messages = self.find_deferred(numbers, now, session)
-        return [self.hand_over(message, now, session, delete=delete) for message in messages]
+        if (single := self.only if session is None else session.queue) is not None:
+            return single.receive_deferred(numbers, now, session, delete=delete)
+        by_partition = self._by_partition(numbers)
+        found = {
+            message.sequence_number: (partition, message)
+            for partition, messages in self._check_all(
+                by_partition, lambda partition, own_numbers: partition.find_deferred(own_numbers, now, None)
+            )
+            for message in messages
+        }
+        return [
+            partition.hand_over(message, now, None, delete=delete)
+            for partition, message in (found[number] for number in dict.fromkeys(numbers))
+        ]
 
-    def find_deferred(
-        self, numbers: Sequence[int], now: Instant, session: SessionLock | None
-    ) -> list[StoredMessage]:
-        """Return these deferred messages without locking them. Raises as :meth:`receive_deferred`."""
-        self._check_status("ReceiveDisabled")
-        self.accessed_at = now
-        if self.sessions is not None:
-            if session is None:
-                raise SessionRequired(self.path)
-            self.sessions.check(session, now)
-        messages = self.all_in(DEFERRED, numbers)
-        expired = [message for message in messages if self._expired(message, now)]
-        for message in expired:
-            self._expire(message, now)  # an attempt to receive a message applies its expiry
-        foreign = [message for message in messages if session and message.session_id != session.session_id]
-        if expired or foreign:
-            raise MessageNotFound(*(message.sequence_number for message in (*expired, *foreign)))
-        return messages
+    def check_receivable(self) -> None:
+        """Raise ForwardsOn if the entity forwards its messages."""
+        self.partitions[0].check_receivable()
 
-    def hand_over(
-        self, message: StoredMessage, now: Instant, session: SessionLock | None, *, delete: bool
-    ) -> StoredMessage:
-        """Lock, or with ``delete`` remove, a message returned by :meth:`find_deferred`, and return it."""
-        if delete:
-            self._operations.receives += 1
-            self._remove(message, Removal.RECEIVED)
-        else:
-            self._lock_all((message,), now, session)
-        return message
+    def prepare_receive(self, now: Instant) -> None:
+        """Prepare a receive: run due timers and expiries of each partition, once per instant.
+
+        Raises EntityDisabled, ForwardsOn.
+        """
+        if now == self._prepared_at:
+            return
+        for partition in self.partitions:
+            if partition.health is not Health.DOWN:
+                partition.prepare_receive(now)
+        self._prepared_at = now
+
+    def expires_at(self, message: StoredMessage) -> Instant | None:
+        """Return when a message expires, or None (T-6)."""
+        return self.partitions[0].expires_at(message)
 
     def delete_waiting(
         self, limit: int, before: Instant | None, now: Instant, session: SessionLock | None = None
     ) -> int:
-        """Remove the oldest waiting messages, up to ``limit``; return how many were removed.
+        """Remove up to ``limit`` waiting messages enqueued before ``before`` (None: any); return how many.
 
-        With ``before``, only messages enqueued before that time.
-
-
-        Raises as :meth:`receive`.
+        Raises NotAllowed on a partitioned entity, and as :meth:`receive`.
         """
-        for count in range(limit):
-            message = self._next(now, session)
-            if message is None:
-                return count
-            if before is not None and message.enqueued_at >= before:
-                self._offer_again(message, now)
-                return count
-            self._remove(message, Removal.DELETED)
-        return limit
+        if self.only is not None:
+            return self.only.delete_waiting(limit, before, now, session)
+        raise NotAllowed(f"Batch delete is not supported on the partitioned entity '{self.path}'.")
 
-    def source_for(self, front_end: Hashable) -> Queue:
-        """Return the queue itself: front ends cache messages of partitioned entities only."""
-        return self
+    # -- settlement
 
-    def prepare_receive(self, now: Instant) -> None:
-        """Prepare a receive: run due timers and expiries. Raises EntityDisabled, ForwardsOn."""
-        self._check_status("ReceiveDisabled")
-        self.forwarding.check_receivable()
-        self.accessed_at = now
-        self.handle_timer(now)
-        self._remove_expired(now)  # T-4: a receiver is listening
-        if self.sessions is not None:
-            while (ping := self._waiting.pop()) is not None:
-                self._remove(ping, Removal.DELETED)  # P-31
+    def locked_message(self, token: LockToken, now: Instant) -> StoredMessage:
+        """Return the message locked under ``token``.
 
-    def _next(self, now: Instant, session: SessionLock | None) -> StoredMessage | None:
-        self.prepare_receive(now)
-        return self.first_of(self._line_for(session, now), now, SLICE if self.sessions is None else None)
+        Raises MessageLockLost or SessionLockLost when the lock has ended.
+        """
+        return self._partition_of_token(token).locked_message(token, now)
 
-    def _line_for(self, session: SessionLock | None, now: Instant) -> WaitingLine | MessageSession:
-        if self.sessions is None:
-            return self._waiting
-        if session is None:
-            raise SessionRequired(self.path)
-        self.sessions.check(session, now)
-        return self.sessions.line_of(session)
+    def check_can_dead_letter(self) -> None:
+        """Raise NotAllowed on a dead-letter queue."""
+        self.partitions[0].check_can_dead_letter()
+
+    def complete_all(self, tokens: Sequence[LockToken | None], now: Instant) -> bool:
+        """Complete all of the messages, or none; return False when they must be completed one by one."""
+        return self.only is not None and self.only.complete_all(tokens, now)
+
+    def complete(self, token: LockToken, now: Instant) -> None:
+        """Remove the message."""
+        self._partition_of_token(token).complete(token, now)
+
+    def abandon(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
+        """Make the message available again and count a failed delivery; set ``changes`` on its properties."""
+        self._partition_of_token(token).abandon(token, now, changes)
+
+    def release(self, token: LockToken, now: Instant) -> None:
+        """Make the message available again without counting a delivery."""
+        self._partition_of_token(token).release(token, now)
+
+    def defer(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
+        """Defer the message."""
+        self._partition_of_token(token).defer(token, now, changes)
+
+    def dead_letter(self, token: LockToken, now: Instant, properties: Mapping[str, object]) -> None:
+        """Move the message to the dead-letter queue and set ``properties`` on it."""
+        self._partition_of_token(token).dead_letter(token, now, properties)
+
+    def renew(self, token: LockToken, now: Instant) -> Instant:
+        """Restart the lock's full duration; return its new end."""
+        return self._partition_of_token(token).renew(token, now)
+
+    def _partition_of_token(self, token: LockToken) -> QueuePartition:
+        if self.only is not None:
+            return self.only
+        if token[0] >= len(self.partitions):
+            raise MessageLockLost
+        return self.partitions[token[0]]
 
     # -- inspection
 
     def peek(
         self, start: int, limit: int, now: Instant, session_id: str | None = None
     ) -> list[StoredMessage]:
-        """Return up to ``limit`` messages from number ``start`` on in any state, without locking them."""
-        self.accessed_at = now
-        self.handle_timer(now)
-        return self.browse(start, limit, session_id)
+        """Return up to ``limit`` messages from number ``start`` on, of the first partition that has any (Q-9).
 
-    def browse(self, start: int, limit: int, session_id: str | None = None) -> list[StoredMessage]:
-        """Peek for diagnostics: neither counts as use of the queue nor runs timers."""
-        numbers = self._messages.numbers_from(start)
+        Continue from the last number plus 1 until the result is empty to see all messages.
+        """
         if session_id is not None:
-            numbers = iter(()) if self.sessions is None else self.sessions.numbers(session_id, start)
-        messages = (message for number in numbers if (message := self._messages.get(number)) is not None)
-        return list(islice((message for message in messages if not message.is_ping), limit))
+            home = self.partition_of(session_id)
+            home.check_up()
+            return home.peek(start, limit, now, session_id)
+        for partition in self.partitions[max(0, index_of_number(start)) :]:
+            if partition.health is not Health.DOWN:
+                messages = partition.peek(start, limit, now)
+                if messages:
+                    return messages
+        return []
+
+    def browse(self, start: int, limit: int) -> list[StoredMessage]:
+        """Peek for diagnostics, also in partitions that are down."""
+        for partition in self.partitions[max(0, index_of_number(start)) :]:
+            messages = partition.browse(start, limit)
+            if messages:
+                return messages
+        return []
 
     def counts(self, now: Instant) -> QueueCounts:
-        """Return the number of messages by state; expired ones not yet removed count as active (T-2)."""
-        self.handle_timer(now)
-        dead = 0 if self.dead_letter_queue is None else len(self.dead_letter_queue._messages)
-        transfer_queue = self.transfer_dead_letter_queue
-        untransferred = 0 if transfer_queue is None else len(transfer_queue._messages)
-        held, scheduled = len(self._messages), len(self._schedule)
-        return QueueCounts(
-            active=held - scheduled - self._deferred,
-            dead_letter=dead,
-            scheduled=scheduled,
-            deferred=self._deferred,
-            transfer=0,
-            transfer_dead_letter=untransferred,
-            total=held + dead + untransferred,
-            size_in_bytes=self.size_in_bytes,
-        )
-
-    def _check_status(self, barred: str) -> None:
-        if self.status in ("Disabled", barred):
-            raise EntityDisabled(self.path, self.status)
-        if self.partition is None:
-            return
-        if barred == "SendDisabled":
-            self.partition.check_accepts(self.path)
-        else:
-            self.partition.check_up(self.path)
-
-    # -- management and timers
-
-    def listen(self, now: Instant) -> None:
-        """Record that a receive has started; ended by :meth:`stop_listening` (T-4, T-21)."""
-        self._listeners += 1
-        self.accessed_at = now
-        self.timers_moved()
-
-    def stop_listening(self, now: Instant) -> None:
-        """Record that a receive has ended."""
-        self._listeners -= 1
-        self.accessed_at = now
-        self.timers_moved()
-
-    def apply_description(self, description: QueueDescription, now: Instant) -> None:
-        """Apply another description, also to stored messages without a time to live of their own (T-6).
-
-        Raises InvalidDescription when a setting that is fixed at creation differs.
-        """
-        description.check_successor_of(self.description, self.kind)
-        self.updated_at = now
-        self.set_description(description, now)
-
-    def set_description(self, description: QueueDescription, now: Instant) -> None:
-        """Use ``description`` from now on. Unlike :meth:`apply_description`, checks nothing and counts as no use."""
-        self.description = description
-        self.forwarding.changed(now)
-        self.notify()
-        if self.sessions is not None:
-            self.sessions.notify_holders()
-        for part in self.sub_queues:
-            part.set_description(description, now)
+        """Return the number of messages by state in all partitions together (Q-17)."""
+        each = [partition.counts(now) for partition in self.partitions]
+        return each[0] if len(each) == 1 else QueueCounts(*map(sum, zip(*map(astuple, each), strict=True)))
 
     @property
-    def idle_since(self) -> Instant | None:
-        """The time of the last use (T-21), or None while the queue is in use."""
-        if self._listeners or len(self._schedule) or self.description.forward_to is not None:  # T-22
-            return None
-        latest = max(self.updated_at, self.accessed_at or 0)
-        for part in self.sub_queues:  # using a sub-queue counts as using the queue
-            since = part.idle_since
-            if since is None:
-                return None
-            latest = max(latest, since)
-        return latest
+    def size_in_bytes(self) -> int:
+        """Bytes stored in all partitions, including the dead-letter queues."""
+        return sum(partition.size_in_bytes for partition in self.partitions)
 
-    def next_timer(self) -> Instant | None:
-        """Return when the next timer is due: a message or session lock, a schedule, or None.
+    # -- health
 
-        While a receiver is listening, also the next expiry of a message (T-4).
+    def set_health(self, index: int, health: Health, known_from: Instant = 0) -> None:
+        """Set the health of one partition.
+
+        While it is down, senders are rerouted from ``known_from`` on (Q-16).
         """
-        first = self._locks.next() if self.sessions is None else self.sessions.next_expiry()
-        expiry = self._expiries.next() if self._listeners else None
-        return min((at for at in (first, self._schedule.next(), expiry) if at is not None), default=None)
+        self.partitions[index].partition.set(health, known_from)
+        self.health_changed()
 
-    def handle_timer(self, now: Instant) -> None:
-        """Expire locks, activate scheduled messages and, while a receiver is listening, expire messages.
-
-        Processes a slice of each; the rest remains due.
-        """
-        due = self.next_timer()
-        if due is None or due > now:
-            return
-        self.timers_moved()
-        scheduled = self._schedule.pop_due(now, SLICE)
-        self._work.steps += len(scheduled)
-        for number in scheduled:
-            self._activate(number)
-        if self._listeners:
-            self._remove_expired(now)
-        if self.sessions is not None:
-            self.sessions.expire_locks(now)
-            return
-        lapsed = self._locks.pop_expired(now, SLICE)
-        self._work.steps += len(lapsed)
-        for message in lapsed:
-            self._fail_delivery(message, now)
-
-    def _activate(self, number: int) -> None:
-        message = self._messages.get(number)
-        if message is not None:
-            self.touch(message.enqueued_at)  # T-21: counts as if it were sent at that time
-            self._unstore(message)
-            self._store(message)  # a new number
-            self._offer_new(message)
-
-    def notify(self, lock: SessionLock | None = None) -> None:
-        """Report a deliverable message to the receivers of the queue, or to the holder of ``lock``."""
-        if lock is not None:
-            self._ready.add(lock)
-        elif self.owner is None:
-            self._ready.add(self)
-        else:
-            self.owner.partition_ready(self)
-        if self.forwarding.target is not None:
-            self._forwards[self] = None
-
-    # -- restoring from a store
-
-    def restore(self, message: StoredMessage) -> None:
-        """Restore one message from a store, unlocked. Call in ascending order of sequence numbers."""
-        super().restore(message)
-        if message.state is SCHEDULED and message.scheduled_for is not None:
-            self._schedule.set(message.sequence_number, message.scheduled_for)
-            self.timers_moved()
-
-    def restore_accepted(self, message_id: Hashable, number: int, at: Instant) -> None:
-        """Restore an accepted message id from a store. Call in order of acceptance."""
-        if self._duplicates is not None:
-            self._duplicates.accepted(message_id, number, at)
-
-    # -- the entity interface
-
-    @property
-    def top(self) -> Entity:
-        """The registered entity: itself, its parent, or the partitioned entity that it belongs to."""
-        registered = self.parent or self
-        return registered if registered.owner is None else registered.owner
+    def health_changed(self) -> None:
+        """Apply a change of health of a partition or its store, and notify waiting receivers."""
+        self._prepared_at = -1
+        for each in self.all_partitions():
+            each.partition.refresh()
+            each.notify()
 
     @property
     def availability(self) -> str:
-        """Always ``Available``: only partitioned entities can be limited (Q-17)."""
-        return "Available"
-
-    @property
-    def health(self) -> Health:
-        """The health of the partition; UP for a queue that is not one."""
-        return Health.UP if self.partition is None else self.partition.health
-
-    @property
-    def known_from(self) -> Instant:
-        """When senders without a key are first rerouted around this partition while it is down."""
-        return 0 if self.partition is None else self.partition.known_from
-
-    def check_receivable(self) -> None:
-        """Raise ForwardsOn if the queue forwards its messages."""
-        self.forwarding.check_receivable()
+        """``Available``, or ``Limited`` while a partition is down (Q-17)."""
+        is_limited = any(partition.health is Health.DOWN for partition in self.partitions)
+        return "Limited" if is_limited else "Available"
 
     def check_manageable(self) -> None:
-        """Do nothing: an entity without partitions can always be changed."""
+        """Raise PartitionUnavailable while a partition is down (Q-17)."""
+        for partition in self.partitions:
+            partition.check_up()
+
+    # -- management and timers
+
+    def apply_description(self, resolved: QueueDescription, now: Instant) -> None:
+        """Apply another description, which may not differ in a setting that is fixed at creation."""
+        self._describe(self.layout.reported_description(resolved))
+        for partition in self.partitions:
+            partition.apply_description(self.layout.partition_description(resolved), now)
+
+    def _describe(self, description: QueueDescription) -> None:
+        for each in self.parts():
+            each.description = description
+
+    @property
+    def status(self) -> str:
+        """The effective status: the description's, unless a fault overrides it."""
+        return self.partitions[0].status
+
+    @property
+    def top(self) -> Queue:
+        """The entity registered in the namespace: itself, or the parent of a dead-letter queue."""
+        return self.parent or self
+
+    @property
+    def created_at(self) -> Instant:
+        """When the entity was created."""
+        return self.partitions[0].created_at
+
+    @property
+    def updated_at(self) -> Instant:
+        """When the description last changed."""
+        return self.partitions[0].updated_at
+
+    @property
+    def accessed_at(self) -> Instant | None:
+        """When the entity was last used, or None."""
+        used = [each.accessed_at for each in self.partitions if each.accessed_at is not None]
+        return max(used, default=None)
 
     def touch(self, now: Instant) -> None:
-        """Record a use of the queue that no other method implies (T-21)."""
-        self.accessed_at = max(self.accessed_at or 0, now)
+        """Record a use of the entity that no other method implies (T-21)."""
+        self.partitions[0].touch(now)
+
+    def next_timer(self) -> Instant | None:
+        """Return when the next timer of a partition is due, or None."""
+        timers = (partition.next_timer() for partition in self.partitions)
+        return min((at for at in timers if at is not None), default=None)
+
+    def handle_timer(self, now: Instant) -> None:
+        """Expire locks and activate scheduled messages that are due at ``now``."""
+        for partition in self.partitions:
+            partition.handle_timer(now)
+
+    def listen(self, now: Instant) -> None:
+        """Record that a receive has started; ended by :meth:`stop_listening` (T-4, T-21)."""
+        for partition in self.partitions:
+            partition.listen(now)
+
+    def stop_listening(self, now: Instant) -> None:
+        """Record that a receive has ended."""
+        for partition in self.partitions:
+            partition.stop_listening(now)
+
+    @property
+    def idle_since(self) -> Instant | None:
+        """The time of the last use of any partition (T-21), or None while one is in use."""
+        since = [partition.idle_since for partition in self.partitions]
+        used = [each for each in since if each is not None]
+        return max(used) if len(used) == len(since) else None
 
     def parts(self) -> list[Queue]:
         """Return the queue and its dead-letter queues."""
-        return [self, *self.sub_queues]
+        subs = (self.dead_letter_queue, self.transfer_dead_letter_queue)
+        return [self, *(each for each in subs if each is not None)]
 
-    def timers_moved(self) -> None:
-        """Report that the next timer may have changed."""
-        self._rescheduled[self] = None
+    def all_partitions(self) -> list[QueuePartition]:
+        """Return the partitions, each with its dead-letter queues, always in the same order."""
+        return [part for partition in self.partitions for part in (partition, *partition.sub_queues)]
+
+    def _by_partition(self, numbers: Sequence[int]) -> dict[QueuePartition, list[int]]:
+        """Group sequence numbers by partition. Raises MessageNotFound for numbers of no partition."""
+        if self.only is not None:
+            return {self.only: list(numbers)}
+        found: dict[QueuePartition, list[int]] = {}
+        missing: list[int] = []
+        for number in numbers:
+            index = index_of_number(number)
+            if 0 <= index < len(self.partitions):
+                found.setdefault(self.partitions[index], []).append(number)
+            else:
+                missing.append(number)
+        if missing:
+            raise MessageNotFound(*missing)
+        return found
+
+    def _check_all(
+        self,
+        by_partition: Mapping[QueuePartition, list[int]],
+        find: Callable[[QueuePartition, list[int]], list[StoredMessage]],
+    ) -> list[tuple[QueuePartition, list[StoredMessage]]]:
+        """Call ``find`` for each partition and return the results.
+
+        Raises MessageNotFound with all missing numbers.
+        """
+        found: list[tuple[QueuePartition, list[StoredMessage]]] = []
+        missing: list[int] = []
+        for partition, own_numbers in by_partition.items():
+            try:
+                found.append((partition, find(partition, own_numbers)))
+            except MessageNotFound as error:
+                missing += error.sequence_numbers
+        if missing:
+            raise MessageNotFound(*missing)
+        return found
 
 
-def _are_plain(messages: Sequence[StoredMessage]) -> bool:
-    """Whether no message is a ping, scheduled, forwarded, or has a time to live or a reserved number of its own."""
-    for message in messages:
-        if (
-            message.time_to_live is not None
-            or message.scheduled_for is not None
-            or message.is_ping
-            or message.hops
-            or message.reserved_number is not None
-        ):
-            return False
-    return True
+_MIXED = (
+    "Batching brokered messages with distinct SessionId or PartitionKey "
+    "is not supported for an entity with partitioning enabled."
+)
+_MIXED_WITH_IDS = (
+    "Batching brokered messages with distinct SessionId, PartitionKey, or MessageId "
+    "is not supported for an entity with partitioning and duplicate detection enabled."
+)
+
+
+class FrontEnd:
+    """A cache of locked messages of a partitioned entity for one connection (Q-18)."""
+
+    def __init__(self, entity: Queue) -> None:
+        self._entity = entity
+        self._cached: deque[tuple[StoredMessage, LockToken | None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._cached)
+
+    def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
+        """Return the next cached message that is still locked; if there is none, refill from all partitions.
+
+        Raises as :meth:`Queue.receive`.
+        """
+        if session is not None or self._entity.sessions is not None:
+            return self._entity.receive(now, session)
+        self._entity.prepare_receive(now)
+        while self._cached:
+            message, token = self._cached.popleft()
+            if message.lock_token == token and message.locked_until > now:
+                return message
+        found = self._entity.receive_from_each(now)
+        self._cached.extend((message, message.lock_token) for message in found[1:])
+        return found[0] if found else None
+
+    def receive_and_delete(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
+        """Remove and return the next message; messages deleted on receive are never cached."""
+        return self._entity.receive_and_delete(now, session)
+
+
+MessageSource: TypeAlias = Queue | QueuePartition | FrontEnd
+"""What a receiver takes its messages from."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from .change_log import ChangeLog
-from .partition import Partition
+from .partition import WHOLE, Partition
 from .stored_message import LockToken
 
 if TYPE_CHECKING:
     from .audit_recorder import AuditRecorder
-    from .entity import Entity
-    from .queue import Queue
+    from .queue import FrontEnd, Queue
+    from .queue_partition import QueuePartition
     from .rules.message_properties import PropertyCodec
     from .sessions import SessionLock
 
@@ -71,12 +72,11 @@ class OperationCounters:
 
 @dataclass(slots=True)
 class QueueContext:
-    """The namespace as seen by one of its queues.
+    """The namespace as seen by one of its partitions.
 
-    ``ready`` collects entities and session locks with something to deliver or to report; ``rescheduled``
-    queues whose next timer may have changed; ``updated`` entities whose description was changed by an update;
-    ``forwards`` queues with messages to forward, in order.
-    ``partition`` is the partition that the queue belongs to, None unless its entity is partitioned. ``codec``
+    ``ready`` collects queues and session locks with something to deliver or to report; ``rescheduled``
+    partitions whose next timer may have changed; ``updated`` queues whose description was changed by an update;
+    ``forwards`` partitions with messages to forward, in order. ``partition`` is the place of the partition. ``codec``
     reads messages for rules. ``change_log`` records changes for a store, None for a namespace in memory.
     ``audit`` records what happens to each message, None without an audit. ``work`` counts processed messages,
     so that bulk work can be sliced. For ``front_ends_cache`` see :class:`FrontEnd`, for
@@ -86,11 +86,14 @@ class QueueContext:
     new_token: Callable[[], LockToken]
     codec: PropertyCodec
     operations: OperationCounters = field(default_factory=OperationCounters)
-    ready: set[Entity | SessionLock] = field(default_factory=set)
-    rescheduled: dict[Queue, None] = field(default_factory=dict)  # not a set: the order must be reproducible
-    updated: dict[Entity, None] = field(default_factory=dict)
-    forwards: dict[Queue, None] = field(default_factory=dict)
-    partition: Partition | None = None
+    ready: set[Queue | SessionLock] = field(default_factory=set)
+    rescheduled: dict[QueuePartition, None] = field(
+        default_factory=dict
+    )  # not a set: the order must be reproducible
+    updated: dict[Queue, None] = field(default_factory=dict)
+    forwards: dict[QueuePartition, None] = field(default_factory=dict)
+    partition: Partition = WHOLE
+    front_ends: WeakKeyDictionary[Hashable, dict[Queue, FrontEnd]] = field(default_factory=WeakKeyDictionary)
     front_ends_cache: bool = False
     is_cache_imposed: bool = False  # by a fault
     legacy_forward_tdlq: bool = False
@@ -99,6 +102,8 @@ class QueueContext:
     work: Work = field(default_factory=Work)
 
     def for_partition(self, partition: Partition) -> QueueContext:
-        """Return the context for one partition: its lock tokens begin with the partition's index."""
+        """Return the context for one partition: of several, its lock tokens begin with the partition's index."""
+        if partition.store is None:
+            return self
         new_token, head = self.new_token, bytes((partition.index,))
         return replace(self, partition=partition, new_token=lambda: LockToken(head + new_token()[1:]))

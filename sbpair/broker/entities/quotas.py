@@ -22,10 +22,10 @@ from .descriptions import (
     QueueDescription,
     TopicDescription,
 )
-from .entity import Entity
 from .partition import Layout
-from .partitioned_entities import AnySubscription, AnyTopic
+from .queue import Queue
 from .stored_message import Instant
+from .topic import Subscription, Topic
 
 MAX_SPAN_ON_BASIC = 14 * DAY  # T-8: milliseconds, default and maximum
 MAX_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE = 102_400, 1024  # kilobytes, over AMQP
@@ -127,12 +127,12 @@ class EntityLimits:
         if existing >= MAX_SUBSCRIPTIONS:
             raise TooManyEntities(f"subscriptions of '{path}'", MAX_SUBSCRIPTIONS)
 
-    def count(self, entity: Entity, change: int) -> None:
+    def count(self, entity: Queue, change: int) -> None:
         """Count an entity created (``change`` 1) or deleted (-1).
 
         Subscriptions count towards their topic only.
         """
-        if not isinstance(entity, AnySubscription):
+        if not isinstance(entity, Subscription):
             self._all += change
             self._partitioned += change * entity.description.enable_partitioning
 
@@ -173,7 +173,7 @@ class Credits:
             raise AdministrationBusy(namespace)
         self.charge(ADMINISTRATION_COST, now)
 
-    def charge_messages(self, queue: Entity, count: int, now: Instant) -> None:
+    def charge_messages(self, queue: Queue, count: int, now: Instant) -> None:
         """Charge ``count`` messages sent to ``queue``: one credit for each, and one for each filter that it passes."""
         if self.per_second is not None:
             self.charge(count * (MESSAGE_COST + _filter_count(queue)), now)
@@ -188,6 +188,6 @@ class Credits:
             self._second, self._used = second, 0
 
 
-def _filter_count(queue: Entity) -> int:
+def _filter_count(queue: Queue) -> int:
     """Return how many filters a message sent to ``queue`` passes."""
-    return sum(len(each.rules) for each in queue.subscriptions.values()) if isinstance(queue, AnyTopic) else 0
+    return sum(len(each.rules) for each in queue.subscriptions.values()) if isinstance(queue, Topic) else 0

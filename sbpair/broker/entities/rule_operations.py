@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ..errors import EntityAlreadyExists, EntityNotFound, TooManyEntities
-from .partitioned_entities import AnySubscription
 from .rules import CorrelationFilter, Rule, SqlFilter
 from .stored_message import Instant
+from .topic import Subscription
 
 MAX_SQL_FILTERS, MAX_CORRELATION_FILTERS = 2_000, 100_000  # in all subscriptions of a topic
 
 
-def find_rule(subscription: AnySubscription, name: str) -> Rule:
+def find_rule(subscription: Subscription, name: str) -> Rule:
     """Return a rule by name. Raises EntityNotFound."""
     rule = subscription.rules.get(name)
     if rule is None:
@@ -18,7 +18,7 @@ def find_rule(subscription: AnySubscription, name: str) -> Rule:
     return rule
 
 
-def add_rule(subscription: AnySubscription, rule: Rule, now: Instant) -> Rule:
+def add_rule(subscription: Subscription, rule: Rule, now: Instant) -> Rule:
     """Add a rule to a subscription and return it.
 
     Raises EntityAlreadyExists, TooManyEntities, PartitionUnavailable.
@@ -28,13 +28,13 @@ def add_rule(subscription: AnySubscription, rule: Rule, now: Instant) -> Rule:
     return _put(subscription, rule, now)
 
 
-def update_rule(subscription: AnySubscription, rule: Rule, now: Instant) -> Rule:
+def update_rule(subscription: Subscription, rule: Rule, now: Instant) -> Rule:
     """Replace the rule with the same name. Raises EntityNotFound, TooManyEntities, PartitionUnavailable."""
     find_rule(subscription, rule.name)
     return _put(subscription, rule, now)
 
 
-def remove_rule(subscription: AnySubscription, name: str) -> Rule:
+def remove_rule(subscription: Subscription, name: str) -> Rule:
     """Remove a rule and return it; a subscription without rules receives nothing.
 
     Raises EntityNotFound, PartitionUnavailable.
@@ -45,12 +45,12 @@ def remove_rule(subscription: AnySubscription, name: str) -> Rule:
     return rule
 
 
-def rule_path(subscription: AnySubscription, name: str) -> str:
+def rule_path(subscription: Subscription, name: str) -> str:
     """Return the path of a rule."""
     return f"{subscription.path}/Rules/{name[:100]}"
 
 
-def _put(subscription: AnySubscription, rule: Rule, now: Instant) -> Rule:
+def _put(subscription: Subscription, rule: Rule, now: Instant) -> Rule:
     subscription.check_manageable()
     _check_filters(subscription, rule)
     subscription.rules.put(rule)
@@ -58,7 +58,7 @@ def _put(subscription: AnySubscription, rule: Rule, now: Instant) -> Rule:
     return rule
 
 
-def _check_filters(subscription: AnySubscription, rule: Rule) -> None:
+def _check_filters(subscription: Subscription, rule: Rule) -> None:
     """Raise TooManyEntities if ``rule`` would exceed the topic's limit for its kind of filter."""
     topic, before = subscription.topic, subscription.rules.get(rule.name)
     for kind, held, limit in (

@@ -1,4 +1,4 @@
-"""Message sessions of a queue, plain or partitioned: messages by session id, locks and state.
+"""Message sessions of a queue: messages by session id, locks and state.
 
     (absent) --- first message, state, or accept by name ---> free <--- released, expired ---.
                                                                |                            |
@@ -8,7 +8,7 @@ A free session with a deliverable message is available to a receiver that accept
 sessions are handed out in the order in which they became available. A session without messages, state or
 lock does not exist. Pings belong to no session (P-31), so queues do not report them here.
 
-On a partitioned entity, each session lives in the partition that its id selects (Q-12).
+Each session lives in the partition that its id selects (Q-12).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .partition import Health, index_of
 from .stored_message import Instant, LockToken, MessageState, StoredMessage
 
 if TYPE_CHECKING:
-    from .queue import Queue
+    from .queue_partition import QueuePartition
 
 ACTIVE = MessageState.ACTIVE
 
@@ -39,7 +39,7 @@ class SessionLock:
     ``is_lost``: the lock has ended. ``never_expires``: it ends only when it is released.
     """
 
-    queue: Queue
+    queue: QueuePartition
     session_id: str
     locked_until: Instant
     is_lost: bool = False
@@ -111,14 +111,13 @@ class MessageSession:
 
 
 class MessageSessions:
-    """The sessions of one queue; the messages themselves are stored in the queue."""
+    """The sessions of one partition; the messages themselves are stored in the partition."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: QueuePartition) -> None:
         self._queue = queue
         self._sessions: dict[str, MessageSession] = {}
         self._available: OrderedDict[str, MessageSession] = OrderedDict()
         self._deadlines = Deadlines[SessionLock]()
-        self._listing = SessionListing()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -322,12 +321,8 @@ class MessageSessions:
         """Iterate over all sessions, in no particular order, without changing anything."""
         return iter(self._sessions.values())
 
-    def ids(self, skip: int, limit: int, set_after: Instant | None = None) -> list[str]:
-        """Page through session ids; see :meth:`SessionSource.ids`."""
-        return self._listing.page(skip, limit, set_after, lambda: self.listed(set_after))
-
     def listed(self, set_after: Instant | None) -> Iterator[str]:
-        """Iterate over the current ids that :meth:`ids` pages through."""
+        """Iterate over the current ids that :meth:`QueueSessions.ids` pages through."""
         for session in self._sessions.values():
             if set_after is None:
                 is_listed = _is_listed(session)
@@ -362,21 +357,23 @@ class SessionListing:
         return page
 
 
-class PartitionedSessions:
-    """The sessions of a partitioned entity; the same interface as :class:`MessageSessions`."""
+class QueueSessions:
+    """The sessions of a queue, in all of its partitions."""
 
-    def __init__(self, partitions: Sequence[Queue]) -> None:
+    def __init__(self, partitions: Sequence[QueuePartition]) -> None:
         self._partitions = partitions
         self._turn = 0
         self._listing = SessionListing()
 
     def __len__(self) -> int:
+        """Return the number of sessions that have messages, state or a lock."""
         return sum(len(_sessions_of(partition)) for partition in self._partitions)
 
     def accept(self, session_id: str | None, now: Instant) -> SessionLock | None:
-        """Lock the session ``session_id``, or for None the next available one.
+        """Lock the session ``session_id``, created if missing, or for None the next available one.
 
-        Skips partitions that are down.
+        Skips partitions that are down. Returns None when no session is available. Raises SessionCannotBeLocked when
+        the session is locked, EntityDisabled and ForwardsOn as for a receive.
         """
         if session_id is not None:
             return self._for_id(session_id).accept(session_id, now)
@@ -392,6 +389,10 @@ class PartitionedSessions:
                 return lock
         return None
 
+    def keep_until_released(self, lock: SessionLock) -> None:
+        """Let the lock never expire: for receive-and-delete receivers, which lock no messages."""
+        _sessions_of(lock.queue).keep_until_released(lock)
+
     def renew(self, lock: SessionLock, now: Instant) -> Instant:
         """Restart the lock's full duration; return its new end. Raises SessionLockLost."""
         return _sessions_of(lock.queue).renew(lock, now)
@@ -401,7 +402,7 @@ class PartitionedSessions:
         _sessions_of(lock.queue).check(lock, now)
 
     def release(self, lock: SessionLock, now: Instant) -> None:
-        """Release the session and its locked messages, without counting a delivery."""
+        """Release the session and its locked messages, without counting a delivery; does nothing on a lost lock."""
         _sessions_of(lock.queue).release(lock, now)
 
     def lapse(self, lock: SessionLock, now: Instant) -> None:
@@ -417,7 +418,7 @@ class PartitionedSessions:
         return _sessions_of(lock.queue).state(lock, now)
 
     def set_state(self, lock: SessionLock, state: bytes | None, now: Instant) -> None:
-        """Set the session's state. Raises SessionLockLost, StateTooLarge, QuotaExceeded."""
+        """Set the session's state; None clears it. Raises SessionLockLost, StateTooLarge, QuotaExceeded."""
         _sessions_of(lock.queue).set_state(lock, state, now)
 
     def browse(self) -> Iterator[MessageSession]:
@@ -425,7 +426,10 @@ class PartitionedSessions:
         return chain.from_iterable(_sessions_of(partition).browse() for partition in self._partitions)
 
     def ids(self, skip: int, limit: int, set_after: Instant | None = None) -> list[str]:
-        """Page through session ids, partition by partition; see :meth:`SessionSource.ids`."""
+        """Page through session ids, partition by partition: skip ``skip`` of them and return at most ``limit``.
+
+        Lists sessions with active messages or state; with ``set_after``, those whose state was set after it.
+        """
         return self._listing.page(skip, limit, set_after, lambda: self._listed(set_after))
 
     def _listed(self, set_after: Instant | None) -> Iterator[str]:
@@ -437,6 +441,6 @@ class PartitionedSessions:
         return _sessions_of(self._partitions[index_of(session_id, len(self._partitions))])
 
 
-def _sessions_of(partition: Queue) -> MessageSessions:
+def _sessions_of(partition: QueuePartition) -> MessageSessions:
     assert partition.sessions is not None  # noqa: S101 - all partitions have sessions, or none
     return partition.sessions

@@ -7,7 +7,9 @@
 
 To senders, a topic is a queue: status, quota, schedule, duplicate detection, sequence numbers. It publishes a
 message as soon as it is active and stores none. A copy carries the topic's sequence number as its enqueued
-sequence number. A subscription is a queue that only its topic adds messages to.
+sequence number. A subscription is a queue that only its topic adds messages to. It has the partitions of its
+topic: partition 3 of the topic publishes to partition 3 of each subscription, so a copy stays in the partition it
+was published in.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from ..errors import NotAllowed, SessionRequired
 from .audit_recorder import Arrival, Removal
 from .descriptions import SubscriptionDescription, TopicDescription
 from .forwarding import REASONS, WITHOUT_SESSION
-from .message_store import OUTGROWN
-from .queue import DESCRIPTION, REASON, Queue
+from .message_store import DESCRIPTION, OUTGROWN, REASON
+from .partition import Layout
+from .queue import Queue
 from .queue_context import QueueContext
+from .queue_partition import QueuePartition
 from .rules import FilterCounts, RuleSet
 from .rules.message_properties import HeaderOutgrown, LazyProperties
 from .rules.values import EvaluationError
@@ -30,39 +34,25 @@ NO_SESSION = {REASON: REASONS[SessionRequired], DESCRIPTION: WITHOUT_SESSION}
 FILTER_FAILED = "FilterEvaluationException"
 
 
-class Subscription(Queue):
-    """Subscription ``name`` of ``topic``.
+class SubscriptionPartition(QueuePartition):
+    """The partition of a subscription that holds the copies published by the partition ``topic``.
 
-    ``requested`` is the description as requested, ``description`` the one in effect, which depends on the
-    topic's too. ``rules`` are shared by the partitions of a subscription. A new one counts as used (X-12).
+    ``requested`` and ``rules`` are those of the subscription. A new one counts as used (X-12).
     """
-
-    kind = "Subscription"
 
     def __init__(
         self,
-        topic: Topic,
-        name: str,
+        path: str,
+        topic: TopicPartition,
         requested: SubscriptionDescription,
         now: Instant,
         context: QueueContext,
         rules: RuleSet,
     ) -> None:
-        super().__init__(f"{topic.path}/Subscriptions/{name}", requested.under(topic.requested), now, context)
-        self.topic = topic
-        self.name = name
+        super().__init__(path, requested.under(topic.requested), now, context)
         self.requested = requested
         self.rules = rules
         self.accessed_at = now
-
-    def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
-        """Raise NotAllowed: messages are sent to the topic."""
-        raise NotAllowed(self.send_refusal)
-
-    @property
-    def send_refusal(self) -> str:
-        """The error text for an attempt to send to the subscription."""
-        return f"A message cannot be sent to the subscription '{self.path}': send it to '{self.topic.path}'."
 
     def publish(self, message: StoredMessage, properties: LazyProperties) -> None:
         """Store the copies of a message that the rules select. Does not count as use (T-21)."""
@@ -104,27 +94,15 @@ class Subscription(Queue):
             self._audit.removed(self.path, copy, Removal.DEAD_LETTERED, str(properties[REASON]))
         self.dead_letter_queue._admit(copy)
 
-    def change(self, requested: SubscriptionDescription, now: Instant) -> None:
-        """Apply another description. Raises InvalidDescription when a fixed setting differs."""
-        self.apply_description(requested.under(self.topic.requested), now)
-        self.requested = requested
 
-    def topic_changed(self, now: Instant) -> None:
-        """Apply a change of the topic's description (T-9), without counting as use of the subscription."""
-        self.set_description(self.requested.under(self.topic.requested), now)
-
-
-class Topic(Queue):
-    """A topic with its subscriptions by casefolded name; ``requested`` is its description as requested."""
-
-    kind = "Topic"
+class TopicPartition(QueuePartition):
+    """A partition of a topic; it publishes to ``subscriptions``, by casefolded name."""
 
     def __init__(self, path: str, requested: TopicDescription, now: Instant, context: QueueContext) -> None:
         super().__init__(path, requested.as_queue(), now, context)
         self.dead_letter_queue = None  # each subscription has its own
         self.requested = requested
-        self.subscriptions: dict[str, Subscription] = {}
-        self.filters = FilterCounts()
+        self.subscriptions: dict[str, SubscriptionPartition] = {}
 
     @property
     def size_in_bytes(self) -> int:
@@ -133,12 +111,7 @@ class Topic(Queue):
 
     def prepare_receive(self, now: Instant) -> None:
         """Raise NotAllowed: messages are received from a subscription."""
-        raise NotAllowed(self.receive_refusal)
-
-    @property
-    def receive_refusal(self) -> str:
-        """The error text for an attempt to receive from the topic."""
-        return f"Messages cannot be received from the topic '{self.path}': receive from its subscriptions."
+        raise NotAllowed(receive_refusal(self.path))
 
     def _offer_new(self, message: StoredMessage) -> None:
         if not message.is_ping:  # P-31
@@ -151,36 +124,19 @@ class Topic(Queue):
         for message in messages:
             self._offer_new(message)
 
-    def subscription(
-        self,
-        name: str,
-        requested: SubscriptionDescription,
-        now: Instant,
-        context: QueueContext,
-        rules: RuleSet,
-    ) -> Subscription:
-        """Create a subscription, which receives messages once passed to :meth:`add`."""
-        return Subscription(self, name, requested, now, context, rules)
-
-    def add(self, made: Subscription) -> None:
-        """Start publishing to a subscription."""
-        self.subscriptions[made.name.casefold()] = made
-
     def drop(self, name: str) -> None:
         """Stop publishing to the subscription ``name``."""
-        removed = self.subscriptions.pop(name.casefold())
-        last_use = max(removed.updated_at, removed.accessed_at or 0)
-        self.touch(last_use)  # T-21: it still counts as use of the topic
+        removed = self.subscriptions.pop(name)
+        self.touch(
+            max(removed.updated_at, removed.accessed_at or 0)
+        )  # T-21: it still counts as use of the topic
 
     def change(self, requested: TopicDescription, now: Instant) -> None:
-        """Apply another description, also to the subscriptions.
-
-        Raises InvalidDescription when a setting that is fixed at creation differs.
-        """
-        self.apply_description(requested.as_queue(), now)
+        """Apply another description, also to the subscriptions (T-9), without counting as use of them."""
         self.requested = requested
-        for subscription in self.subscriptions.values():
-            subscription.topic_changed(now)
+        self.apply_description(requested.as_queue(), now)
+        for each in self.subscriptions.values():
+            each.set_description(each.requested.under(requested), now)
 
     @property
     def idle_since(self) -> Instant | None:
@@ -192,3 +148,111 @@ class Topic(Queue):
                 return None
             latest = max(latest, since)
         return latest
+
+
+class Topic(Queue):
+    """A topic with its subscriptions by casefolded name.
+
+    ``requested`` is its description as clients see it, ``filters`` the number of rules of all subscriptions.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+
+    def __init__(
+        self, path: str, resolved: TopicDescription, now: Instant, context: QueueContext, layout: Layout
+    ) -> None:
+        self.requested = layout.reported_description(resolved)
+        self.subscriptions: dict[str, Subscription] = {}
+        self.filters = FilterCounts()
+        each = layout.partition_description(resolved)
+        partitions = [
+            TopicPartition(path, each, now, its_context)
+            for its_context in layout.partition_contexts(resolved, context)
+        ]
+        super().__init__(path, self.requested.as_queue(), partitions, context, layout)
+
+    def change(self, resolved: TopicDescription, now: Instant) -> None:
+        """Apply another description, also to the subscriptions."""
+        self.requested = self.layout.reported_description(resolved)
+        self._describe(self.requested.as_queue())
+        for partition in self.partitions:
+            partition.change(self.layout.partition_description(resolved), now)
+        for subscription in self.subscriptions.values():
+            subscription.topic_changed()
+
+    def add(self, made: Subscription) -> None:
+        """Start publishing to a subscription."""
+        name = made.name.casefold()
+        self.subscriptions[name] = made
+        for topic, subscription in zip(self.partitions, made.partitions, strict=True):
+            topic.subscriptions[name] = subscription
+
+    def drop(self, name: str) -> None:
+        """Stop publishing to the subscription ``name``."""
+        del self.subscriptions[name.casefold()]
+        for topic in self.partitions:
+            topic.drop(name.casefold())
+
+    def health_changed(self) -> None:
+        """Apply a change of health to the topic and its subscriptions, which share its stores."""
+        super().health_changed()
+        for subscription in self.subscriptions.values():
+            subscription.health_changed()
+
+
+class Subscription(Queue):
+    """Subscription ``name`` of ``topic``.
+
+    ``requested`` is the description as requested, ``description`` the one in effect, which depends on the
+    topic's too.
+    """
+
+    partitions: tuple[SubscriptionPartition, ...]
+
+    def __init__(
+        self,
+        topic: Topic,
+        name: str,
+        requested: SubscriptionDescription,
+        now: Instant,
+        context: QueueContext,
+        rules: RuleSet,
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self.requested = requested
+        self.rules = rules
+        path = f"{topic.path}/Subscriptions/{name}"
+        partitions = [
+            SubscriptionPartition(path, each, requested, now, context.for_partition(each.partition), rules)
+            for each in topic.partitions
+        ]
+        super().__init__(path, requested.under(topic.requested), partitions, context, topic.layout)
+
+    def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
+        """Raise NotAllowed: messages are sent to the topic."""
+        raise NotAllowed(self.send_refusal)
+
+    @property
+    def send_refusal(self) -> str:
+        """The error text for an attempt to send to the subscription."""
+        return f"A message cannot be sent to the subscription '{self.path}': send it to '{self.topic.path}'."
+
+    def change(self, requested: SubscriptionDescription, now: Instant) -> None:
+        """Apply another description. Raises InvalidDescription when a fixed setting differs."""
+        follows = requested.under(self.topic.requested)
+        follows.check_successor_of(self.description, "Subscription")
+        self.requested = requested
+        self._describe(follows)
+        for topic, partition in zip(self.topic.partitions, self.partitions, strict=True):
+            partition.requested = requested
+            partition.apply_description(requested.under(topic.requested), now)
+
+    def topic_changed(self) -> None:
+        """Follow a change of the topic's description (T-9); the partitions follow those of the topic."""
+        self._describe(self.requested.under(self.topic.requested))
+
+
+def receive_refusal(path: str) -> str:
+    """Return the error text for an attempt to receive from the topic at ``path``."""
+    return f"Messages cannot be received from the topic '{path}': receive from its subscriptions."

@@ -26,10 +26,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..errors import BrokerError, EntityNotFound, MessageLockLost, NotAllowed, TransactionRolledBack
-from .entity import Entity
-from .partitioned import Partitioned
-from .partitioned_entities import AnySubscription
+from .queue import Queue
 from .stored_message import Instant, LockToken, StoredMessage
+from .topic import Subscription
 
 if TYPE_CHECKING:
     from .namespace import Namespace
@@ -41,10 +40,10 @@ MAX_MESSAGES = 100
 """Maximum number of messages sent in one transaction."""
 
 
-def top_level(queue: Entity) -> Entity:
+def top_level(queue: Queue) -> Queue:
     """Return the queue or topic that a transaction on ``queue`` belongs to."""
     entity = queue.top
-    return entity.topic if isinstance(entity, AnySubscription) else entity
+    return entity.topic if isinstance(entity, Subscription) else entity
 
 
 def same_key(path: str, before: Hashable, key: Hashable) -> Hashable:
@@ -74,16 +73,16 @@ def same_key(path: str, before: Hashable, key: Hashable) -> Hashable:
 class Anchor:
     """The top-level entity of the transactions of one controller; None until it is known."""
 
-    top: Entity | None = None
+    top: Queue | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
     """Messages for ``queue``; with ``via``, transferred from there after the commit."""
 
-    queue: Entity
+    queue: Queue
     messages: tuple[StoredMessage, ...]
-    via: Entity | None = None
+    via: Queue | None = None
 
 
 class Transaction:
@@ -92,7 +91,7 @@ class Transaction:
     def __init__(self, namespace: Namespace, anchor: Anchor) -> None:
         self._namespace = namespace
         self._anchor = anchor
-        self._top: Entity | None = None
+        self._top: Queue | None = None
         self._ends_at: Instant | None = None
         self._sends: list[Send] = []
         self._operations: list[Send | Settlement] = []
@@ -101,7 +100,7 @@ class Transaction:
         self._failure: str | None = None
 
     def send(
-        self, queue: Entity, messages: Sequence[StoredMessage], now: Instant, via: Entity | None = None
+        self, queue: Queue, messages: Sequence[StoredMessage], now: Instant, via: Queue | None = None
     ) -> None:
         """Record a send. Raises NotAllowed, TransactionRolledBack, and as ``queue.enqueue_all``."""
         self._begin(now)
@@ -129,7 +128,7 @@ class Transaction:
         self._tokens.add(settlement.token)
         self._operations.append(settlement)
 
-    def renew(self, queue: Entity, token: LockToken, now: Instant) -> Instant:
+    def renew(self, queue: Queue, token: LockToken, now: Instant) -> Instant:
         """Renew a lock at once, even if the transaction is rolled back later. Raises as :meth:`settle`."""
         self._begin(now)
         self._check_top(queue)
@@ -171,11 +170,11 @@ class Transaction:
         if self._failure is not None:
             raise TransactionRolledBack(self._failure)
 
-    def _via(self, queue: Entity) -> Entity | None:
+    def _via(self, queue: Queue) -> Queue | None:
         top = self._anchor.top
         return None if top is None or top is top_level(queue) else top
 
-    def _check_top(self, queue: Entity) -> None:
+    def _check_top(self, queue: Queue) -> None:
         top = self._top or self._anchor.top
         if top not in (None, top_level(queue)):
             raise NotAllowed(
@@ -186,13 +185,13 @@ class Transaction:
     def _key_with(self, send: Send) -> Hashable:
         """Return the key of all messages including ``send``, if the entity is partitioned (Q-13, Q-14)."""
         key, top = self._key, send.via or send.queue
-        if isinstance(top, Partitioned):
+        if top.is_partitioned:
             for message in send.messages:
                 mine = top.key_of(message) if send.via is None else message.via_partition_key
                 key = same_key(top.path, key, mine)
         return key
 
-    def _set_top(self, queue: Entity) -> None:
+    def _set_top(self, queue: Queue) -> None:
         self._top = top_level(queue)
 
     def _check_sends(self, sends: Sequence[Send]) -> None:
@@ -208,7 +207,7 @@ class Transaction:
             self._check_exists(target)
             target.check_acceptable(local)
 
-    def _check_exists(self, queue: Entity) -> None:
+    def _check_exists(self, queue: Queue) -> None:
         if not self._namespace.holds(queue):
             raise EntityNotFound(queue.path)
 
@@ -233,7 +232,7 @@ class Settlement:
     Sets ``properties`` on the message.
     """
 
-    queue: Entity
+    queue: Queue
     token: LockToken
     verb: SettlementVerb
     properties: Properties = field(default_factory=dict)
@@ -249,7 +248,7 @@ class Settlement:
         _METHODS[self.verb](self.queue, self.token, now, self.properties)
 
 
-_METHODS: dict[SettlementVerb, Callable[[Entity, LockToken, Instant, Properties], None]] = {
+_METHODS: dict[SettlementVerb, Callable[[Queue, LockToken, Instant, Properties], None]] = {
     SettlementVerb.COMPLETE: lambda queue, token, now, _: queue.complete(token, now),
     SettlementVerb.ABANDON: lambda queue, token, now, changes: queue.abandon(token, now, changes),
     SettlementVerb.DEFER: lambda queue, token, now, changes: queue.defer(token, now, changes),

@@ -26,9 +26,9 @@ from ...amqp.message import (
 )
 from ...amqp.performatives import MAX_UINT
 from ...amqp.types import Symbol
-from ..entities.entity import Entity
-from ..entities.partitioned_entities import AnySubscription
+from ..entities.queue import Queue
 from ..entities.stored_message import LockToken, MessageState, StoredMessage
+from ..entities.topic import Subscription
 
 _Entries = tuple[int, list[bytes]]  # the number of keys and values of a map, and their bytes
 _LONG, _TIMESTAMP = b"\x81", b"\x83"
@@ -64,23 +64,23 @@ _STATES = {
 }
 
 
-def delivered(message: StoredMessage, queue: Entity) -> bytes:
+def delivered(message: StoredMessage, queue: Queue) -> bytes:
     """Return the message as a receiver gets it, locked or, with receive-and-delete, removed.
 
     It carries exactly the annotations that the service writes (R-51): the lock token, or empty delivery
     annotations without one; the state only of a message that is deferred or was scheduled; the original sequence
     number (``x-opt-enqueue-sequence-number``) only when the message was forwarded or scheduled.
     """
-    return _delivered(message, queue, isinstance(queue.top, AnySubscription))
+    return _delivered(message, queue, isinstance(queue.top, Subscription))
 
 
-def delivered_run(messages: Iterable[StoredMessage], queue: Entity) -> list[bytes]:
+def delivered_run(messages: Iterable[StoredMessage], queue: Queue) -> list[bytes]:
     """Return the messages as receivers get them, see :func:`delivered`."""
-    is_copy = isinstance(queue.top, AnySubscription)
+    is_copy = isinstance(queue.top, Subscription)
     return [_delivered(message, queue, is_copy) for message in messages]
 
 
-def _delivered(message: StoredMessage, queue: Entity, is_copy: bool) -> bytes:
+def _delivered(message: StoredMessage, queue: Queue, is_copy: bool) -> bytes:
     token, number = message.lock_token, message.sequence_number
     has_first_number = is_copy or message.enqueued_sequence_number != number or message.hops > 0
     if not (
@@ -129,7 +129,7 @@ def _usual_annotations(token: LockToken, enqueued_at: int, number: int, locked_u
     )
 
 
-def shown_time_to_live(message: StoredMessage, queue: Entity) -> int | None:
+def shown_time_to_live(message: StoredMessage, queue: Queue) -> int | None:
     """Return the time to live that receivers see (ms): the entity's default when the sender gave none (T-7)."""
     expires_at = None if queue.parent is not None else queue.expires_at(message)
     return message.time_to_live if expires_at is None else expires_at - message.enqueued_at

@@ -14,12 +14,12 @@ from ...amqp.errors import RESOURCE_DELETED
 from ...amqp.performatives import Condition
 from ..access import Verifier
 from ..clock import ClockReading
-from ..entities.entity import Entity
 from ..entities.namespace import Namespace
-from ..entities.partitioned_entities import AnySubscription, AnyTopic
+from ..entities.queue import Queue
 from ..entities.queue_context import SLICE
 from ..entities.quotas import MESSAGE_COST
 from ..entities.sessions import SessionLock
+from ..entities.topic import Subscription, Topic
 from ..errors import (
     BrokerError,
     EntityNotFound,
@@ -41,10 +41,10 @@ class DiskRoom(Protocol):
 class Waiting(Hashable, Protocol):
     """A receiver in line for messages: a link with credit, or a waiting HTTP request."""
 
-    queue: Entity
+    queue: Queue
 
     @property
-    def line(self) -> Entity | SessionLock:
+    def line(self) -> Queue | SessionLock:
         """The entity or session on whose messages it waits."""
 
     @property
@@ -85,7 +85,7 @@ class SessionHolder(Waiting, Protocol):
 class SessionSeeker(Hashable, Protocol):
     """A link that waits for the next available session; its attach is not answered yet."""
 
-    queue: Entity
+    queue: Queue
 
     def offered(self, now: ClockReading) -> bool:
         """Take the next session, if one is available; return whether one was. Raises EntityDisabled."""
@@ -116,11 +116,11 @@ class NamespaceFrontend:
         self.verifier = verifier
         self.faults = FaultEngine()
         self.rejections = Rejections()
-        self._lines: dict[Entity | SessionLock, OrderedDict[Waiting, None]] = {}
-        self._waits: dict[Entity, OrderedDict[SessionSeeker, None]] = {}  # for the next available session
+        self._lines: dict[Queue | SessionLock, OrderedDict[Waiting, None]] = {}
+        self._waits: dict[Queue, OrderedDict[SessionSeeker, None]] = {}  # for the next available session
         self._holders: dict[SessionLock, SessionHolder] = {}
-        self._joined: set[Entity | SessionLock] = set()  # a receiver joined the line
-        self._tenants: dict[Entity, set[Tenant]] = {}
+        self._joined: set[Queue | SessionLock] = set()  # a receiver joined the line
+        self._tenants: dict[Queue, set[Tenant]] = {}
         self._pending: set[Hashable] = set()  # connections
 
     def check_room(self) -> None:
@@ -142,9 +142,9 @@ class NamespaceFrontend:
             entity = self.namespace.queue(parse_address(path).path)
         except EntityNotFound:
             return "Queue"
-        if isinstance(entity, AnyTopic):
+        if isinstance(entity, Topic):
             return "Topic"
-        return "Subscription" if isinstance(entity, AnySubscription) else "Queue"
+        return "Subscription" if isinstance(entity, Subscription) else "Queue"
 
     def refusal(self, error: BrokerError, path: str, now: int) -> Condition:
         """Record a refusal on ``path`` and return the AMQP error that reports it."""
@@ -223,7 +223,7 @@ class NamespaceFrontend:
         """Unregister the holder of a session's lock."""
         self._holders.pop(lock, None)
 
-    def session_lock(self, connection: Hashable, queue: Entity, session_id: str) -> SessionLock:
+    def session_lock(self, connection: Hashable, queue: Queue, session_id: str) -> SessionLock:
         """Return the lock of a session that a link of ``connection`` holds. Raises SessionLockLost."""
         lock = None if queue.sessions is None else queue.sessions.lock_of(session_id)
         holder = None if lock is None else self._holders.get(lock)
@@ -238,7 +238,7 @@ class NamespaceFrontend:
             receiver.lapsed(now)
             receiver.stir()
 
-    def _grant_sessions(self, queue: Entity, now: ClockReading) -> None:
+    def _grant_sessions(self, queue: Queue, now: ClockReading) -> None:
         while queue in self._waits:
             wait = next(iter(self._waits[queue]))
             try:
@@ -275,7 +275,7 @@ class NamespaceFrontend:
                 return True
         return False
 
-    def _sources_to_serve(self, now: ClockReading) -> list[Entity | SessionLock]:
+    def _sources_to_serve(self, now: ClockReading) -> list[Queue | SessionLock]:
         self.namespace.forward(now.entity, SLICE)
         sources = self.namespace.take_ready()
         if self._joined:
@@ -318,15 +318,15 @@ class NamespaceFrontend:
 
     # -- nodes and connections
 
-    def tenants_of(self, queue: Entity) -> Collection[Tenant]:
+    def tenants_of(self, queue: Queue) -> Collection[Tenant]:
         """Return the current users of an entity: the nodes of its links, and waiting requests."""
         return self._tenants.get(queue, ())
 
-    def add_tenant(self, queue: Entity, tenant: Tenant) -> None:
+    def add_tenant(self, queue: Queue, tenant: Tenant) -> None:
         """Register a user of the entity."""
         self._tenants.setdefault(queue, set()).add(tenant)
 
-    def remove_tenant(self, queue: Entity, tenant: Tenant) -> None:
+    def remove_tenant(self, queue: Queue, tenant: Tenant) -> None:
         """Remove a user of the entity."""
         if (tenants := self._tenants.get(queue)) is not None:
             tenants.discard(tenant)
@@ -345,13 +345,11 @@ class NamespaceFrontend:
         self._pending.clear()
         return pending
 
-    def _tell_updated(self, entity: Entity, now: ClockReading) -> None:
-        for part in entity.parts():
-            if part.parent is None:
-                for tenant in list(self._tenants.get(part, ())):
-                    tenant.updated(now)
+    def _tell_updated(self, entity: Queue, now: ClockReading) -> None:
+        for tenant in list(self._tenants.get(entity, ())):
+            tenant.updated(now)
 
-    def _detach_all(self, queue: Entity, now: ClockReading) -> None:
+    def _detach_all(self, queue: Queue, now: ClockReading) -> None:
         self._lines.pop(queue, None)
         self._waits.pop(queue, None)
         text = tracked(

@@ -41,7 +41,6 @@ from ...amqp.message import (
 )
 from ...amqp.performatives import MAX_UINT
 from ...amqp.types import Described, Symbol, Timestamp
-from ..entities.entity import Entity
 from ..entities.queue import Queue
 from ..entities.stored_message import Instant, StoredMessage
 from ..errors import (
@@ -106,7 +105,7 @@ _FIELDS = 13
 
 def messages_of(
     frontend: NamespaceFrontend,
-    queue: Entity,
+    queue: Queue,
     payload: bytes,
     message_format: int,
     now: Instant,
@@ -134,14 +133,18 @@ def messages_of(
 
 
 def messages_of_run(
-    frontend: NamespaceFrontend, queue: Entity, events: Sequence[MessageReceived]
+    frontend: NamespaceFrontend, queue: Queue, events: Sequence[MessageReceived]
 ) -> list[StoredMessage] | None:
     """Return the messages of deliveries that arrived together, at half the cost of processing each.
 
     Returns None if they must be processed one by one: when faults or credits apply, when the entity is partitioned or a
     topic, for a batch, in a transaction, and when one of them is refused, since the others may be accepted.
     """
-    if type(queue) is not Queue or frontend.needs_single_messages(Operation.SEND, queue.path):
+    if (
+        type(queue) is not Queue
+        or queue.is_partitioned
+        or frontend.needs_single_messages(Operation.SEND, queue.path)
+    ):
         return None
     limit = queue.description.max_message_size + TOLERANCE
     messages: list[StoredMessage] = []

@@ -19,13 +19,13 @@ from ..entities.descriptions import (
     check_access_rules,
     check_rights,
 )
-from ..entities.entity import Entity
 from ..entities.partition import Health
-from ..entities.partitioned_entities import AnySubscription, AnyTopic
-from ..entities.queue import QueueCounts
+from ..entities.queue import Queue
 from ..entities.queue_context import OperationCounts
+from ..entities.queue_partition import QueueCounts
 from ..entities.rule_operations import add_rule, remove_rule
 from ..entities.rules import Rule
+from ..entities.topic import Subscription, Topic
 from ..errors import BrokerError, InvalidDescription
 from ..faults import ActiveFault, Down, Effect, FaultRule, Outage, StandingEffect, operation_named
 from .namespace_server import NamespaceServer
@@ -164,7 +164,7 @@ class NamespaceControl:
         def changed() -> None:
             entity, now = namespace.queue(path), self._clock.now()
             rules = change(entity.description.authorization_rules)
-            if isinstance(entity, AnyTopic):
+            if isinstance(entity, Topic):
                 namespace.update_topic(path, replace(entity.requested, authorization_rules=rules), now)
             else:
                 namespace.update_queue(path, replace(entity.description, authorization_rules=rules), now)
@@ -367,7 +367,7 @@ class NamespaceControl:
         """Return the rules of a subscription. Raises EntityNotFound."""
         return self._in_loop(lambda: list(self._subscription(topic, subscription).rules))
 
-    def _subscription(self, topic: str, name: str) -> AnySubscription:
+    def _subscription(self, topic: str, name: str) -> Subscription:
         return self._server.frontend.namespace.subscription(topic, name)
 
     # -- all entities
@@ -542,7 +542,7 @@ class NamespaceControl:
         self.act(lambda server: change())
 
 
-def _ids_in(queue: Entity, now: int) -> list[str]:
+def _ids_in(queue: Queue, now: int) -> list[str]:
     found: list[str] = []
     start = 1
     while messages := queue.peek(start, 1000, now):  # of a partitioned entity one partition at a time (Q-9)

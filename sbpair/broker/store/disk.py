@@ -13,12 +13,12 @@ from typing import cast
 
 from ...amqp.errors import DecodeError
 from ..entities.namespace import Namespace
-from ..entities.queue import Queue
+from ..entities.queue_partition import QueuePartition
 from ..entities.stored_message import Instant
 from ..errors import BrokerError, StoreDamaged, StoreError, StoreFailed
 from .columns import identity_of
 from .directory import RESERVE, DataDirectory
-from .entity_rows import queues_of, restore_entity
+from .entity_rows import restore_entity
 from .integrity import mark_path
 from .schema import ChecksumMismatch, verified
 from .sqlite import SqliteStore
@@ -146,12 +146,12 @@ def _parts(store: SqliteStore) -> dict[int, list[tuple[int, int, Instant | None]
     }
 
 
-def _entities(store: SqliteStore, namespace: Namespace, now: Instant) -> dict[int, Queue]:
+def _entities(store: SqliteStore, namespace: Namespace, now: Instant) -> dict[int, QueuePartition]:
     """Create the stored entities in ``namespace``; return their queues by part number."""
-    parts, queues, paths = _parts(store), dict[int, Queue](), set[str]()
+    parts, queues, paths = _parts(store), dict[int, QueuePartition](), set[str]()
     for row in store.connection.execute("SELECT * FROM entity ORDER BY id"):
         number, entity = restore_entity(namespace, verified(row))
-        mine, places = parts.pop(number, []), list(queues_of(entity))
+        mine, places = parts.pop(number, []), entity.all_partitions()
         if entity.path.casefold() in paths:
             raise ValueError(f"the entity {entity.path} is stored twice")
         if len(mine) != len(places):
@@ -169,7 +169,7 @@ def _entities(store: SqliteStore, namespace: Namespace, now: Instant) -> dict[in
     return queues
 
 
-def _load_contents(store: SqliteStore, queues: dict[int, Queue]) -> None:
+def _load_contents(store: SqliteStore, queues: dict[int, QueuePartition]) -> None:
     """Load messages, duplicate detection history and session states.
 
     Each table is scanned completely rather than by key, so that a damaged inner page cannot hide a row.

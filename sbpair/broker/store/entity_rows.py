@@ -10,35 +10,29 @@ from typing import Any, cast
 from ...amqp.decoding import decode
 from ...amqp.encoding import encode
 from ..entities.descriptions import AccessRule, QueueDescription, SubscriptionDescription, TopicDescription
-from ..entities.entity import Entity
 from ..entities.namespace import Namespace
-from ..entities.partitioned_entities import AnySubscription, AnyTopic
 from ..entities.queue import Queue
 from ..entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
 from ..entities.stored_message import Instant
+from ..entities.topic import Subscription, Topic
 from ..frontends.rule_form import amqp_of, value_of
 from .schema import Row, with_checksum
 
 
-def queues_of(entity: Entity) -> list[Queue]:
-    """Return the queues that store the messages of an entity, always in the same order."""
-    return [part for part in entity.parts() if isinstance(part, Queue)]
-
-
-def entity_row(number: int, entity: Entity) -> Row:
+def entity_row(number: int, entity: Queue) -> Row:
     """Return an entity as a row with id ``number``."""
     kind, topic, name, rules = "queue", None, entity.path, None
     requested: QueueDescription | TopicDescription | SubscriptionDescription = entity.description
-    if isinstance(entity, AnyTopic):
+    if isinstance(entity, Topic):
         kind, requested = "topic", entity.requested
-    elif isinstance(entity, AnySubscription):
+    elif isinstance(entity, Subscription):
         kind, requested, topic, name = "subscription", entity.requested, entity.topic.path, entity.name
         rules = encoded_rules(entity.rules)
     text = json.dumps(asdict(requested), sort_keys=True)
     return with_checksum(number, kind, topic, name, text, rules, entity.created_at, entity.updated_at)
 
 
-def restore_entity(namespace: Namespace, row: Row) -> tuple[int, Entity]:
+def restore_entity(namespace: Namespace, row: Row) -> tuple[int, Queue]:
     """Create in ``namespace`` the entity that ``row`` describes, and return it with its id.
 
     Raises KeyError, TypeError, ValueError, DecodeError or a BrokerError when the row is damaged.
@@ -46,12 +40,12 @@ def restore_entity(namespace: Namespace, row: Row) -> tuple[int, Entity]:
     number, kind, topic, name, text, rules, created_at, updated_at = cast("tuple[Any, ...]", row)
     fields = json.loads(text)
     entity = _MAKERS[kind](namespace, topic, name, fields, rules, created_at)
-    for queue in queues_of(entity):
-        queue.updated_at = updated_at
+    for partition in entity.all_partitions():
+        partition.updated_at = updated_at
     return number, entity
 
 
-_MAKERS: dict[str, Callable[[Namespace, str, str, dict[str, Any], bytes, Instant], Entity]] = {
+_MAKERS: dict[str, Callable[[Namespace, str, str, dict[str, Any], bytes, Instant], Queue]] = {
     "queue": lambda namespace, _, name, fields, rules, at: namespace.restore_queue(
         name, QueueDescription(**_description_fields(fields)), at
     ),

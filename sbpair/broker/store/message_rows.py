@@ -30,7 +30,7 @@ from ...amqp.encoding import encode
 from ..entities.change_log import Changes
 from ..entities.message_store import MessageStore
 from ..entities.partition import INDEX_SHIFT
-from ..entities.queue import Queue
+from ..entities.queue_partition import QueuePartition
 from ..entities.stored_message import MessageState, StoredMessage
 from .columns import pack_messages, unpack_messages
 from .schema import NUMBER_BITS, NUMBER_MASK, ChecksumMismatch, Row, row_id, verified, with_checksum
@@ -298,7 +298,10 @@ class MessageRows:
             freed += segment.size
 
     def load(
-        self, connection: sqlite3.Connection, queues: Mapping[int, Queue], filled: Callable[[], object]
+        self,
+        connection: sqlite3.Connection,
+        queues: Mapping[int, QueuePartition],
+        filled: Callable[[], object],
     ) -> None:
         """Load all messages into ``queues``, given by part number.
 
@@ -314,8 +317,7 @@ class MessageRows:
             if _checksum(row, blob) != checksum:
                 raise ChecksumMismatch(f"a message of '{queue.path}' differs from its checksum")
             messages = unpack_messages(blob)
-            if queue.partition is not None:
-                base = queue.partition.index << INDEX_SHIFT
+            if base := queue.partition.index << INDEX_SHIFT:
                 for message in messages:
                     message.sequence_number = base | message.sequence_number & NUMBER_MASK
             gone = int.from_bytes(settled.pop(row, b""), "little")

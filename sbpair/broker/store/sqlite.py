@@ -22,12 +22,12 @@ from pathlib import Path
 from ...amqp.encoding import encode
 from ..auth import Right, SharedAccessPolicy
 from ..entities.change_log import ChangeLog, Changes, EntityChange
-from ..entities.entity import Entity
 from ..entities.message_store import MessageStore
 from ..entities.queue import Queue
+from ..entities.queue_partition import QueuePartition
 from ..errors import StoreError, StoreFailed
 from .directory import DataDirectory, make_private
-from .entity_rows import entity_row, queues_of
+from .entity_rows import entity_row
 from .integrity import MarkFile, examine, storage_errors
 from .message_rows import MessageRows, Statement
 from .schema import IDENTITY, NUMBER_BITS, Row, prepare, verified, with_checksum
@@ -66,7 +66,7 @@ class SqliteStore:
         self._pending_commit: Future[None] | None = None
         self._free_bytes = 0  # within the database, when last measured
         self._thread: ThreadPoolExecutor | None = None  # created by the first begin_commit()
-        self._entities: dict[Entity, int] = {}
+        self._entities: dict[Queue, int] = {}
         self._parts: dict[MessageStore, int] = {}
         self._places: dict[MessageStore, tuple[int, int]] = {}  # entity number, position within the entity
         self._next_entity = self._next_part = 1
@@ -265,33 +265,33 @@ class SqliteStore:
         if changes.sessions:
             yield from self._session_statements(changes)
 
-    def _upsert_statements(self, entity: Entity) -> Iterator[Statement]:
+    def _upsert_statements(self, entity: Queue) -> Iterator[Statement]:
         number = self._entities.get(entity)
         if number is None:
             number = self.register(entity, self._next_entity, range(self._next_part, MAX_PARTS))
-            yield _PART, [self._part_row(part) for part in queues_of(entity)]
+            yield _PART, [self._part_row(part) for part in entity.all_partitions()]
         yield _ENTITY, [entity_row(number, entity)]
 
-    def load_messages(self, queues: Mapping[int, Queue]) -> None:
+    def load_messages(self, queues: Mapping[int, QueuePartition]) -> None:
         """Load all stored messages into ``queues``, given by part number.
 
         Raises ChecksumMismatch, KeyError, ValueError or DecodeError when the database is damaged.
         """
         self._messages.load(self.connection, queues, self.change_log.take)
 
-    def register(self, entity: Entity, number: int, parts: Iterable[int]) -> int:
+    def register(self, entity: Queue, number: int, parts: Iterable[int]) -> int:
         """Assign ``number`` to an entity and ``parts``, in order, to its queues; return ``number``."""
         self._entities[entity] = number
         self._next_entity = max(self._next_entity, number + 1)
-        for place, (part, queue) in enumerate(zip(parts, queues_of(entity), strict=False)):
+        for place, (part, queue) in enumerate(zip(parts, entity.all_partitions(), strict=False)):
             self._parts[queue] = part
             self._places[queue] = (number, place)
             self._next_part = max(self._next_part, part + 1)
         return number
 
-    def _delete_statements(self, entity: Entity) -> Iterator[Statement]:
+    def _delete_statements(self, entity: Queue) -> Iterator[Statement]:
         number = self._entities.pop(entity)
-        parts = [self._parts.pop(queue) for queue in queues_of(entity)]
+        parts = [self._parts.pop(queue) for queue in entity.all_partitions()]
         rows: list[Row] = [(part,) for part in parts]
         yield "DELETE FROM entity WHERE id = ?", [(number,)]
         yield "DELETE FROM part WHERE id = ?", rows
@@ -300,7 +300,7 @@ class SqliteStore:
         yield from self._messages.delete_statements(parts)
 
     def _part_row(self, queue: MessageStore) -> Row:
-        accessed = queue.accessed_at if isinstance(queue, Queue) else None
+        accessed = queue.accessed_at if isinstance(queue, QueuePartition) else None
         return with_checksum(self._parts[queue], *self._places[queue], queue.last_number, accessed)
 
     def _accepted_statements(self, changes: Changes) -> Iterator[Statement]:

@@ -9,9 +9,9 @@ from datetime import timedelta
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
 from azure.servicebus.management import QueueProperties, ServiceBusAdministrationClient
 
-from sbpair.broker.entities.entity import Entity, QueueCounts
 from sbpair.broker.entities.paths import validated_path
 from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.queue_partition import QueueCounts
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.errors import InvalidDescription
 
@@ -78,7 +78,7 @@ def _with_low_limits(tier: Tier, requested: object) -> object:
     return _resolved(tier, requested)
 
 
-def _all_active(queue: Entity, now: int) -> QueueCounts:
+def _all_active(queue: Queue, now: int) -> QueueCounts:
     counts = _counts(queue, now)
     return replace(counts, active=counts.active + counts.dead_letter)
 

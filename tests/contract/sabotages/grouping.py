@@ -8,13 +8,12 @@ from heapq import heappush
 from sbpair.amqp.link import SenderLink
 from sbpair.amqp.performatives import Attach
 from sbpair.broker.entities.directory import DEAD_LETTER, Directory, folded
-from sbpair.broker.entities.entity import Entity
-from sbpair.broker.entities.partitioned import Partitioned
 from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.queue_partition import QueuePartition
 from sbpair.broker.entities.rules.message_properties import LazyProperties, PropertyChanges
 from sbpair.broker.entities.sessions import MessageSession, MessageSessions, SessionLock
 from sbpair.broker.entities.stored_message import StoredMessage
-from sbpair.broker.entities.topic import Topic
+from sbpair.broker.entities.topic import TopicPartition
 from sbpair.broker.entities.transaction import Settlement, Transaction
 from sbpair.broker.errors import EntityNotFound, NotAllowed, SessionIdMissing
 from sbpair.broker.frontends.amqp.attach import NodeFactory
@@ -27,7 +26,11 @@ from .sabotage import Sabotage
 
 SESSIONS, ATTACH = f"{ENTITIES}.sessions", f"{FRONTENDS}.amqp.attach"
 RULE, TRANSACTION = f"{ENTITIES}.rules.rule", f"{ENTITIES}.transaction.Transaction"
-_accept_session, _return, _check = MessageSessions.accept, Queue.return_message, Queue.check_acceptable
+_accept_session, _return, _check = (
+    MessageSessions.accept,
+    QueuePartition.return_message,
+    QueuePartition.check_acceptable,
+)
 _receiver, _at = NodeFactory._queue_receiver, Directory.at
 
 
@@ -49,31 +52,31 @@ def _shared(sessions: MessageSessions, session_id: str | None, now: int) -> Sess
     return _accept_session(sessions, session_id, now)
 
 
-def _counting(queue: Queue, message: StoredMessage, now: int, *, has_failed: bool) -> None:
+def _counting(queue: QueuePartition, message: StoredMessage, now: int, *, has_failed: bool) -> None:
     _return(queue, message, now, has_failed=True)
 
 
-def _with_any_id(queue: Queue, messages: Sequence[StoredMessage]) -> None:
+def _with_any_id(queue: QueuePartition, messages: Sequence[StoredMessage]) -> None:
     for message in messages:
         message.session_id = message.session_id or ""
     _check(queue, messages)
 
 
-def _without_empty_id(queue: Queue, messages: Sequence[StoredMessage]) -> None:
+def _without_empty_id(queue: QueuePartition, messages: Sequence[StoredMessage]) -> None:
     if any(each.session_id == "" for each in messages):
         raise SessionIdMissing(queue.path)
     _check(queue, messages)
 
 
 def _without_session(
-    factory: NodeFactory, link: SenderLink, attach: Attach, queue: Entity, now: object
+    factory: NodeFactory, link: SenderLink, attach: Attach, queue: Queue, now: object
 ) -> Node:
     if queue.sessions is not None and not has_session_filter(attach):
         return QueueReceiver(factory._connection, link, queue, deletes=False)
     return _receiver(factory, link, attach, queue, now)
 
 
-def _as_the_queue(factory: NodeFactory, link: SenderLink, attach: Attach, queue: Entity, now: object) -> Node:
+def _as_the_queue(factory: NodeFactory, link: SenderLink, attach: Attach, queue: Queue, now: object) -> Node:
     parent = queue.parent
     if parent is not None and parent.sessions is not None and not has_session_filter(attach):
         raise NotAllowed("The dead letters of a session need a session.")
@@ -83,18 +86,18 @@ def _as_the_queue(factory: NodeFactory, link: SenderLink, attach: Attach, queue:
 # Topics.
 
 
-def _to_the_first(topic: Topic, message: StoredMessage) -> None:
+def _to_the_first(topic: TopicPartition, message: StoredMessage) -> None:
     for subscription in list(topic.subscriptions.values())[:1]:
         subscription.publish(message, LazyProperties(message, topic._codec))
 
 
-def _with_a_reader(topic: Queue, messages: Sequence[StoredMessage]) -> None:
-    if isinstance(topic, Topic) and not topic.subscriptions:
+def _with_a_reader(topic: QueuePartition, messages: Sequence[StoredMessage]) -> None:
+    if isinstance(topic, TopicPartition) and not topic.subscriptions:
         raise NotAllowed("Nobody subscribes.")
     _check(topic, messages)
 
 
-def _not_below_subscriptions(directory: Directory, path: str) -> Entity:
+def _not_below_subscriptions(directory: Directory, path: str) -> Queue:
     if "/subscriptions/" in folded(path) and folded(path).endswith(DEAD_LETTER):
         raise EntityNotFound(path)
     return _at(directory, path)
@@ -104,7 +107,7 @@ def _not_below_subscriptions(directory: Directory, path: str) -> Entity:
 
 
 def _send_now(
-    transaction: Transaction, queue: Entity, messages: Sequence[StoredMessage], now: int, via: object = None
+    transaction: Transaction, queue: Queue, messages: Sequence[StoredMessage], now: int, via: object = None
 ) -> None:
     queue.enqueue_all(messages, now)
 
@@ -117,12 +120,12 @@ def _settle_now(transaction: Transaction, settlement: Settlement, now: int) -> N
 
 
 def _from_one(
-    entity: Partitioned[Queue], start: int, limit: int, now: int, session_id: str | None = None
+    entity: Queue, start: int, limit: int, now: int, session_id: str | None = None
 ) -> list[StoredMessage]:
     return entity.partitions[0].peek(start, limit, now, session_id)
 
 
-def _in_turn(entity: Partitioned[Queue], messages: Sequence[StoredMessage], now: int) -> Queue:
+def _in_turn(entity: Queue, messages: Sequence[StoredMessage], now: int) -> QueuePartition:
     return entity._next_in_turn(now)
 
 
@@ -172,7 +175,7 @@ SABOTAGES = {
         {"deadletters-6": "need a session"}, {f"{ATTACH}.NodeFactory._queue_receiver": _as_the_queue}
     ),
     "a topic has one reader": Sabotage(
-        {"topics-1": "a message was expected"}, {f"{ENTITIES}.topic.Topic._offer_new": _to_the_first}
+        {"topics-1": "a message was expected"}, {f"{ENTITIES}.topic.TopicPartition._offer_new": _to_the_first}
     ),
     "a topic needs a reader": Sabotage(
         {"topics-2": "not-allowed"}, {f"{QUEUE}.check_acceptable": _with_a_reader}
@@ -217,9 +220,9 @@ SABOTAGES = {
     ),
     "keys are ignored": Sabotage(
         {"partitions-1": "the partitions are {"},
-        {f"{ENTITIES}.partitioned.Partitioned.partition_for": _in_turn},
+        {f"{ENTITIES}.queue.Queue.partition_for": _in_turn},
     ),
     "a peek shows one partition": Sabotage(
-        {"partitions-4": "of 4 were shown"}, {f"{ENTITIES}.partitioned.Partitioned.peek": _from_one}
+        {"partitions-4": "of 4 were shown"}, {f"{ENTITIES}.queue.Queue.peek": _from_one}
     ),
 }

@@ -9,10 +9,10 @@ from heapq import heappush
 from sbpair.amqp.message import Header, Properties, Section, join_entries, split
 from sbpair.broker import RejectWith, Withhold
 from sbpair.broker.entities.directory import Directory
-from sbpair.broker.entities.entity import Entity
 from sbpair.broker.entities.indexes import DuplicateIndex, NumberedItems, WaitingLine
 from sbpair.broker.entities.locked_store import LockedStore
 from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.queue_partition import QueuePartition
 from sbpair.broker.entities.stored_message import LockToken, MessageState, StoredMessage
 from sbpair.broker.errors import EntityNotFound, InvalidArgument, MessageLockLost, NotAllowed
 from sbpair.broker.frontends import delivered_message, received_message
@@ -22,16 +22,16 @@ from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver, dead_lett
 from .sabotage import Sabotage
 
 ENTITIES, FRONTENDS = "sbpair.broker.entities", "sbpair.broker.frontends"
-QUEUE, LOCKED = f"{ENTITIES}.queue.Queue", f"{ENTITIES}.locked_store.LockedStore"
+QUEUE, LOCKED = f"{ENTITIES}.queue_partition.QueuePartition", f"{ENTITIES}.locked_store.LockedStore"
 RECEIVED, DELIVERED = f"{FRONTENDS}.received_message", f"{FRONTENDS}.delivered_message._delivered"
 RECEIVER = f"{FRONTENDS}.amqp.queue_receiver"
 OPERATIONS = f"{FRONTENDS}.amqp.management_operations"
 
-_accept, _check, _peek = Queue._accept_message, Queue.check_acceptable, Queue.peek
+_accept, _check, _peek = QueuePartition._accept_message, QueuePartition.check_acceptable, QueuePartition.peek
 _add, _at, _kept = NumberedItems.add, Directory.at, received_message._kept_annotations
 _delivered, _peeked = delivered_message._delivered, delivered_message.peeked
 _batched, _header = received_message._batched, received_message.decode_header
-_checked, _receive_and_delete = received_message._checked, Queue.receive_and_delete
+_checked, _receive_and_delete = received_message._checked, QueuePartition.receive_and_delete
 _settle_run, _lock_all, _tokens = QueueReceiver._settle_run, LockedStore._lock_all, ManagementCall.lock_tokens
 _number_of, _accepted = DuplicateIndex.number_of, DuplicateIndex.accepted
 
@@ -39,7 +39,7 @@ _number_of, _accepted = DuplicateIndex.number_of, DuplicateIndex.accepted
 def _replacing(*pairs: tuple[bytes, bytes]) -> object:
     """Deliver messages in which bytes were changed."""
 
-    def altered(message: StoredMessage, queue: Entity, is_copy: bool) -> bytes:
+    def altered(message: StoredMessage, queue: Queue, is_copy: bool) -> bytes:
         payload = _delivered(message, queue, is_copy)
         for old, new in pairs:
             payload = payload.replace(old, new)
@@ -51,7 +51,7 @@ def _replacing(*pairs: tuple[bytes, bytes]) -> object:
 # Names and sends.
 
 
-def _in_this_case(directory: Directory, path: str) -> Entity:
+def _in_this_case(directory: Directory, path: str) -> Queue:
     found = _at(directory, path)
     if found.path != path:
         raise EntityNotFound(path)
@@ -77,7 +77,7 @@ def _named(properties: Properties) -> Properties:
     return _checked(properties)
 
 
-def _accept_into_any(queue: Queue, messages: Sequence[StoredMessage]) -> None:
+def _accept_into_any(queue: QueuePartition, messages: Sequence[StoredMessage]) -> None:
     if queue.parent is None:
         _check(queue, messages)
 
@@ -182,26 +182,26 @@ def _peeking(change: object) -> object:
     """Peek, and change what is seen."""
 
     def peek(
-        queue: Queue, start: int, limit: int, now: int, session_id: str | None = None
+        queue: QueuePartition, start: int, limit: int, now: int, session_id: str | None = None
     ) -> list[StoredMessage]:
         return [each for each in _peek(queue, start, limit, now, session_id) if change(queue, each)]
 
     return peek
 
 
-def _count(queue: Queue, message: StoredMessage) -> bool:
+def _count(queue: QueuePartition, message: StoredMessage) -> bool:
     message.delivery_count += 1
     return True
 
 
 def _from_the_start(
-    queue: Queue, start: int, limit: int, now: int, session_id: str | None = None
+    queue: QueuePartition, start: int, limit: int, now: int, session_id: str | None = None
 ) -> list[StoredMessage]:
     return _peek(queue, 0, limit, now, session_id)
 
 
 def _of_all(
-    queue: Queue, start: int, limit: int, now: int, session_id: str | None = None
+    queue: QueuePartition, start: int, limit: int, now: int, session_id: str | None = None
 ) -> list[StoredMessage]:
     return _peek(queue, start, limit, now, None)
 
@@ -221,13 +221,13 @@ def _spanless(message: StoredMessage, *, with_body: bool = True) -> bytes:
 # Pings and duplicates.
 
 
-def _without_pings(queue: Queue, messages: Sequence[StoredMessage]) -> None:
+def _without_pings(queue: QueuePartition, messages: Sequence[StoredMessage]) -> None:
     if any(each.is_ping for each in messages):
         raise NotAllowed("This is no message.")
     _check(queue, messages)
 
 
-def _detecting(queue: Queue, message: StoredMessage, now: int) -> int:
+def _detecting(queue: QueuePartition, message: StoredMessage, now: int) -> int:
     queue._duplicates = queue._duplicates or DuplicateIndex()
     return _accept(queue, message, now)
 
@@ -251,7 +251,7 @@ def _reversed(body: bytes) -> Iterator[bytes]:
 NOT_TRANSFER = "/$transfer/"
 
 
-def _without_transfer(directory: Directory, path: str) -> Entity:
+def _without_transfer(directory: Directory, path: str) -> Queue:
     if NOT_TRANSFER in path.casefold():
         raise EntityNotFound(path)
     return _at(directory, path)
@@ -276,7 +276,8 @@ SABOTAGES = {
         {"sending-4": "the numbers are"}, {f"{ENTITIES}.indexes.NumberedItems.add": _with_gaps}
     ),
     "keys may differ": Sabotage(
-        {"sending-7": "the answer is accepted"}, {f"{ENTITIES}.queue.check_keys": lambda message: None}
+        {"sending-7": "the answer is accepted"},
+        {f"{ENTITIES}.queue_partition.check_keys": lambda message: None},
     ),
     "a message needs an id": Sabotage({"sending-8": "argument-error"}, {f"{RECEIVED}._checked": _named}),
     "messages are changed": Sabotage(
@@ -342,7 +343,7 @@ SABOTAGES = {
         {"settling-7": "not all were confirmed"}, {f"{RECEIVER}.QueueReceiver._settle_run": _first_alone}
     ),
     "everything is locked": Sabotage(
-        {"settling-8": "it came unsettled"}, {f"{QUEUE}.receive_and_delete": Queue.receive}
+        {"settling-8": "it came unsettled"}, {f"{QUEUE}.receive_and_delete": QueuePartition.receive}
     ),
     "tags are short": Sabotage(
         {"settling-9": "8 bytes"}, {f"{RECEIVER}.QueueReceiver._transfer_all": _short_tags}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sbpair.broker.entities.audit_recorder import Removal
 from sbpair.broker.entities.locked_store import LockedStore
 from sbpair.broker.entities.message_store import MessageStore
-from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.queue_partition import QueuePartition
 from sbpair.broker.entities.sessions import MessageSessions, SessionLock
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
 from sbpair.broker.errors import InvalidArgument, MessageLockLost
@@ -17,7 +17,11 @@ from .keeping import DELIVERED, ENTITIES, LOCKED, QUEUE, RECEIVED, _replacing
 from .sabotage import Sabotage
 
 WIRE, LIMITS = "sbpair.contract.subjects.wire", "sbpair.broker.frontends.amqp.connection_limits"
-_accept, _check, _complete = Queue._accept_message, Queue.check_acceptable, LockedStore.complete
+_accept, _check, _complete = (
+    QueuePartition._accept_message,
+    QueuePartition.check_acceptable,
+    LockedStore.complete,
+)
 _pop_run = MessageStore.pop_run
 
 
@@ -53,12 +57,12 @@ def _expiring_dead_letters(
     return [each for each in found if each not in gone]
 
 
-def _at_once(queue: Queue, message: StoredMessage, now: int) -> int:
+def _at_once(queue: QueuePartition, message: StoredMessage, now: int) -> int:
     message.scheduled_for = None
     return _accept(queue, message, now)
 
 
-def _never_late(queue: Queue, messages: Sequence[StoredMessage]) -> None:
+def _never_late(queue: QueuePartition, messages: Sequence[StoredMessage]) -> None:
     if any(each.scheduled_for is not None and each.scheduled_for < time.time() * 1000 for each in messages):
         raise InvalidArgument("The scheduled time is past.")
     _check(queue, messages)

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
-from sbpair.broker.entities.entity import Entity
+from sbpair.broker.entities.queue import Queue
 from tests.trials.bench.report import figure, settings
 
 NOON, HOUR, DAY = 1_800_000_000_000, 3_600_000, 86_400_000  # ms
@@ -40,7 +40,7 @@ def fresh(number: int, **more: object) -> StoredMessage:
     return StoredMessage(bare=b"x" * 64, message_id=number, **more)  # type: ignore[arg-type]
 
 
-def send_receive_complete(queue: Entity, **more: object) -> None:
+def send_receive_complete(queue: Queue, **more: object) -> None:
     messages = [fresh(number, **more) for number in range(BATCH)]
     for message in messages:
         queue.enqueue(message, NOON)
@@ -48,14 +48,14 @@ def send_receive_complete(queue: Entity, **more: object) -> None:
         complete_next(queue)
 
 
-def complete_next(queue: Entity) -> None:
+def complete_next(queue: Queue) -> None:
     message = queue.receive(NOON)
     assert message is not None
     assert message.lock_token is not None
     queue.complete(message.lock_token, NOON)
 
 
-def through_sessions(queue: Entity) -> None:
+def through_sessions(queue: Queue) -> None:
     assert queue.sessions is not None
     for session in range(BATCH // IN_A_SESSION):
         name = f"mine-{session}"
@@ -69,19 +69,19 @@ def through_sessions(queue: Entity) -> None:
         queue.sessions.release(lock, NOON)
 
 
-def schedule_and_cancel(queue: Entity) -> None:
+def schedule_and_cancel(queue: Queue) -> None:
     for number in range(BATCH):
         queue.cancel_scheduled([queue.enqueue(fresh(number, scheduled_for=NOON + HOUR), NOON)], NOON)
 
 
-def receive_deferred(queue: Entity) -> None:
+def receive_deferred(queue: Queue) -> None:
     for number in range(1, BATCH + 1):
         (message,) = queue.receive_deferred([number % 1_000 + 1], NOON)
         assert message.lock_token is not None
         queue.defer(message.lock_token, NOON)
 
 
-def defer_all(queue: Entity) -> None:
+def defer_all(queue: Queue) -> None:
     while (message := queue.receive(NOON)) is not None:
         assert message.lock_token is not None
         queue.defer(message.lock_token, NOON)
@@ -91,9 +91,9 @@ def defer_all(queue: Entity) -> None:
 class Kind:
     """What waits, and what a batch goes through."""
 
-    batch: Callable[[Entity], None]
+    batch: Callable[[Queue], None]
     message: Callable[[int], StoredMessage] = fresh
-    prepare: Callable[[Entity], None] = lambda queue: None
+    prepare: Callable[[Queue], None] = lambda queue: None
     is_partitioned: bool = False
     has_sessions: bool = False
 
@@ -113,7 +113,7 @@ KINDS = {
 }
 
 
-def filled(kind: Kind, waiting: int) -> Entity:
+def filled(kind: Kind, waiting: int) -> Queue:
     asked = QueueDescription(
         enable_partitioning=kind.is_partitioned,
         requires_session=kind.has_sessions,

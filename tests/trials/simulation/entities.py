@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sbpair.broker.clock import SystemClock
 from sbpair.broker.entities.descriptions import QueueDescription
-from sbpair.broker.entities.entity import Entity
+from sbpair.broker.entities.queue import Queue
 
 from .plan import TOPIC
 
@@ -37,6 +37,6 @@ def readable(path: str) -> tuple[str, ...]:
     return READ_FROM.get(path, (path,))
 
 
-def held(queue: Entity) -> int:
+def held(queue: Queue) -> int:
     counts = queue.counts(CLOCK.now())
     return counts.active + counts.scheduled

@@ -186,7 +186,7 @@ class World:
 
     def _side_of(self, queue: Queue) -> str:
         secondary = self.namespace(SECONDARY)
-        return SECONDARY if queue._ready is secondary._context.ready else PRIMARY
+        return SECONDARY if queue._context.ready is secondary._context.ready else PRIMARY
 
     # -- what is wrong
 

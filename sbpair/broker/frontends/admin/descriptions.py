@@ -8,9 +8,9 @@ from xml.etree.ElementTree import Element
 
 from ...entities import Namespace, QueueDescription, SubscriptionDescription, TopicDescription
 from ...entities.descriptions import Description
-from ...entities.entity import Entity
-from ...entities.partitioned_entities import AnySubscription, AnyTopic
+from ...entities.queue import Queue
 from ...entities.quotas import MAX_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE, Tier
+from ...entities.topic import Subscription, Topic
 from ...errors import InvalidDescription
 from .entity_fields import (
     SUBSCRIPTION,
@@ -32,30 +32,30 @@ Fields = Mapping[str, Element]
 class Change:
     """Creates or updates an entity: in a namespace, at a path, from fields, at a time in milliseconds."""
 
-    create: Callable[[Namespace, str, Fields, int], Entity]
-    update: Callable[[Namespace, str, Fields, int], Entity]
+    create: Callable[[Namespace, str, Fields, int], Queue]
+    update: Callable[[Namespace, str, Fields, int], Queue]
 
 
-def _create_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
+def _create_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     usual = QueueDescription(enable_partitioning=namespace.layout.is_premium)
     requested = read_queue_description(fields, usual)
     return namespace.create_queue(path, _sized(namespace, requested, usual), now)
 
 
-def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
+def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     current = namespace.queue(path).description
     return namespace.update_queue(
         path, _sized(namespace, read_queue_description(fields, current), current), now
     )
 
 
-def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
+def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     usual = TopicDescription(enable_partitioning=namespace.layout.is_premium)
     requested = read_topic_description(fields, usual)
     return namespace.create_topic(path, _sized(namespace, requested, usual), now)
 
 
-def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Entity:
+def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     current = namespace.topic(path).requested
     return namespace.update_topic(
         path, _sized(namespace, read_topic_description(fields, current), current), now
@@ -93,7 +93,7 @@ CHANGES: Mapping[str, Change] = {
 }
 
 
-def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:
+def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Queue:
     """Create a subscription of ``topic``.
 
     Raises as :meth:`Namespace.create_subscription`, and InvalidDescription for unreadable fields.
@@ -102,25 +102,25 @@ def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fie
     return namespace.create_subscription(topic, name, requested, now, read_first_rule(fields, now))
 
 
-def update_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Entity:
+def update_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Queue:
     """Replace a subscription's description. Raises as :func:`create_subscription`."""
     current = namespace.subscription(topic, name).requested
     requested = read_subscription_description(fields, current)
     return namespace.update_subscription(topic, name, requested, now)
 
 
-def write_description(entity: Entity, now: int) -> str:
+def write_description(entity: Queue, now: int) -> str:
     """Return the description of an entity of any kind, with its counts at ``now`` (ms since the epoch)."""
-    if isinstance(entity, AnyTopic):
+    if isinstance(entity, Topic):
         return write_topic_description(entity, now)
-    if isinstance(entity, AnySubscription):
+    if isinstance(entity, Subscription):
         return write_subscription_description(entity, now)
     return write_queue_description(entity, now)
 
 
-def title_of(entity: Entity) -> str:
+def title_of(entity: Queue) -> str:
     """Return the title of the entity's entry, from which SDKs take a subscription's name and a queue's path."""
-    return entity.name if isinstance(entity, AnySubscription) else entity.path
+    return entity.name if isinstance(entity, Subscription) else entity.path
 
 
 __all__ = [

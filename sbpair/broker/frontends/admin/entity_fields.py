@@ -8,9 +8,9 @@ from xml.etree.ElementTree import Element
 from ...auth import SharedAccessPolicy
 from ...entities import QueueDescription, SubscriptionDescription, TopicDescription
 from ...entities.descriptions import RIGHTS, AccessRule
-from ...entities.entity import Entity
-from ...entities.partitioned_entities import AnySubscription, AnyTopic
+from ...entities.queue import Queue
 from ...entities.rules import DEFAULT_RULE, Rule, RuleSet
+from ...entities.topic import Subscription, Topic
 from ...errors import InvalidDescription
 from . import atom
 from .fields import (
@@ -75,7 +75,7 @@ def _write(rule: AccessRule) -> str:
 
 
 KIND = "QueueDescription"
-ELEMENTS: tuple[Row[Entity], ...] = (
+ELEMENTS: tuple[Row[Queue], ...] = (
     Setting("LockDuration", "lock_duration", DURATION),
     Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER),
     Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN),
@@ -111,17 +111,17 @@ def read_queue_description(fields: Mapping[str, Element], base: QueueDescription
     return read_fields(KIND, ELEMENTS, fields, base)
 
 
-def write_queue_description(queue: Entity, now: int) -> str:
+def write_queue_description(queue: Queue, now: int) -> str:
     """Return the whole description of ``queue`` with its counts at ``now`` (ms since the epoch)."""
     return write_fields(KIND, ELEMENTS, queue, queue.description, now)
 
 
-def _sum(topic: AnyTopic, count: Callable[[RuleSet], int]) -> int:
+def _sum(topic: Topic, count: Callable[[RuleSet], int]) -> int:
     return sum(count(subscription.rules) for subscription in topic.subscriptions.values())
 
 
 TOPIC, SUBSCRIPTION = "TopicDescription", "SubscriptionDescription"
-TOPIC_ELEMENTS: tuple[Row[AnyTopic], ...] = (
+TOPIC_ELEMENTS: tuple[Row[Topic], ...] = (
     Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION),
     Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER),
     Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN),
@@ -154,7 +154,7 @@ TOPIC_ELEMENTS: tuple[Row[AnyTopic], ...] = (
     Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER),
 )
 DEFAULT_RULE_ELEMENT = "DefaultRuleDescription"
-SUBSCRIPTION_ELEMENTS: tuple[Row[AnySubscription], ...] = (
+SUBSCRIPTION_ELEMENTS: tuple[Row[Subscription], ...] = (
     Setting("LockDuration", "lock_duration", DURATION),
     Setting("RequiresSession", "requires_session", BOOLEAN),
     Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION),
@@ -185,7 +185,7 @@ def read_topic_description(fields: Mapping[str, Element], base: TopicDescription
     return read_fields(TOPIC, TOPIC_ELEMENTS, fields, base)
 
 
-def write_topic_description(topic: AnyTopic, now: int) -> str:
+def write_topic_description(topic: Topic, now: int) -> str:
     """Return the whole description of ``topic`` with its counts at ``now`` (ms since the epoch)."""
     return write_fields(TOPIC, TOPIC_ELEMENTS, topic, topic.requested, now)
 
@@ -208,6 +208,6 @@ def read_first_rule(fields: Mapping[str, Element], now: int) -> Rule | None:
     return read_rule(inner, name or DEFAULT_RULE, now)
 
 
-def write_subscription_description(subscription: AnySubscription, now: int) -> str:
+def write_subscription_description(subscription: Subscription, now: int) -> str:
     """Return the whole description of ``subscription`` with its counts at ``now`` (ms since the epoch)."""
     return write_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, subscription, subscription.requested, now)

@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 
 from ...clock import format_duration, parse_duration
 from ...entities import QueueCounts
-from ...entities.entity import Entity
+from ...entities.queue import Queue
 from ...errors import InvalidDescription
 from . import atom
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Described = TypeVar("Described", bound=DataclassInstance)
 
-Shown = TypeVar("Shown", bound=Entity)
+Shown = TypeVar("Shown", bound=Queue)
 Value = int | bool | str | None
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
@@ -98,7 +98,7 @@ def shown(name: str, show: Callable[[Shown, QueueCounts], str]) -> Report[Shown]
     return Report(name, lambda entity, counts: atom.element(name, atom.plain(show(entity, counts))))
 
 
-def count_details(_: Entity, counts: QueueCounts) -> str:
+def count_details(_: Queue, counts: QueueCounts) -> str:
     """Return the element CountDetails."""
     pairs = (
         ("ActiveMessageCount", counts.active),

@@ -34,11 +34,11 @@ from ...access import Verifier
 from ...auth import InvalidToken, Right
 from ...clock import ClockReading
 from ...entities import Namespace
-from ...entities.entity import Entity
-from ...entities.partitioned_entities import AnySubscription
 from ...entities.paths import MAX_ADDRESS, path_of
+from ...entities.queue import Queue
 from ...entities.rule_operations import add_rule, find_rule, remove_rule, rule_path, update_rule
 from ...entities.rules import Rule
+from ...entities.topic import Subscription
 from ...errors import (
     BrokerError,
     EntityNotFound,
@@ -205,7 +205,7 @@ class _Call:
             "Rules", list(subscription.rules), lambda rule: self._rule_entry(subscription, rule)
         )
 
-    def _rule_entry(self, subscription: AnySubscription, rule: Rule) -> str:
+    def _rule_entry(self, subscription: Subscription, rule: Rule) -> str:
         created = atom.instant(rule.created_at)
         return self._entry_of(
             rule_path(subscription, rule.name), rule.name, created, created, write_rule(rule)
@@ -244,10 +244,10 @@ class _Call:
             return self._empty()
         return self._empty() if entity.parent else self._made(200, entity)
 
-    def _made(self, status: int, entity: Entity) -> Response:
+    def _made(self, status: int, entity: Queue) -> Response:
         return xml(status, self._entry(entity))
 
-    def _delete(self, delete: Callable[[], Entity]) -> Response:
+    def _delete(self, delete: Callable[[], Queue]) -> Response:
         delete()
         return Response(200)
 
@@ -281,7 +281,7 @@ class _Call:
     def _empty(self) -> Response:
         return xml(200, atom.feed(self._url(), "Publicly Listed Services", atom.instant(self.now)))
 
-    def _entry(self, entity: Entity) -> str:
+    def _entry(self, entity: Queue) -> str:
         created, updated = atom.instant(entity.created_at), atom.instant(entity.updated_at)
         content = write_description(entity, self.now)
         return self._entry_of(entity.path, title_of(entity), created, updated, content)

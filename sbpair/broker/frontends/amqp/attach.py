@@ -15,8 +15,8 @@ from ....amqp.performatives import Attach, Coordinator, Source, Target
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.allowed_use import check_enabled, check_received_from, check_sent_to
-from ...entities.entity import Entity
 from ...entities.paths import MAX_ADDRESS, path_of
+from ...entities.queue import Queue
 from ...entities.quotas import Tier
 from ...errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere, TooManyConnections
 from ..address import Address, NodeKind, management_of, parse_address
@@ -134,7 +134,7 @@ class NodeFactory:
                 f"A link to connection '{self._connection.container[:100]}' $cbs node has already been opened."
             )
 
-    def _destination(self, attach: Attach, now: ClockReading) -> Entity | None:
+    def _destination(self, attach: Attach, now: ClockReading) -> Queue | None:
         """Return the destination of a link that sends via its target.
 
         Raises as an attach to the destination would.
@@ -150,7 +150,7 @@ class NodeFactory:
         check_sent_to(queue)
         return queue
 
-    def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Entity, now: ClockReading) -> Node:
+    def _queue_receiver(self, link: SenderLink, attach: Attach, queue: Queue, now: ClockReading) -> Node:
         if is_for_subscription(self._connection, attach, queue):
             return subscription(self._connection, link, attach, queue, now)
         check_received_from(queue)
@@ -173,12 +173,12 @@ class NodeFactory:
         lock = queue.sessions.accept(asked_session(attach), now.entity)
         return wait if lock is None else SessionQueueReceiver(self._connection, link, lock, deletes=deletes)
 
-    def _check_receivers(self, queue: Entity) -> None:
+    def _check_receivers(self, queue: Queue) -> None:
         tenants = self._connection.frontend.tenants_of(queue)
         if sum(isinstance(each, QueueReceiver) for each in tenants) >= MAX_RECEIVERS:
             raise TooManyConnections(f"receivers on '{queue.path}'", MAX_RECEIVERS)
 
-    def _request_node(self, link: Link, queue: Entity | None, address: str) -> Node:
+    def _request_node(self, link: Link, queue: Queue | None, address: str) -> Node:
         if isinstance(link, SenderLink):
             return ResponseLink(self._connection, link, queue, address)
         assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds

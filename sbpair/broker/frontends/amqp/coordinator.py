@@ -15,7 +15,7 @@ from ....amqp.link import ReceiverLink
 from ....amqp.message import decode_request
 from ....amqp.performatives import ACCEPTED, Condition, Declare, Declared, DeliveryState, Discharge, Rejected
 from ...clock import ClockReading
-from ...entities.entity import Entity
+from ...entities.queue import Queue
 from ...entities.transaction import Anchor, Transaction, top_level
 from ...errors import BrokerError, MalformedMessage, TooManyTransactions, UnknownTransaction
 from ..refusals import tracked
@@ -40,7 +40,7 @@ class CoordinatorNode(Node):
         """Grant credit."""
         self.link.flow(CREDIT)
 
-    def saw_link_on(self, queue: Entity) -> None:
+    def saw_link_on(self, queue: Queue) -> None:
         """Report that a link on ``queue`` was attached in the same session."""
         if self._anchor.top is None:
             self._anchor.top = top_level(queue)

@@ -21,11 +21,11 @@ from ....amqp.types import Described
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from ...entities.entity import Entity
 from ...entities.namespace import Namespace
-from ...entities.partitioned_entities import AnyTopic
+from ...entities.queue import Queue
 from ...entities.quotas import Tier
 from ...entities.rules import Rule, SqlFilter
+from ...entities.topic import Topic
 from ...errors import BrokerError, EntityNotFound
 from .jms_browser import is_browser
 from .jms_subscriptions import is_named, is_to_end_one, named_subscription, unsubscription
@@ -70,7 +70,7 @@ def _temporary_kind(link: Link, attach: Attach) -> str | None:
 
 def existing_or_named(
     connection: ConnectionContext, link: Link, attach: Attach, path: str, now: ClockReading
-) -> Entity:
+) -> Queue:
     """Return the entity at ``path``, created if a JMS client names it. Raises EntityNotFound, Unauthorized."""
     namespace = connection.frontend.namespace
     try:
@@ -96,19 +96,19 @@ class TemporarySender(QueueSender):
         super().detached(now)
         namespace, path = self.connection.frontend.namespace, self.queue.path
         with suppress(BrokerError):  # deleted already
-            if isinstance(self.queue, AnyTopic):
+            if isinstance(self.queue, Topic):
                 namespace.delete_topic(path)
             else:
                 namespace.delete_queue(path, now.entity)
 
 
-def is_for_subscription(connection: ConnectionContext, attach: Attach, entity: Entity) -> bool:
+def is_for_subscription(connection: ConnectionContext, attach: Attach, entity: Queue) -> bool:
     """Whether the attach of a receiver asks for a subscription of the topic ``entity``."""
-    return isinstance(entity, AnyTopic) and isinstance(attach.source, Source) and _is_jms(connection)
+    return isinstance(entity, Topic) and isinstance(attach.source, Source) and _is_jms(connection)
 
 
 def subscription(
-    connection: ConnectionContext, link: SenderLink, attach: Attach, topic: Entity, now: ClockReading
+    connection: ConnectionContext, link: SenderLink, attach: Attach, topic: Queue, now: ClockReading
 ) -> QueueReceiver:
     """Return the node of such a link. Raises Unauthorized, InvalidRule, NotAllowed."""
     asked = SubscriptionDescription(auto_delete_on_idle=_idle(connection, "subscriber"))
@@ -163,7 +163,7 @@ def _idle(connection: ConnectionContext, kind: str) -> int | None:
     return seconds * 1000 if isinstance(seconds, int) and seconds > 0 else None
 
 
-def _created(namespace: Namespace, kind: str, path: str, idle: int | None, now: int) -> Entity:
+def _created(namespace: Namespace, kind: str, path: str, idle: int | None, now: int) -> Queue:
     is_partitioned = namespace.layout.is_premium
     if kind == "topic":
         topic = TopicDescription(enable_partitioning=is_partitioned, auto_delete_on_idle=idle)

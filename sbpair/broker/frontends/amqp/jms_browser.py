@@ -6,7 +6,7 @@ from ....amqp.events import CreditGranted, DispositionReceived
 from ....amqp.link import SenderLink
 from ....amqp.performatives import Attach, Source
 from ...clock import ClockReading
-from ...entities.entity import Entity
+from ...entities.queue import Queue
 from ...entities.queue_context import SLICE_BYTES
 from ...entities.stored_message import MessageState
 from ..delivered_message import peeked
@@ -25,7 +25,7 @@ def is_browser(attach: Attach) -> bool:
 class QueueBrowser(QueueReceiver):
     """Sends copies of the active messages of a queue, in order, as far as the client's credit goes."""
 
-    def __init__(self, connection: ConnectionContext, link: SenderLink, queue: Entity) -> None:
+    def __init__(self, connection: ConnectionContext, link: SenderLink, queue: Queue) -> None:
         super().__init__(connection, link, queue, deletes=False)
         self._next = 1
         self._sent = 0

@@ -19,10 +19,10 @@ from ....amqp.performatives import Attach, Source
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.descriptions import SubscriptionDescription
-from ...entities.entity import Entity
-from ...entities.partitioned_entities import AnySubscription
 from ...entities.paths import MAX_NAME
+from ...entities.queue import Queue
 from ...entities.rules import Rule
+from ...entities.topic import Subscription
 from ...errors import BrokerError, EntityNotFound, NotAllowed
 from .node import ConnectionContext, Node
 from .queue_receiver import SETTLED, QueueReceiver
@@ -64,7 +64,7 @@ def named_subscription(
     connection: ConnectionContext,
     link: SenderLink,
     attach: Attach,
-    topic: Entity,
+    topic: Queue,
     asked: SubscriptionDescription,
     rule: Rule | None,
     now: ClockReading,
@@ -131,18 +131,18 @@ def unsubscription(
     raise EntityNotFound(name)
 
 
-def _receivers(connection: ConnectionContext, subscription: Entity) -> list[QueueReceiver]:
+def _receivers(connection: ConnectionContext, subscription: Queue) -> list[QueueReceiver]:
     tenants = connection.frontend.tenants_of(subscription)
     return [each for each in tenants if isinstance(each, QueueReceiver)]
 
 
-def _delete(connection: ConnectionContext, subscription: Entity) -> None:
+def _delete(connection: ConnectionContext, subscription: Queue) -> None:
     topic, _, name = subscription.path.rpartition("/Subscriptions/")
     with suppress(BrokerError):  # deleted already
         connection.frontend.namespace.delete_subscription(topic, name)
 
 
-def _texts(subscription: AnySubscription) -> set[str]:
+def _texts(subscription: Subscription) -> set[str]:
     return {str(getattr(each.filter, "expression", "")) for each in subscription.rules}
 
 

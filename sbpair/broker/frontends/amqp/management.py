@@ -13,7 +13,7 @@ from ....amqp.performatives import TransactionalState
 from ....amqp.types import Symbol
 from ...auth import Right
 from ...clock import ClockReading
-from ...entities.entity import Entity
+from ...entities.queue import Queue
 from ...entities.quotas import ADMINISTRATION_COST, MESSAGE_COST
 from ...errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere
 from ...faults import Lose, Operation, RefusingEffect, Withhold
@@ -67,7 +67,7 @@ OPERATIONS: dict[str, ManagementOperation] = {
 
 
 def manage(
-    connection: ConnectionContext, queue: Entity | None, request: Message, state: State, now: ClockReading
+    connection: ConnectionContext, queue: Queue | None, request: Message, state: State, now: ClockReading
 ) -> NodeResponse | None:
     """Answer one request on the $management node of ``queue``; None when a fault withholds the answer."""
     assert queue is not None  # noqa: S101 - only $cbs is a node without an entity

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ....amqp.message import Message, ValueBody
 from ....amqp.types import Array
-from ...entities.entity import Entity
+from ...entities.queue import Queue
 from ...entities.quotas import MESSAGE_COST
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
@@ -35,7 +35,7 @@ class ManagementCall:
     """
 
     connection: ConnectionContext
-    queue: Entity
+    queue: Queue
     body: Body
     now: int
     transaction: Transaction | None = None
@@ -96,7 +96,7 @@ class ManagementCall:
     def send(self, messages: list[StoredMessage]) -> list[int]:
         """Enqueue all messages, now or at the commit, and return their sequence numbers.
 
-        Raises as :meth:`Entity.enqueue_all` and, in a transaction, :meth:`Transaction.send`.
+        Raises as :meth:`Queue.enqueue_all` and, in a transaction, :meth:`Transaction.send`.
         """
         if self.transaction is None:
             return self.queue.enqueue_all(messages, self.now)

@@ -6,17 +6,16 @@ import uuid
 from collections.abc import Mapping
 
 from ....amqp.types import Array, Described, Int, Timestamp, ULong
-from ...entities.entity import Entity, SessionSource
-from ...entities.partitioned import Partitioned
-from ...entities.partitioned_entities import AnySubscription
-from ...entities.queue import DESCRIPTION, REASON
+from ...entities.message_store import DESCRIPTION, REASON
+from ...entities.queue import Queue
 from ...entities.quotas import Tier
 from ...entities.rule_operations import add_rule, remove_rule
 from ...entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
 from ...entities.rules.rule import SYSTEM_FIELDS
 from ...entities.rules.values import Value
-from ...entities.sessions import SessionLock
+from ...entities.sessions import QueueSessions, SessionLock
 from ...entities.stored_message import StoredMessage
+from ...entities.topic import Subscription
 from ...entities.transaction import SettlementVerb
 from ...errors import InvalidArgument, InvalidRule, MessageTooLarge, NotAllowed, OutOfRange
 from ..delivered_message import delivered, peeked
@@ -38,7 +37,7 @@ def peek(call: ManagementCall) -> NodeResponse:
     """
     start, limit = call.whole("from-sequence-number"), call.count("message-count", 1)
     session_id = call.session_id()
-    may_omit = session_id is not None or not isinstance(call.queue, Partitioned)
+    may_omit = session_id is not None or not call.queue.is_partitioned
     with_body = not (may_omit and call.body.get("omit-message-body") is True)
     messages: list[object] = []
     size = 0
@@ -60,7 +59,7 @@ def schedule(call: ManagementCall) -> NodeResponse:
     return ok({"sequence-numbers": Array(_LONG, tuple(call.send(messages)))})
 
 
-def _scheduled(entry: object, queue: Entity) -> StoredMessage:
+def _scheduled(entry: object, queue: Queue) -> StoredMessage:
     encoded = entry.get("message") if isinstance(entry, dict) else None
     if not isinstance(encoded, bytes):
         raise InvalidArgument("messages is not a list of maps, each with a binary as its message.")
@@ -85,7 +84,7 @@ def receive_by_sequence_number(call: ManagementCall) -> NodeResponse:
     return ok({"messages": [_received(message, call.queue) for message in received]})
 
 
-def _received(message: StoredMessage, queue: Entity) -> dict[object, object]:
+def _received(message: StoredMessage, queue: Queue) -> dict[object, object]:
     entry: dict[object, object] = {"message": delivered(message, queue)}
     if message.lock_token is not None:
         entry["lock-token"] = uuid.UUID(bytes_le=message.lock_token)
@@ -189,7 +188,7 @@ def renew_session_lock(call: ManagementCall) -> NodeResponse:
     return ok({"expiration": Timestamp(_sessions(call).renew(_lock(call), call.now))})
 
 
-def _sessions(call: ManagementCall) -> SessionSource:
+def _sessions(call: ManagementCall) -> QueueSessions:
     if call.queue.sessions is None:
         raise NotAllowed(f"The entity '{call.queue.path}' does not require sessions: it has none.")
     return call.queue.sessions
@@ -229,8 +228,8 @@ def enumerate_rules(call: ManagementCall) -> NodeResponse:
     return ok({"rules": [{"rule-description": _described(rule)} for rule in page]}) if page else nothing()
 
 
-def _subscription(call: ManagementCall) -> AnySubscription:
-    if not isinstance(call.queue, AnySubscription):
+def _subscription(call: ManagementCall) -> Subscription:
+    if not isinstance(call.queue, Subscription):
         raise NotAllowed(f"The entity '{call.queue.path}' has no rules: only subscriptions have.")
     return call.queue
 

@@ -13,7 +13,7 @@ from ....amqp.events import CreditGranted, DispositionReceived, MessageReceived
 from ....amqp.link import ReceiverLink, SenderLink
 from ....amqp.performatives import Condition, DeliveryState
 from ...clock import ClockReading
-from ...entities.entity import Entity
+from ...entities.queue import Queue
 from ...entities.transaction import Transaction
 from ...errors import BrokerError
 from ..namespace_frontend import NamespaceFrontend
@@ -88,7 +88,7 @@ class Node:
     moves_timers = True
 
     def __init__(
-        self, connection: ConnectionContext, link: SenderLink | ReceiverLink, queue: Entity | None
+        self, connection: ConnectionContext, link: SenderLink | ReceiverLink, queue: Queue | None
     ) -> None:
         self.used: ClockReading  # last activity on the link; set by the connection
         self.connection = connection

@@ -39,9 +39,10 @@ from ....amqp.performatives import (
 )
 from ...clock import ClockReading
 from ...entities.allowed_use import check_received_from
-from ...entities.entity import Entity
-from ...entities.queue import DESCRIPTION, REASON, Queue
+from ...entities.message_store import DESCRIPTION, REASON
+from ...entities.queue import FrontEnd, Queue
 from ...entities.queue_context import PER_STEP, SLICE
+from ...entities.queue_partition import QueuePartition
 from ...entities.quotas import MESSAGE_COST
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
@@ -60,11 +61,11 @@ _SPANS = 2**32
 class QueueReceiver(Node):
     """Delivers messages of ``queue`` to a client while it has credit."""
 
-    queue: Entity
+    queue: Queue
     link: SenderLink
 
     def __init__(
-        self, connection: ConnectionContext, link: SenderLink, queue: Entity, *, deletes: bool
+        self, connection: ConnectionContext, link: SenderLink, queue: Queue, *, deletes: bool
     ) -> None:
         super().__init__(connection, link, queue)
         self._frontend = connection.frontend
@@ -76,7 +77,7 @@ class QueueReceiver(Node):
         self._lost = 0  # deliveries that a fault withholds, until the client grants credit again
 
     @property
-    def line(self) -> Entity | SessionLock:
+    def line(self) -> Queue | SessionLock:
         """The entity on whose messages it waits while it has credit."""
         return self.queue
 
@@ -87,7 +88,7 @@ class QueueReceiver(Node):
     @property
     def has_cache(self) -> bool:
         """Whether it may find a message where another receiver of the queue does not (Q-18)."""
-        return self._source is not self.queue
+        return isinstance(self._source, FrontEnd)
 
     @property
     def is_hungry(self) -> bool:
@@ -176,7 +177,7 @@ class QueueReceiver(Node):
         """
         if (
             self.deletes
-            or type(self._source) is not Queue
+            or type(self._source) is not QueuePartition
             or self._frontend.needs_single_messages(Operation.RECEIVE, self.queue.path)
         ):
             return int(self.deliver(now))
@@ -221,8 +222,8 @@ class QueueReceiver(Node):
 
     def take_some(self, limit: int, now: int) -> list[StoredMessage]:
         """Return the next messages, locked, of a queue that is not partitioned. Raises EntityDisabled."""
-        assert isinstance(self.queue, Queue)  # noqa: S101 - checked by the caller
-        return self.queue.receive_batch(limit, now)
+        assert isinstance(self._source, QueuePartition)  # noqa: S101 - checked by the caller
+        return self._source.receive_batch(limit, now)
 
     def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
         """Settle consecutive deliveries; those with equal answers are answered together."""
@@ -293,7 +294,7 @@ class QueueReceiver(Node):
 
     def complete_all(self, tokens: Sequence[LockToken | None], now: int) -> bool:
         """Complete all of the messages, or none; return False when they must be completed one by one."""
-        return isinstance(self.queue, Queue) and self.queue.complete_all(tokens, now)
+        return self.queue.complete_all(tokens, now)
 
     def complete(self, token: LockToken, now: int) -> None:
         """Complete a message, the common case of :meth:`apply`. Raises as it does."""
@@ -336,7 +337,7 @@ class QueueReceiver(Node):
             self._frontend.wait(self, now)
 
 
-def settlement_of(queue: Entity, token: LockToken, state: DeliveryState | None) -> Settlement:
+def settlement_of(queue: Queue, token: LockToken, state: DeliveryState | None) -> Settlement:
     """Return the settlement that the client's ``state`` requests.
 
     Raises NotImplementedHere for a state that is not an outcome.

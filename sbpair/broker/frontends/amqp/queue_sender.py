@@ -17,7 +17,7 @@ from ....amqp.performatives import (
     TransactionalState,
 )
 from ...clock import ClockReading
-from ...entities.entity import Entity
+from ...entities.queue import Queue
 from ...entities.stored_message import StoredMessage
 from ...errors import BrokerError, MessageTooLarge, Rerouting
 from ...faults import Delay, Effect, EndingEffect, LateVisibility, Operation
@@ -36,15 +36,15 @@ CREDIT = 2000  # the Python SDK ignores it; the JavaScript SDK and proton respec
 class QueueSender(Node):
     """Stores a client's messages in ``queue``, or sends them via it to ``destination``; of a batch, all or none."""
 
-    queue: Entity
+    queue: Queue
     moves_timers = False
 
     def __init__(
         self,
         connection: ConnectionContext,
         link: ReceiverLink,
-        queue: Entity,
-        destination: Entity | None = None,
+        queue: Queue,
+        destination: Queue | None = None,
     ) -> None:
         super().__init__(connection, link, queue)
         self._destination = destination

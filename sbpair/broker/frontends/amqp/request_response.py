@@ -33,7 +33,7 @@ from ....amqp.performatives import (
 from ....amqp.types import Int
 from ...auth import ExpiredToken, InvalidToken, split_audience
 from ...clock import ClockReading
-from ...entities.entity import Entity
+from ...entities.queue import Queue
 from ...errors import EntityNotFound, MalformedMessage
 from ..address import parse_address
 from ..refusals import tracked
@@ -54,7 +54,7 @@ class NodeResponse:
 
 State = DeliveryState | None
 RequestHandler = Callable[
-    ["ConnectionContext", Entity | None, Message, State, ClockReading], NodeResponse | None
+    ["ConnectionContext", Queue | None, Message, State, ClockReading], NodeResponse | None
 ]
 
 
@@ -64,7 +64,7 @@ class ResponseLink(Node):
     link: SenderLink
 
     def __init__(
-        self, connection: ConnectionContext, link: SenderLink, queue: Entity | None, address: str
+        self, connection: ConnectionContext, link: SenderLink, queue: Queue | None, address: str
     ) -> None:
         super().__init__(connection, link, queue)
         self.address = address
@@ -100,7 +100,7 @@ class RequestLink(Node):
         self,
         connection: ConnectionContext,
         link: ReceiverLink,
-        queue: Entity | None,
+        queue: Queue | None,
         address: str,
         operation: RequestHandler,
     ) -> None:
@@ -175,7 +175,7 @@ _NAMES = ("status-code", "status-description")
 
 
 def put_token(
-    connection: ConnectionContext, queue: Entity | None, request: Message, state: State, now: ClockReading
+    connection: ConnectionContext, queue: Queue | None, request: Message, state: State, now: ClockReading
 ) -> NodeResponse:
     """Answer a put-token request: 202, 400, 401 or 404."""
     requested = request.application_properties

@@ -19,7 +19,7 @@ from ....amqp.link import SenderLink
 from ....amqp.performatives import Attach, DeliveryState, Source
 from ....amqp.types import Described
 from ...clock import ClockReading
-from ...entities.entity import Entity
+from ...entities.queue import Queue
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
 from ...errors import BrokerError, InvalidArgument, MessageLockLost, OperationTimedOut, SessionLockLost
@@ -66,13 +66,14 @@ class SessionQueueReceiver(QueueReceiver):
     def __init__(
         self, connection: ConnectionContext, link: SenderLink, lock: SessionLock, *, deletes: bool
     ) -> None:
-        super().__init__(connection, link, lock.queue, deletes=deletes)
+        super().__init__(connection, link, lock.queue.owner, deletes=deletes)
         self.lock = lock
-        if deletes and lock.queue.sessions is not None:
-            lock.queue.sessions.keep_until_released(lock)
+        self._source = lock.queue
+        if deletes and self.queue.sessions is not None:
+            self.queue.sessions.keep_until_released(lock)
 
     @property
-    def line(self) -> Entity | SessionLock:
+    def line(self) -> Queue | SessionLock:
         """The session lock; no other receiver waits for it."""
         return self.lock
 
@@ -90,8 +91,8 @@ class SessionQueueReceiver(QueueReceiver):
     def take(self, now: int) -> StoredMessage | None:
         """Return the next message of the session. Raises SessionLockLost, EntityDisabled."""
         if self.deletes:
-            return self.queue.receive_and_delete(now, self.lock)
-        return self.queue.receive(now, self.lock)
+            return self._source.receive_and_delete(now, self.lock)
+        return self._source.receive(now, self.lock)
 
     def take_some(self, limit: int, now: int) -> list[StoredMessage]:
         """Return the next messages of the session, locked. Raises as :meth:`take`."""
@@ -140,11 +141,11 @@ Granted = Callable[["SessionWait", SessionQueueReceiver, ClockReading], None]
 class SessionWait(Node):
     """A link whose attach waits, unanswered, for the next available session."""
 
-    queue: Entity
+    queue: Queue
     link: SenderLink
 
     def __init__(
-        self, connection: ConnectionContext, link: SenderLink, queue: Entity, attach: Attach, granted: Granted
+        self, connection: ConnectionContext, link: SenderLink, queue: Queue, attach: Attach, granted: Granted
     ) -> None:
         super().__init__(connection, link, queue)
         self.attach = attach

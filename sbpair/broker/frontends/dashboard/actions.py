@@ -6,15 +6,14 @@ An action takes effect at once: faults and outages of the namespace do not preve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ....amqp.message import DataBody, Header, Message, Properties
 from ...entities.allowed_use import check_enabled, check_received_from, check_sent_to
-from ...entities.entity import Entity
-from ...entities.partitioned import Partitioned
 from ...entities.queue import Queue
+from ...entities.queue_partition import QueuePartition
 from ...entities.sessions import MessageSessions
 from ...entities.stored_message import Instant, MessageState
 from ...errors import InvalidArgument, MessageNotFound
@@ -99,17 +98,17 @@ def purge(frontend: NamespaceFrontend, path: str, before: Instant, now: Instant)
     entity = frontend.namespace.queue(path)
     check_received_from(entity)
     deleted = 0
-    for queue in _queues(entity):
+    for partition in entity.partitions:
         left = MAX_AT_ONCE - deleted
-        if queue.sessions is None:
-            deleted += queue.delete_waiting(left, before, now)
+        if partition.sessions is None:
+            deleted += partition.delete_waiting(left, before, now)
         else:
-            deleted += _purge_sessions(queue, queue.sessions, left, before, now)
+            deleted += _purge_sessions(partition, partition.sessions, left, before, now)
     return deleted
 
 
 def _purge_sessions(
-    queue: Queue, sessions: MessageSessions, limit: int, before: Instant, now: Instant
+    partition: QueuePartition, sessions: MessageSessions, limit: int, before: Instant, now: Instant
 ) -> int:
     deleted = 0
     for _ in range(len(sessions)):
@@ -117,7 +116,7 @@ def _purge_sessions(
         if lock is None:
             break
         try:
-            deleted += queue.delete_waiting(limit - deleted, before, now, lock)
+            deleted += partition.delete_waiting(limit - deleted, before, now, lock)
         finally:
             sessions.release(lock, now)
     return deleted
@@ -148,15 +147,8 @@ def resubmit(frontend: NamespaceFrontend, path: str, numbers: Iterable[int], now
     return moved
 
 
-def _holder(entity: Entity, number: int) -> Queue:
+def _holder(entity: Queue, number: int) -> QueuePartition:
     """Return the partition that stores a message, or the first one, which will refuse the number, if none does."""
-    queues = _queues(entity)
-    holds = (each for each in queues if any(m.sequence_number == number for m in each.browse(number, 1)))
-    return next(holds, queues[0])
-
-
-def _queues(entity: Entity) -> Sequence[Queue]:
-    if isinstance(entity, Partitioned):
-        return list(entity.partitions)
-    assert isinstance(entity, Queue)  # noqa: S101 - there are no others
-    return [entity]
+    return next(
+        (each for each in entity.partitions if each.message(number) is not None), entity.partitions[0]
+    )

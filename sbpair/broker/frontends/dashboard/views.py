@@ -13,14 +13,14 @@ from itertools import islice
 
 from ....amqp.message import DataBody
 from ...entities.descriptions import QueueDescription, TopicDescription
-from ...entities.entity import Entity, QueueCounts
+from ...entities.message_store import DESCRIPTION, REASON
 from ...entities.partition import Health
-from ...entities.partitioned import Partitioned
-from ...entities.partitioned_entities import AnySubscription, AnyTopic
-from ...entities.queue import DESCRIPTION, REASON
+from ...entities.queue import Queue
+from ...entities.queue_partition import QueueCounts
 from ...entities.rules import CorrelationFilter, Rule, SqlFilter, TrueFilter
 from ...entities.sessions import MessageSession
 from ...entities.stored_message import StoredMessage
+from ...entities.topic import Subscription, Topic
 from ..amqp.client_connection import ClientConnection
 from ..amqp.node import Node
 from ..amqp.queue_receiver import QueueReceiver
@@ -110,7 +110,7 @@ def entities(frontend: NamespaceFrontend, now: int, skip: int, find: str) -> tup
     return total, [entity_row(each, now) for each in found]
 
 
-def entity_row(entity: Entity, now: int) -> EntityRow:
+def entity_row(entity: Queue, now: int) -> EntityRow:
     """Return one entity with its counts."""
     requested = entity.description
     return EntityRow(
@@ -125,16 +125,14 @@ def entity_row(entity: Entity, now: int) -> EntityRow:
     )
 
 
-def kind_of(entity: Entity) -> str:
+def kind_of(entity: Queue) -> str:
     """Return the name of the entity's kind."""
-    if isinstance(entity, AnyTopic):
+    if isinstance(entity, Topic):
         return "topic"
-    return "subscription" if isinstance(entity, AnySubscription) else "queue"
+    return "subscription" if isinstance(entity, Subscription) else "queue"
 
 
-def _health(entity: Entity) -> str:
-    if not isinstance(entity, Partitioned):
-        return "up"
+def _health(entity: Queue) -> str:
     states = {partition.health for partition in entity.partitions}
     if states == {Health.DOWN}:
         return "down"
@@ -149,7 +147,7 @@ def detail(frontend: NamespaceFrontend, path: str, now: int) -> tuple[EntityRow,
         "created_at": entity.created_at,
         "updated_at": entity.updated_at,
         "accessed_at": entity.accessed_at,
-        "description": _settings(entity.requested if isinstance(entity, AnyTopic) else entity.description),
+        "description": _settings(entity.requested if isinstance(entity, Topic) else entity.description),
         "partitions": _partitions(entity, now),
         "senders": sum(isinstance(node, QueueSender) for node in tenants),
         "receivers": sum(isinstance(node, QueueReceiver | RestReceiver) for node in tenants),
@@ -165,8 +163,8 @@ def _settings(requested: QueueDescription | TopicDescription) -> Row:
     return {**asdict(requested), "authorization_rules": ", ".join(rules) or None}
 
 
-def _partitions(entity: Entity, now: int) -> list[Row]:
-    if not isinstance(entity, Partitioned):
+def _partitions(entity: Queue, now: int) -> list[Row]:
+    if not entity.is_partitioned:
         return []
     return [
         {"index": index, "health": part.health.value, "counts": asdict(part.counts(now))}
@@ -174,16 +172,14 @@ def _partitions(entity: Entity, now: int) -> list[Row]:
     ]
 
 
-def _subscriptions(entity: Entity) -> list[str]:
+def _subscriptions(entity: Queue) -> list[str]:
     return (
-        [each.path for each in entity.subscriptions.values()][:MAX_ROWS]
-        if isinstance(entity, AnyTopic)
-        else []
+        [each.path for each in entity.subscriptions.values()][:MAX_ROWS] if isinstance(entity, Topic) else []
     )
 
 
-def _rules(entity: Entity) -> list[Row]:
-    if not isinstance(entity, AnySubscription):
+def _rules(entity: Queue) -> list[Row]:
+    if not isinstance(entity, Subscription):
         return []
     rules = [rule for rule, _ in zip(entity.rules, range(MAX_RULES), strict=False)]
     return [
@@ -215,12 +211,12 @@ def _filter(rule: Rule) -> str:
 # -- messages
 
 
-def messages(entity: Entity, start: int) -> list[Row]:
+def messages(entity: Queue, start: int) -> list[Row]:
     """Return the messages from a sequence number on, one row each, without locking them."""
     return [message_row(each) for each in entity.browse(start, MAX_MESSAGES)]
 
 
-def search(entity: Entity, start: int, find: str) -> tuple[list[Row], int | None]:
+def search(entity: Queue, start: int, find: str) -> tuple[list[Row], int | None]:
     """Return the messages that contain ``find``, of MAX_SEARCHED_AT_ONCE from a number on, and the next number or None.
 
     Ids, session ids and the reasons of dead letters are compared without regard to case, what was sent byte by byte.
@@ -258,7 +254,7 @@ def message_row(message: StoredMessage) -> Row:
     }
 
 
-def message_of(entity: Entity, number: int) -> StoredMessage | None:
+def message_of(entity: Queue, number: int) -> StoredMessage | None:
     """Return the message with that sequence number, without locking it, or None."""
     found: Iterable[StoredMessage] = entity.browse(number, 1)
     return next((each for each in found if each.sequence_number == number), None)
@@ -271,7 +267,7 @@ def _cut(value: object) -> str | None:
 # -- sessions
 
 
-def sessions(frontend: NamespaceFrontend, entity: Entity, skip: int) -> tuple[int, list[Row]]:
+def sessions(frontend: NamespaceFrontend, entity: Queue, skip: int) -> tuple[int, list[Row]]:
     """Return the number of an entity's sessions and a page of them; none when it does not use sessions."""
     known = entity.sessions
     if known is None:

@@ -24,7 +24,7 @@ from ....amqp.errors import DecodeError, EncodeError
 from ....amqp.message import Body, DataBody, Header, Message, Properties, Section, SequenceBody, ValueBody
 from ....amqp.performatives import MAX_UINT
 from ....amqp.types import Described, Symbol, Timestamp
-from ...entities.entity import Entity
+from ...entities.queue import Queue
 from ...entities.stored_message import Instant, StoredMessage
 from ...errors import InvalidArgument
 from ..admin.http_messages import Request
@@ -304,7 +304,7 @@ def _text_of(raw: str) -> str:
 # -- messages to responses
 
 
-def response_parts(message: StoredMessage, queue: Entity) -> tuple[dict[str, str], bytes]:
+def response_parts(message: StoredMessage, queue: Queue) -> tuple[dict[str, str], bytes]:
     """Return headers and body of a received message; a body that is not valid AMQP is passed on as bytes."""
     try:
         sent = Message.decode(delivered(message, queue))

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from ....amqp.performatives import Condition
 from ...clock import ClockReading
-from ...entities.entity import Entity
+from ...entities.queue import FrontEnd, Queue
 from ...entities.stored_message import StoredMessage
 from ...errors import BrokerError, EntityNotFound
 from ...faults import Operation
@@ -29,7 +29,7 @@ class RestReceiver:
     def __init__(
         self,
         frontend: NamespaceFrontend,
-        queue: Entity,
+        queue: Queue,
         request: Request,
         span: float,
         front_end: Hashable,
@@ -51,10 +51,10 @@ class RestReceiver:
     @property
     def has_cache(self) -> bool:
         """Whether it may find a message where another receiver of the queue does not (Q-18)."""
-        return self._source is not self.queue
+        return isinstance(self._source, FrontEnd)
 
     @property
-    def line(self) -> Entity:
+    def line(self) -> Queue:
         """The queue on whose messages the request waits."""
         return self.queue
 

@@ -29,7 +29,7 @@ from urllib.parse import parse_qsl, unquote
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.allowed_use import check_enabled, check_received_from, check_sent_to
-from ...entities.entity import Entity
+from ...entities.queue import Queue
 from ...entities.stored_message import LockToken
 from ...errors import (
     BrokerError,
@@ -173,7 +173,7 @@ def refuse(call: RestCall, error: BrokerError, now: ClockReading) -> Response:
 
 
 def _do(
-    frontend: NamespaceFrontend, call: RestCall, queue: Entity, now: ClockReading, effect: Effect | None
+    frontend: NamespaceFrontend, call: RestCall, queue: Queue, now: ClockReading, effect: Effect | None
 ) -> None:
     if call.verb is RestOperation.SEND:
         _send(frontend, call, queue, now, effect)
@@ -188,7 +188,7 @@ def _do(
 
 
 def _send(
-    frontend: NamespaceFrontend, call: RestCall, queue: Entity, now: ClockReading, effect: Effect | None
+    frontend: NamespaceFrontend, call: RestCall, queue: Queue, now: ClockReading, effect: Effect | None
 ) -> None:
     now_ms, request = now.entity, call.request
     check_sent_to(queue)
@@ -202,7 +202,7 @@ def _send(
     )
 
 
-def _token(call: RestCall, queue: Entity, now: ClockReading) -> LockToken:
+def _token(call: RestCall, queue: Queue, now: ClockReading) -> LockToken:
     """Return the lock named in the call, if it holds the named message. Raises MessageLockLost."""
     token = LockToken(uuid.UUID(call.lock).bytes_le)
     message = queue.locked_message(token, now.entity)
