@@ -68,10 +68,10 @@ class LocalEngine:
         self._threads = threads or os.cpu_count() or 1
 
     def scatter(self, tasks: Sequence[Task], work: Work[Task], parts: int) -> Packets:
-        return self._done([partial(work, task) for task in tasks])
+        return self._run_all([partial(work, task) for task in tasks])
 
-    def _done(self, jobs: Sequence[Callable[[], Iterator[TaskResult | Packet]]]) -> LocalPackets:
-        found = LocalPackets(self._done)
+    def _run_all(self, jobs: Sequence[Callable[[], Iterator[TaskResult | Packet]]]) -> LocalPackets:
+        found = LocalPackets(self._run_all)
 
         def run(job: Callable[[], Iterator[TaskResult | Packet]]) -> None:
             for each in job():

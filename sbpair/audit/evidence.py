@@ -78,8 +78,8 @@ class Evidence:
             for primary in {each.primary for each in self._writers}
             if primary is not None
         }
-        self._kept = {name: self._kept_by(name) for name in self._namespaces()}
-        self._drained = {pair: self._drained_by(found.values()) for pair, found in syphons.items()}
+        self._kept = {name: self._keeping_of(name) for name in self._namespaces()}
+        self._drained = {pair: self._drain_by(found.values()) for pair, found in syphons.items()}
         self._emptied = {place: at - self._skew for place, at in emptied.items()}
 
     def of(self, primary: str | None, path: str, secondary: str | None) -> PairEvidence:
@@ -107,7 +107,7 @@ class Evidence:
             secondary_until=None if there is None else there.until,
         )
 
-    def traced(self) -> frozenset[str]:
+    def traced_primaries(self) -> frozenset[str]:
         """The primaries whose senders and syphons recorded all that they did."""
         wanted = ("tell", "sender", "syphon")
         found = (
@@ -115,7 +115,7 @@ class Evidence:
         )
         return frozenset(found)
 
-    def answered(self, question: str, primary: str | None, secondary: str | None) -> str:
+    def fill_in(self, question: str, primary: str | None, secondary: str | None) -> str:
         """Return ``question`` with each role, such as {sender}, replaced by what is wrong with its journals."""
         if not question:
             return ""
@@ -154,7 +154,7 @@ class Evidence:
     def _namespaces(self) -> set[str]:
         return {each.primary for each in self._writers if each.role == "broker" and each.primary is not None}
 
-    def _kept_by(self, namespace: str) -> Kept:
+    def _keeping_of(self, namespace: str) -> Kept:
         """Complete means one journal of one run: events between two runs are unknown."""
         found = [each for each in self._writers if each.role == "broker" and each.primary == namespace]
         is_known = all(each.role is not None for each in self._writers)
@@ -166,7 +166,7 @@ class Evidence:
             None if last is None else last - self._skew,
         )
 
-    def _drained_by(self, syphons: Iterable[SyphonFacts]) -> tuple[int | None, int | None]:
+    def _drain_by(self, syphons: Iterable[SyphonFacts]) -> tuple[int | None, int | None]:
         """The first backlog index that no syphon reads, and when the backlogs were last found empty.
 
         Messages that another syphon holds at that time may return, so every syphon running then must have found the

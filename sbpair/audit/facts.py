@@ -123,7 +123,8 @@ class Facts:
         for name, writer in self.writers.items():
             writer.shifted(shifts.get(name, 0))
         self.syphons = {
-            (pair, name): _shifted(each, shifts.get(name, 0)) for (pair, name), each in self.syphons.items()
+            (pair, name): _shift_facts(each, shifts.get(name, 0))
+            for (pair, name), each in self.syphons.items()
         }
         self.emptied = {place: at + shifts.get(place[2], 0) for place, at in self.emptied.items()}
 
@@ -190,7 +191,7 @@ def _both(one: SyphonFacts, other: SyphonFacts) -> SyphonFacts:
     )
 
 
-def _shifted(syphon: SyphonFacts, shift: int) -> SyphonFacts:
+def _shift_facts(syphon: SyphonFacts, shift: int) -> SyphonFacts:
     first, last, drained = (
         None if at is None else at + shift for at in (syphon.first_at, syphon.last_at, syphon.drained_at)
     )

@@ -50,7 +50,7 @@ class FlowFacts:
         if not len(at):
             return cls()
         found = cls(FINE, int(at.min()), int(at.max()))
-        found.steps, found.counts = _summed(at // FINE, counts)
+        found.steps, found.counts = _sum_by_step(at // FINE, counts)
         return found
 
     def add(self, other: FlowFacts) -> None:
@@ -59,17 +59,17 @@ class FlowFacts:
         self._widen(other.width)
         ratio = self.width // other.width
         steps = np.concatenate([self.steps, other.steps // ratio])
-        self.steps, self.counts = _summed(steps, np.concatenate([self.counts, other.counts]))
+        self.steps, self.counts = _sum_by_step(steps, np.concatenate([self.counts, other.counts]))
         while len(self.steps) > MAX_FINE_STEPS:
             self._widen(self.width * 2)
 
     def _widen(self, width: int) -> None:
         if width > self.width:
-            self.steps, self.counts = _summed(self.steps // (width // self.width), self.counts)
+            self.steps, self.counts = _sum_by_step(self.steps // (width // self.width), self.counts)
             self.width = width
 
 
-def _summed(steps: Ints, counts: Ints) -> tuple[Ints, Ints]:
+def _sum_by_step(steps: Ints, counts: Ints) -> tuple[Ints, Ints]:
     distinct, index = np.unique(steps, return_inverse=True)
     sums = np.zeros((len(distinct), 3), np.int64)
     np.add.at(sums, index, counts)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .aliases import Aliases
-from .grouping import NULL, Bools, Ints, combined, count, least, most, ranks
+from .grouping import NULL, Bools, Ints, combine, count, least, most, ranks
 from .mentions import COUNTS, FACTS, POSITIONS, MentionContext, Mentions
 
 RECORDED_TWICE = {  # parking and spooling have events of their own, and send_accepted where that is enabled
@@ -215,7 +215,7 @@ class _Fold:
         group, at = self.group[arrival], place[arrival]
         rows = np.column_stack([group, at, own, np.where(is_known, number, position)])
         distinct = np.unique(rows, axis=0)
-        held = combined([(distinct[:, 0], self.size), (distinct[:, 1], len(places) + 1)])
+        held = combine([(distinct[:, 0], self.size), (distinct[:, 1], len(places) + 1)])
         first = np.flatnonzero(np.diff(held, prepend=-1))
         there = np.diff(np.append(first, len(held)))
         np.maximum.at(copies, distinct[first, 0], there)

@@ -17,9 +17,9 @@ from .evidence import Evidence
 from .fold import Messages, fold
 from .grouping import NULL, Bools, Ints
 from .order import in_sessions
-from .packets import gathered
+from .packets import gather
 from .storage import Storage
-from .tables import MISSING, chosen, duplicates_table, messages_table, times_accepted
+from .tables import MISSING, choose, duplicates_table, messages_table, times_accepted
 from .verdict import SOUND, VERDICTS, Judgement, Verdict, judge
 from .waits import Waits
 
@@ -94,18 +94,18 @@ class Fold:
     out: Storage
 
     def __call__(self, part: int, packets: Iterator[bytes]) -> Iterator[TaskResult | Packet]:
-        mentions = gathered(packets)
+        mentions = gather(packets)
         if mentions is None or not len(mentions.message):
             return
         messages = fold(mentions, self.shifts, self.aliases, self.runs)
         judgement = judge(messages, self.evidence)
         table = messages_table(messages, judgement)
         self.out.write_table("messages", table, part)
-        yield TaskResult(self._found(messages, judgement, table, part))
+        yield TaskResult(self._collect(messages, judgement, table, part))
         yield from in_sessions(messages, self.parts)
 
-    def _found(self, messages: Messages, judgement: Judgement, table: pa.Table, part: int) -> Found:
-        missing = chosen(table.select(MISSING), judgement.where(Verdict.LOST))
+    def _collect(self, messages: Messages, judgement: Judgement, table: pa.Table, part: int) -> Found:
+        missing = choose(table.select(MISSING), judgement.where(Verdict.LOST))
         copies = duplicates_table(table, dict(messages.numbers))
         for name, rows in (("missing", missing), ("duplicates", copies)):
             if rows.num_rows:
@@ -118,7 +118,7 @@ def findings(messages: Messages, judgement: Judgement, table: pa.Table) -> Found
     numbers = dict(messages.numbers)
     copies = duplicates_table(table, numbers)
     sound = np.array([verdict in SOUND for verdict in VERDICTS])
-    troubles = chosen(
+    troubles = choose(
         table.select(["primary", "path", "message_id", "verdict", "reason"]), ~sound[judgement.verdict]
     )
     return Found(
@@ -128,14 +128,14 @@ def findings(messages: Messages, judgement: Judgement, table: pa.Table) -> Found
         duplicated=copies.num_rows,
         unexplained=copies.num_rows - sum(copies.column("is_explained").to_pylist()),
         repeated=int((times_accepted(numbers) > 1).sum()),
-        shown=_shown(numbers, judgement.is_traced),
+        shown=_least_skew(numbers, judgement.is_traced),
         waits=_waits(messages),
         missing=int(judgement.where(Verdict.LOST).sum()),
         in_sessions=len(messages) - messages.session.null_count,
     )
 
 
-def _shown(numbers: Mapping[str, Ints], is_traced: Bools) -> float:
+def _least_skew(numbers: Mapping[str, Ints], is_traced: Bools) -> float:
     """The minimum clock difference in seconds, shown by messages that left a place before they reached it.
 
     A message is parked before it is forwarded, and received afterwards unless it took another path.

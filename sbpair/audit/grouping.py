@@ -28,7 +28,7 @@ def codes(column: pa.Array) -> tuple[Ints, int]:
     return np.asarray(indices, np.int64), size + 1
 
 
-def combined(parts: Sequence[tuple[Ints, int]]) -> Ints:
+def combine(parts: Sequence[tuple[Ints, int]]) -> Ints:
     """One number for each row, equal where all ``parts`` are; each part is a column and its number of values."""
     whole, size = parts[0]
     for part, values in parts[1:]:
@@ -110,6 +110,6 @@ def hashes(texts: pa.Array) -> npt.NDArray[np.uint64]:
     return found
 
 
-def picked(column: pa.Array, rows: npt.NDArray[Any]) -> pa.Array:
+def pick(column: pa.Array, rows: npt.NDArray[Any]) -> pa.Array:
     """The values of ``column`` at ``rows``."""
     return pc.take(column, pa.array(rows))

@@ -74,7 +74,7 @@ def audit(
     place.clear([INCOMPLETE])
     new = place.below(INCOMPLETE)
     run = engine or LocalEngine()
-    summary = _audited(reading, new, run, skew, names, expected or Expected())
+    summary = _audit(reading, new, run, skew, names, expected or Expected())
     made = Made(without_secret(reading.directory), at or datetime.now(UTC))
     new.write_text(REPORT, page(summary, made))
     new.write_text(SUMMARY, as_json(summary) + "\n")
@@ -82,7 +82,7 @@ def audit(
     return summary
 
 
-def _audited(
+def _audit(
     reading: ReadPlan, out: Storage, engine: Engine, skew: float, aliases: Aliases, expected: Expected
 ) -> Summary:
     """Audit and write the tables."""

@@ -42,7 +42,7 @@ class FileRange:
 
     def open(self) -> BinaryIO:
         """Open the file under its current name, decompressing it. Raises FileNotFoundError when it is gone."""
-        return _open(self.directory, self.name, _unpacked if is_gzipped(self.name) else open_plain)
+        return _open(self.directory, self.name, _open_unpacked if is_gzipped(self.name) else open_plain)
 
 
 def nothing(name: str) -> int | None:
@@ -90,7 +90,7 @@ def whole_lines(directory: str) -> dict[str, int]:
     return LineEnds(directory).poll()
 
 
-def _unpacked(directory: str, name: str) -> BinaryIO:
+def _open_unpacked(directory: str, name: str) -> BinaryIO:
     if is_uri(directory):
         return cast(BinaryIO, gzip.GzipFile(fileobj=open_plain(directory, name)))
     return cast(BinaryIO, gzip.open(Path(directory, name), "rb"))
@@ -146,7 +146,7 @@ def cut(directory: str, name: str, start: int, end: int, most: int) -> Iterator[
         yield FileRange(directory, name, start, end)
 
 
-def packed(pieces: Iterable[FileRange], most: int) -> Iterator[list[FileRange]]:
+def pack(pieces: Iterable[FileRange], most: int) -> Iterator[list[FileRange]]:
     """Group small ranges up to about ``most`` bytes, since a task costs more than reading a small file."""
     group: list[FileRange] = []
     size = 0

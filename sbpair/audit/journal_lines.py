@@ -112,14 +112,16 @@ class _Columns:
             self._seen |= _fields(block)
             if self._seen <= TYPES.keys():
                 try:
-                    return self._completed(_parsed(block, arrow_schema(sorted(self._seen)), others="error"))
+                    return self._with_all_columns(
+                        _parse(block, arrow_schema(sorted(self._seen)), others="error")
+                    )
                 except pa.ArrowInvalid:
                     self._misses += 1
-        table = _parsed(block, self.own)
+        table = _parse(block, self.own)
         self._seen.update(name for name in table.column_names if table[name].null_count < table.num_rows)
         return table
 
-    def _completed(self, table: pa.Table) -> pa.Table:
+    def _with_all_columns(self, table: pa.Table) -> pa.Table:
         there, count = set(table.column_names), table.num_rows
         columns = [
             table[field.name].cast(field.type) if field.name in there else pa.nulls(count, field.type)
@@ -164,7 +166,7 @@ def _rows(block: bytes, name: str, at: int, columns: _Columns) -> Iterator[pa.Re
     yield from table.select(whole.names).cast(whole).combine_chunks().to_batches()
 
 
-def _parsed(block: bytes, own: pa.Schema, *, others: str = "ignore") -> pa.Table:
+def _parse(block: bytes, own: pa.Schema, *, others: str = "ignore") -> pa.Table:
     options = pj.ParseOptions(explicit_schema=own, unexpected_field_behavior=others)
     read = pj.ReadOptions(use_threads=False, block_size=max(len(block), 1))
     return pj.read_json(pa.BufferReader(block), read_options=read, parse_options=options)
@@ -193,8 +195,8 @@ def _one_by_one(block: bytes, own: pa.Schema) -> pa.Table:
     good: list[bytes] = []
     for line in block.removesuffix(b"\n").split(b"\n"):  # splitlines() would also split at carriage returns
         try:
-            is_record = _parsed(line, own).num_rows == 1 and isinstance(json.loads(line.decode()), dict)
+            is_record = _parse(line, own).num_rows == 1 and isinstance(json.loads(line.decode()), dict)
         except (pa.ArrowInvalid, ValueError, RecursionError):
             is_record = False
         good.append(line if is_record else INVALID_RECORD)
-    return _parsed(b"\n".join(good) + b"\n", own)
+    return _parse(b"\n".join(good) + b"\n", own)

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .grouping import NULL, Bools, Ints, codes, combined, integers, nullable
-from .sql import asked
+from .grouping import NULL, Bools, Ints, codes, combine, integers, nullable
+from .sql import first_row
 
 EXPIRED = "TTLExpiredException"  # the dead-letter reason of an expired message (T-10)
 MANY = ("send_accepted", "message_parked", "message_spooled", "spool_replayed", "send_raised",
@@ -157,7 +157,7 @@ def block(rows: pa.RecordBatch) -> Block:
                } | {"primary": pc.struct_field(pair, "primary"), "secondary": pc.struct_field(pair, "secondary"),
                     "is_expiry": pc.equal(rows.column("reason"), EXPIRED)}  # fmt: skip
     used = [field.name for field in fields(Kind)]
-    code = combined([codes(columns[name]) for name in used])
+    code = combine([codes(columns[name]) for name in used])
     _, first, kind = np.unique(code, return_index=True, return_inverse=True)
     values = {name: columns[name].take(pa.array(first)).to_pylist() for name in used}
     kinds = [Kind(*(values[name][index] for name in used)) for index in range(len(first))]
@@ -249,7 +249,7 @@ def context(kind: Kind) -> MentionContext:
     path, place = kind.path, ""
     if path and "/" in path:
         place, path = _place(path)
-    in_store, facts = _classified(kind, place)
+    in_store, facts = _classify(kind, place)
     return MentionContext(
         _lower(primary), _lower(secondary), path, place, in_store, kind.writer, kind.backlog, facts
     )
@@ -271,7 +271,7 @@ def _lower(text: str | None) -> str | None:
     return None if text is None else text.lower()
 
 
-def _classified(kind: Kind, place: str) -> tuple[str, int]:
+def _classify(kind: Kind, place: str) -> tuple[str, int]:
     """``in_store``, "" for null, and the facts of a kind."""
     given: dict[str, str | int | None] = {
         "role": kind.role, "event": kind.event, "stored_in": kind.stored_in, "backlog": kind.backlog,
@@ -279,7 +279,7 @@ def _classified(kind: Kind, place: str) -> tuple[str, int]:
         "place": place,
         "reason": None if kind.is_expiry is None else EXPIRED if kind.is_expiry else "another",
     }  # fmt: skip
-    in_store, facts = asked(_QUERY, given)
+    in_store, facts = first_row(_QUERY, given)
     return in_store or "", facts
 
 

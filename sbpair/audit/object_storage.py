@@ -23,7 +23,7 @@ def without_secret(directory: str) -> str:
 
 
 @lru_cache(64)
-def resolved(uri: str) -> tuple[fs.FileSystem, str]:
+def resolve(uri: str) -> tuple[fs.FileSystem, str]:
     """The file system, and the path in it. Raises ValueError for an unknown kind of URI."""
     system, path = fs.FileSystem.from_uri(uri)
     return system, path.rstrip("/")
@@ -31,7 +31,7 @@ def resolved(uri: str) -> tuple[fs.FileSystem, str]:
 
 def open_file(uri: str, name: str) -> BinaryIO:
     """Open the file ``name`` below ``uri`` for reading. Raises FileNotFoundError when there is none."""
-    system, path = resolved(uri)
+    system, path = resolve(uri)
     return cast(BinaryIO, io.BufferedReader(system.open_input_file(f"{path}/{name}")))
 
 
@@ -40,7 +40,7 @@ def files_below(uri: str) -> list[tuple[str, int, int]]:
 
     Raises FileNotFoundError for a missing directory.
     """
-    system, path = resolved(uri)
+    system, path = resolve(uri)
     found = system.get_file_info(fs.FileSelector(path, recursive=True))
     return sorted(
         (each.path[len(path) + 1 :], each.size or 0, each.mtime_ns or 0)

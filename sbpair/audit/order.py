@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from .engine import Packet, TaskResult
 from .fold import Messages
-from .grouping import NULL, Bools, Ints, codes, combined, count, hashes, integers, most, nullable, picked
+from .grouping import NULL, Bools, Ints, codes, combine, count, hashes, integers, most, nullable, pick
 from .mentions import POSITIONS
 from .storage import Storage
 from .tables import ORDER
@@ -77,11 +77,11 @@ def in_sessions(
     number = np.where(has_landed, NULL, numbers["sequence_number"][rows])
     table = pa.record_batch(
         {
-            "primary": picked(pa.array([primary for primary, _ in messages.entities], pa.string()), entity),
-            "path_key": picked(pa.array([path for _, path in messages.entities]), entity),
-            "session_id": picked(messages.session, rows),
-            "sender": picked(pa.array(messages.senders), messages.sender[rows]),
-            "message_id": picked(messages.message, rows),
+            "primary": pick(pa.array([primary for primary, _ in messages.entities], pa.string()), entity),
+            "path_key": pick(pa.array([path for _, path in messages.entities]), entity),
+            "session_id": pick(messages.session, rows),
+            "sender": pick(pa.array(messages.senders), messages.sender[rows]),
+            "message_id": pick(messages.message, rows),
             "sent_in": messages.sent_in[rows],
             "raised_in": nullable(messages.raised_in[rows]),
             "number": nullable(number),
@@ -134,7 +134,7 @@ def order(rows: pa.RecordBatch) -> pa.Table:
     ``overtaking``, and ``overtaken`` the message with the highest number before it. A gap is a message without a known
     arrival, sent before one that arrived.
     """
-    group = combined([codes(rows.column(name)) for name in SESSION])
+    group = combine([codes(rows.column(name)) for name in SESSION])
     rows = rows.take(pa.array(np.lexsort((integers(rows.column("sent_in")), group))))
     group = np.sort(group)
     _, first, group = np.unique(group, return_index=True, return_inverse=True)

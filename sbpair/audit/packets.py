@@ -15,7 +15,7 @@ from .mentions import MentionContext, Mentions
 OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
-def joined(several: Sequence[Mentions]) -> Mentions:
+def join(several: Sequence[Mentions]) -> Mentions:
     """The concatenation of ``several``, which must not be empty, with each context once."""
     index: dict[MentionContext, int] = {}
     codes = []
@@ -41,7 +41,7 @@ def joined(several: Sequence[Mentions]) -> Mentions:
     )
 
 
-def scattered(mentions: Mentions, parts: int) -> Iterator[tuple[int, bytes]]:
+def scatter(mentions: Mentions, parts: int) -> Iterator[tuple[int, bytes]]:
     """The mentions by part, 0 to ``parts`` - 1: those of one message id have the same part."""
     rows = pa.record_batch(_columns(mentions), schema=_schema(mentions))
     part = (hashes(mentions.message) % np.uint64(parts)).astype(np.uint16)  # sorted by radix
@@ -53,10 +53,10 @@ def scattered(mentions: Mentions, parts: int) -> Iterator[tuple[int, bytes]]:
             yield number, _bytes(rows.slice(start, end - start))
 
 
-def gathered(packets: Iterator[bytes]) -> Mentions | None:
+def gather(packets: Iterator[bytes]) -> Mentions | None:
     """The mentions of a part; None if there are none."""
     several = [_read(packet) for packet in packets]
-    return joined(several) if several else None
+    return join(several) if several else None
 
 
 def _columns(mentions: Mentions) -> list[pa.Array]:

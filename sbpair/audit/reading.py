@@ -10,11 +10,11 @@ import pyarrow as pa
 from .columns import LINE_CHECKSUM, arrow_schema
 from .engine import Packet, TaskResult
 from .facts import Facts, facts
-from .journal_files import FileRange, nothing, packed, ranges, whole_lines
+from .journal_files import FileRange, nothing, pack, ranges, whole_lines
 from .journal_lines import batches, unread_rows
 from .journal_listing import Unread, list_files
 from .mentions import block, mentions
-from .packets import joined, scattered
+from .packets import join, scatter
 
 READ = (
     "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "checksum", "completed", "count", "dead_lettered",
@@ -53,7 +53,7 @@ def plan(directory: str) -> ReadPlan:
     available = whole_lines(directory)
     empty = (Unread(name, "it has no complete line") for name, end in available.items() if not end)
     most = _share(sum(available.values()), TASK_BYTES)
-    tasks = [tuple(each) for each in packed(ranges(directory, nothing, available, most), most)]
+    tasks = [tuple(each) for each in pack(ranges(directory, nothing, available, most), most)]
     size = sum(each.end - each.start for task in tasks for each in task)
     return ReadPlan(tasks, size, (*list_files(directory).unread, *empty), directory)
 
@@ -78,7 +78,7 @@ class Read:
                 several.append(mentions(each))
         yield TaskResult(found)
         if several:
-            yield from (Packet(part, content) for part, content in scattered(joined(several), self.parts))
+            yield from (Packet(part, content) for part, content in scatter(join(several), self.parts))
 
 
 def facts_of_unread(files: Sequence[Unread]) -> Facts:

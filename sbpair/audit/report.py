@@ -68,7 +68,7 @@ def sections(summary: Summary) -> list[str]:
     """The sections of the report, "" for each that is empty."""
     return [
         section("Messages", _verdicts(summary)),
-        section("Not as expected", _missed(summary)),
+        section("Not as expected", _missed_section(summary)),
         section("Files not read", _unread(summary)),
         section("Entities", _entities(summary)),
         section("Timeline (UTC)", flow_figure(summary.flow, summary.step, summary.timeline)),
@@ -159,7 +159,7 @@ def _verdicts(summary: Summary) -> str:
     return table(("verdict", "messages", "meaning"), rows) if rows else ""
 
 
-def _missed(summary: Summary) -> str:
+def _missed_section(summary: Summary) -> str:
     rows: list[Row] = [((each,), True) for each in summary.missed[:MAX_ROWS]]
     return table(("journal",), rows) + _more(len(summary.missed)) if rows else ""
 

@@ -10,7 +10,7 @@ from typing import Any
 _OF_THREAD = threading.local()
 
 
-def asked(query: str, values: Mapping[str, str | int | None]) -> tuple[Any, ...]:
+def first_row(query: str, values: Mapping[str, str | int | None]) -> tuple[Any, ...]:
     """The first row of ``query``. Thread-safe: each thread has a database of its own, which keeps the parsed query."""
     database: sqlite3.Connection | None = getattr(_OF_THREAD, "database", None)
     if database is None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from .object_storage import is_uri, resolved
+from .object_storage import is_uri, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,20 +18,20 @@ class Storage:
 
     location: str
 
-    def _resolved(self) -> tuple[fs.FileSystem, str]:
+    def _resolve(self) -> tuple[fs.FileSystem, str]:
         if is_uri(self.location):
-            return resolved(self.location)
+            return resolve(self.location)
         return fs.LocalFileSystem(), str(Path(self.location).resolve())
 
     def names(self) -> list[str]:
         """The names of its files and tables; empty if the place does not exist."""
-        system, path = self._resolved()
+        system, path = self._resolve()
         found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(each.base_name for each in found)
 
     def clear(self, names: list[str]) -> None:
         """Remove files and tables."""
-        system, path = self._resolved()
+        system, path = self._resolve()
         for each in system.get_file_info([f"{path}/{name}" for name in names]):
             if each.type == fs.FileType.Directory:
                 system.delete_dir(each.path)
@@ -44,7 +44,7 @@ class Storage:
 
     def replace_by(self, folder: str, names: list[str]) -> None:
         """Replace files and tables of these names by those in ``folder``, in this order, and remove ``folder``."""
-        system, path = self._resolved()
+        system, path = self._resolve()
         for name in names:
             self.clear([name])
             whole = system.get_file_info(f"{path}/{folder}/{name}")
@@ -57,7 +57,7 @@ class Storage:
 
     def write_table(self, name: str, table: pa.Table, part: int = 0) -> None:
         """Write a part of the table ``name`` as Parquet, replacing the same part."""
-        system, path = self._resolved()
+        system, path = self._resolve()
         system.create_dir(f"{path}/{name}")
         pq.write_table(
             table,
@@ -68,7 +68,7 @@ class Storage:
         )
 
     def write_text(self, name: str, text: str) -> None:
-        system, path = self._resolved()
+        system, path = self._resolve()
         system.create_dir(path)
         with system.open_output_stream(f"{path}/{name}") as file:
             file.write(text.encode())

@@ -61,7 +61,7 @@ def duplicates_table(table: pa.Table, numbers: dict[str, Ints]) -> pa.Table:
     whole = table.append_column("explained", pa.array(explained)).append_column(
         "is_explained", pa.array(numbers["copies"] - 1 <= explained)
     )
-    return chosen(whole.select(DUPLICATES), more)
+    return choose(whole.select(DUPLICATES), more)
 
 
 def times_accepted(numbers: dict[str, Ints]) -> Ints:
@@ -69,7 +69,7 @@ def times_accepted(numbers: dict[str, Ints]) -> Ints:
     return numbers["accepted_by_primary"] + numbers["parked"] + numbers["spooled"] - numbers["left_spool"]
 
 
-def chosen(table: pa.Table, rows: Bools) -> pa.Table:
+def choose(table: pa.Table, rows: Bools) -> pa.Table:
     """The rows with their texts spelled out."""
     found = table.filter(pa.array(rows))
     plain = [

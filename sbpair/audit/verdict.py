@@ -17,8 +17,8 @@ import numpy as np
 
 from .evidence import Evidence, PairEvidence
 from .fold import Messages
-from .grouping import NULL, Bools, Ints, combined, ranks
-from .sql import asked
+from .grouping import NULL, Bools, Ints, combine, ranks
+from .sql import first_row
 
 
 class Verdict(Enum):
@@ -174,9 +174,9 @@ def judge(messages: Messages, evidence: Evidence) -> Judgement:
         ]
     seen: dict[str, Ints] = {name: np.minimum(columns[name], 1) for name in COUNTS}
     seen |= {name: np.sign(columns[name]) for name in BALANCES}
-    seen |= {name: _compared(columns[a], how, columns[b]) for name, (a, how, b) in COMPARISONS}
+    seen |= {name: _compare(columns[a], how, columns[b]) for name, (a, how, b) in COMPARISONS}
     sizes = [(pair, len(pairs) + 1), *((values + 1, 3) for values in seen.values())]
-    _, first, inverse = np.unique(combined(sizes), return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(combine(sizes), return_index=True, return_inverse=True)
     rules, reasons = [], []
     for row in first:
         values = tuple(
@@ -187,7 +187,7 @@ def judge(messages: Messages, evidence: Evidence) -> Judgement:
         primary, _ = messages.entities[messages.entity[row]]
         secondary = messages.secondary[row]
         on = None if secondary == NULL else messages.secondaries[secondary]
-        reasons.append(evidence.answered(RULES[rule].question, primary, on) or None)
+        reasons.append(evidence.fill_in(RULES[rule].question, primary, on) or None)
     rank, texts = ranks(reasons)
     whole = [each.senders_tell and each.senders_whole and each.syphons_whole for each in pairs]
     is_traced = np.array(whole, bool)[pair]
@@ -198,7 +198,7 @@ UNKNOWN = {name for name, _ in COMPARISONS}
 _COMPARE = {">": np.greater, ">=": np.greater_equal, "<": np.less}
 
 
-def _compared(left: Ints, how: str, right: Ints) -> Ints:
+def _compare(left: Ints, how: str, right: Ints) -> Ints:
     """1 for true, 0 for false, -1 for unknown."""
     found: Ints = np.where((left == NULL) | (right == NULL), -1, _COMPARE[how](left, right))
     return found
@@ -221,7 +221,7 @@ def _pairs(messages: Messages, evidence: Evidence) -> tuple[list[PairEvidence], 
 def _rule(names: tuple[str, ...], values: tuple[int | None, ...], facts: tuple[bool | None, ...]) -> int:
     """The index of the first rule that is true."""
     given = dict(zip((*names, *EVIDENCE), (*values, *facts), strict=True))
-    return int(asked(_query(names), given)[0])
+    return int(first_row(_query(names), given)[0])
 
 
 @cache

@@ -25,7 +25,7 @@ class Waits:
         weights = np.concatenate([self.counts, np.ones(len(times), np.int64) if counts is None else counts])
         self._sum(both, weights)
         if len(self.times) > MAX_EXACT:
-            self._sum(_rounded(self.times), self.counts)
+            self._sum(_round(self.times), self.counts)
 
     def _sum(self, times: Ints, counts: Ints) -> None:
         self.times, index = np.unique(times, return_inverse=True)
@@ -43,7 +43,7 @@ class Waits:
         return dict(zip(QUANTILES, found.tolist(), strict=True))
 
 
-def _rounded(times: Ints) -> Ints:
+def _round(times: Ints) -> Ints:
     """``times`` to five digits, the longest as it is."""
     digits = np.floor(np.log10(np.maximum(times, 1)))
     unit = (10 ** np.maximum(digits - 4, 0)).astype(np.int64)

@@ -46,7 +46,7 @@ class WriterFacts:
         self.primary = greatest((self.primary, other.primary))
         self.first_at = smallest((self.first_at, other.first_at))
         self.last_at = greatest((self.last_at, other.last_at))
-        self.runs = merged((*self.runs, *other.runs))
+        self.runs = merge_runs((*self.runs, *other.runs))
         self.lines += other.lines
         self.sends += other.sends
         self.unread += other.unread
@@ -132,7 +132,7 @@ def runs(ordinals: Ints) -> list[Run]:
     return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
-def merged(several: Iterable[Run]) -> list[Run]:
+def merge_runs(several: Iterable[Run]) -> list[Run]:
     """The union of runs, with adjacent ones joined."""
     found: list[Run] = []
     for first, last in sorted(several):

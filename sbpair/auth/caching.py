@@ -101,25 +101,25 @@ class CachingCredential(_Caching["TokenCredential"]):
             raise own_copy(found.error)
         given = found.token
         if given is None:
-            given = self._asked(memory, lambda: self._credential.get_token(*scopes, **keywords))
+            given = self._ask(memory, lambda: self._credential.get_token(*scopes, **keywords))
         elif found.is_due:
             self._renew(memory, lambda: self._credential.get_token(*scopes, **keywords))
         return cast("AccessToken", given)
 
-    def _asked(self, memory: TokenMemory, ask: Callable[[], GivenToken]) -> GivenToken:
+    def _ask(self, memory: TokenMemory, ask: Callable[[], GivenToken]) -> GivenToken:
         mine = _Asking()
         try:
             others = self._asking.setdefault(memory, mine)
             if others is not mine and others.serves():
                 return others.wait()
             self._asking[memory] = mine
-            return self._asked_once(memory, ask, mine)
+            return self._ask_once(memory, ask, mine)
         finally:
             mine.end(CredentialUnavailable("the request for a token was interrupted"))
             if self._asking.get(memory) is mine:
                 self._asking.pop(memory, None)
 
-    def _asked_once(self, memory: TokenMemory, ask: Callable[[], GivenToken], mine: _Asking) -> GivenToken:
+    def _ask_once(self, memory: TokenMemory, ask: Callable[[], GivenToken], mine: _Asking) -> GivenToken:
         found = memory.answer(time.monotonic(), time.time())  # another thread may have asked just before
         if found.error is not None:
             raise own_copy(found.error)
@@ -143,7 +143,7 @@ class CachingCredential(_Caching["TokenCredential"]):
 
         def renew() -> None:
             try:
-                self._asked(memory, ask)
+                self._ask(memory, ask)
             except Exception as error:  # remembered; the old token serves while it is valid
                 _not_renewed(error)
 
@@ -170,7 +170,7 @@ class AsyncCachingCredential(_Caching["AsyncTokenCredential"]):
             raise own_copy(found.error)
         given = found.token
         if given is None or found.is_due:
-            asking = self._asked(memory, self._credential.get_token(*scopes, **keywords))
+            asking = self._ask(memory, self._credential.get_token(*scopes, **keywords))
             if given is None:
                 given = await result_of(asking)
             else:
@@ -186,18 +186,18 @@ class AsyncCachingCredential(_Caching["AsyncTokenCredential"]):
     async def __aexit__(self, *what: object) -> None:
         await self.close()
 
-    def _asked(self, memory: TokenMemory, ask: Coroutine[Any, Any, AccessToken]) -> asyncio.Task[GivenToken]:
+    def _ask(self, memory: TokenMemory, ask: Coroutine[Any, Any, AccessToken]) -> asyncio.Task[GivenToken]:
         now = time.monotonic()
         asking, began = self._asking.get(memory, (None, 0.0))
         is_other = asking is None or asking.done() or asking.get_loop() is not asyncio.get_running_loop()
         if asking is None or is_other or now - began >= STUCK_SECONDS:
-            asking = share(self._asked_once(memory, ask))
+            asking = share(self._ask_once(memory, ask))
             self._asking[memory] = asking, now
         else:
             ask.close()
         return asking
 
-    async def _asked_once(self, memory: TokenMemory, ask: Coroutine[Any, Any, AccessToken]) -> GivenToken:
+    async def _ask_once(self, memory: TokenMemory, ask: Coroutine[Any, Any, AccessToken]) -> GivenToken:
         try:
             given = await ask
         except Exception as raised:

@@ -31,7 +31,7 @@ class NamespaceAccess:
     uses_tls: bool
     tokens: TokenSource = field(repr=False)
 
-    def dialled_at(self, address: str) -> NamespaceAccess:
+    def dial_at(self, address: str) -> NamespaceAccess:
         """Return the same namespace, reached at another ``host:port``.
 
         Raises ConnectionStringError when ``address`` is not an address.

@@ -121,16 +121,16 @@ class Bearer:
     async def _ask(self) -> Token:
         try:
             async with asyncio.timeout(ASK_WITHIN):
-                given = await self._given()
+                given = await self._open_credential()
             return Token(given.token, JWT, int(given.expires_on))
         except TimeoutError:
             raise CredentialUnavailable(f"no token within {ASK_WITHIN:g} s") from None
         except CredentialUnavailable:  # it was not asked
             raise
         except Exception as error:
-            raise classified(error) from error
+            raise classify_credential_error(error) from error
 
-    async def _given(self) -> AccessToken:
+    async def _open_credential(self) -> AccessToken:
         credential = self._credential
         if isinstance(credential, AsyncCachingCredential):
             return await credential.get_token(SCOPE)
@@ -166,7 +166,7 @@ def expiry_of(signature: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def classified(error: Exception) -> CredentialRefused | CredentialUnavailable:
+def classify_credential_error(error: Exception) -> CredentialRefused | CredentialUnavailable:
     """Classify the error of a TokenCredential: a refusal, or an unreachable or failing token service."""
     from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
 

@@ -27,7 +27,7 @@ _HEX = re.compile(r"(?:[0-9A-Fa-f]{2}){16,}")
 _SECRET = re.compile(rb"(?i)(?:sharedaccess(?:key|signature)|\bsig)\s*(?:=|%|\\*[\"']\s*:)|eyJ[\w-]{8}")
 
 
-def _shifted(secret: bytes) -> set[str]:
+def _shifted_forms(secret: bytes) -> set[str]:
     """The letters that base64 has for these bytes, wherever they begin in the encoded text."""
     found = set()
     for before in range(3):
@@ -37,7 +37,9 @@ def _shifted(secret: bytes) -> set[str]:
     return found
 
 
-_MARKS = sorted({mark for secret in (b"SharedAccess", b"sig=", b"sig%", b"eyJ") for mark in _shifted(secret)})
+_MARKS = sorted(
+    {mark for secret in (b"SharedAccess", b"sig=", b"sig%", b"eyJ") for mark in _shifted_forms(secret)}
+)
 _HEX_MARKS = sorted(secret.hex() for secret in (b"SharedAccess", b"sig=", b"sig%", b"eyJ"))
 _SUSPICIOUS = re.compile(
     "|".join([r"(?i:sharedaccess|sig\s*=|sig%|sig\\*[\"'])", "eyJ", *_MARKS, f"(?i:{'|'.join(_HEX_MARKS)})"])
@@ -58,13 +60,13 @@ def blank_keys(text: str) -> str:
 def _hides_a_secret(run: str) -> bool:
     """Whether base64 of a secret is in this run, which may begin with one to three other characters."""
     letters = run.rstrip("=").translate(_URL_SAFE)
-    return any(_SECRET.search(_decoded(letters[start:])) for start in range(4))
+    return any(_SECRET.search(_decode(letters[start:])) for start in range(4))
 
 
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
-def _decoded(letters: str) -> bytes:
+def _decode(letters: str) -> bytes:
     whole = letters[: len(letters) - 1] if len(letters) % 4 == 1 else letters
     try:
         return base64.b64decode(whole + "=" * (-len(whole) % 4))

@@ -147,10 +147,10 @@ def command(
     try:
         from sbpair.audit import job
 
-        planned = _planned(journal)
+        planned = _plan(journal)
         if flags is None:
             click.echo(f"sbpair audit: reading {planned.size / 1e6:.1f} MB of journals", err=True)
-        expected, seconds = _expected(expectations), skew.total_seconds()
+        expected, seconds = _parse_expected(expectations), skew.total_seconds()
         with _engine(chosen) as run:
             if flags is None:
                 summary, page = _once(planned, place, run, seconds, aliases, expected), job.REPORT
@@ -180,7 +180,7 @@ def _place(journal: str, out: str | None, state: str | None) -> str:
     return place
 
 
-def _expected(given: tuple[str, ...]) -> Expected:
+def _parse_expected(given: tuple[str, ...]) -> Expected:
     """What --expect names. Raises ConfigurationError for what is neither a role and a count nor a manifest."""
     from sbpair.audit import Expected
     from sbpair.observation import WriterRole
@@ -278,7 +278,7 @@ def _print(summary: Summary) -> None:
         click.echo(f"  corrected by {clock.shift:+.1f} s: the times of the syphon {clock.writer}")
 
 
-def _planned(directory: str) -> ReadPlan:
+def _plan(directory: str) -> ReadPlan:
     """Plan the audit. Raises ConfigurationError when there are no journals, or one cannot be read."""
     from sbpair.audit.journal_listing import list_files
     from sbpair.audit.object_storage import is_uri, without_secret

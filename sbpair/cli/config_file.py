@@ -89,10 +89,10 @@ def settings(file: Path, root: click.Command, command: Names, context: click.Con
     content = read(file)
     namespaces_of(content)  # used only by the broker
     chosen: dict[str, object] = {}
-    for given in sorted(_given(file, content, scopes), key=lambda each: len(each.table)):
+    for given in sorted(_given_values(file, content, scopes), key=lambda each: len(each.table)):
         option = _option(file, given, scopes)
         own = scopes[command].get(_flag(given.key)) if given.table == command[: len(given.table)] else None
-        value = _checked(file, given, own or option, context)
+        value = _check(file, given, own or option, context)
         if own is not None:
             chosen[own.name or ""] = value
     return chosen
@@ -158,7 +158,9 @@ def _scopes(command: click.Command, names: Names, context: click.Context) -> Ite
     yield names, found
 
 
-def _given(file: Path, content: Mapping[str, object], scopes: Mapping[Names, Options]) -> list[FileValue]:
+def _given_values(
+    file: Path, content: Mapping[str, object], scopes: Mapping[Names, Options]
+) -> list[FileValue]:
     given: list[FileValue] = []
     waiting: list[tuple[Names, Mapping[str, object]]] = [((), content)]
     while waiting:
@@ -205,7 +207,7 @@ KINDS: tuple[tuple[type[click.ParamType[object]], tuple[type, ...], str], ...] =
 )
 
 
-def _checked(file: Path, given: FileValue, option: click.Option, context: click.Context) -> object:
+def _check(file: Path, given: FileValue, option: click.Option, context: click.Context) -> object:
     """Return the value as click takes it. Raises ConfigurationError that says what was expected."""
     kinds, expected = next(
         ((kinds, words) for kind, kinds, words in KINDS if isinstance(option.type, kind)), ((str,), "text")
@@ -216,7 +218,7 @@ def _checked(file: Path, given: FileValue, option: click.Option, context: click.
     if any(not isinstance(each, kinds) or (isinstance(each, bool) and bool not in kinds) for each in values):
         kind = type(given.value).__name__
         raise ConfigurationError(f"{file}: {given.where} must be {expected}, not {kind}")
-    resolved = [_resolved(file, option, each) for each in values]
+    resolved = [_resolve(file, option, each) for each in values]
     try:
         for each in resolved:
             option.type.convert(str(each) if isinstance(option.type, DurationType) else each, option, context)
@@ -226,7 +228,7 @@ def _checked(file: Path, given: FileValue, option: click.Option, context: click.
     return as_text if option.multiple else as_text[0]
 
 
-def _resolved(file: Path, option: click.Option, value: object) -> object:
+def _resolve(file: Path, option: click.Option, value: object) -> object:
     """Return ``value``, with a path made relative to the directory of ``file``."""
     if not isinstance(value, str):
         return value

@@ -12,7 +12,7 @@ import click
 
 from sbpair.cli.parameters import DurationType
 
-from .meter import Operations, Usage, billed
+from .meter import Operations, Usage, bill
 
 Command = TypeVar("Command", bound=Callable[..., object])
 MAX_COUNT = 10**12
@@ -74,7 +74,7 @@ def command(
         usage = Usage(failed_over=failed_over, ping_interval=ping_interval, **numbers)
     except ValueError as error:
         raise click.UsageError(str(error).replace("_", "-"), click.get_current_context()) from error
-    operations = billed(usage)
+    operations = bill(usage)
     price = None if price_per_million is None else operations.total * price_per_million / 1_000_000
     if as_json:
         sums = {"total": operations.total, "beyond_direct": operations.beyond_direct, "price": price}
@@ -91,15 +91,15 @@ def _show(operations: Operations, usage: Usage, price: float | None) -> None:
     table = Table("operations", f"in {usage.days} days")
     table.columns[1].justify = "right"
     for name, number in asdict(operations).items():
-        table.add_row(KINDS[name], grouped(number))
+        table.add_row(KINDS[name], group_digits(number))
     table.add_section()
-    table.add_row("all", grouped(operations.total))
-    table.add_row("more than without a pairing", grouped(operations.beyond_direct))
+    table.add_row("all", group_digits(operations.total))
+    table.add_row("more than without a pairing", group_digits(operations.beyond_direct))
     if price is not None:
         table.add_row("price of all", f"{price:.2f}")
     show(table)
 
 
-def grouped(number: int) -> str:
+def group_digits(number: int) -> str:
     """Return ``number`` with its thousands separated by spaces, such as ``28 800``."""
     return f"{number:,}".replace(",", " ")

@@ -113,17 +113,17 @@ def with_step(error: BaseException, step: str) -> str:
     return f"{text if len(text) <= room else text[: room - 3] + '...'}; {step}"
 
 
-def known(error: BaseException) -> Known | None:
+def find_known(error: BaseException) -> Known | None:
     """Return the row of KNOWN that applies to ``error``, or None."""
     names = (base.__name__ for base in type(error).__mro__)
     return next((KNOWN[name] for name in names if name in KNOWN), None)
 
 
-def explained(error: BaseException) -> tuple[str, ExitCode]:
+def explain(error: BaseException) -> tuple[str, ExitCode]:
     """Return the line and the exit code for an error that ended a command."""
     if isinstance(error, CommandError):
         return one_line(error), error.code
-    row = known(error)
+    row = find_known(error)
     if row is None:
         return _defect(error), ExitCode.FAILED
     return with_step(error, row.next_step), row.code

@@ -9,7 +9,7 @@ from typing import TypeVar
 import click
 
 from sbpair.cli.errors import CommandError, ConfigurationError, ExitCode
-from sbpair.cli.namespaces import fetched
+from sbpair.cli.namespaces import fetch
 from sbpair.cli.output import plain, remember
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -56,7 +56,7 @@ def list_(url: str | None, token: str, as_json: bool) -> None:
     Example:
       sbpair faults list --url http://127.0.0.1:40123/faults
     """
-    for row in json.loads(_asked("GET", url, token)):
+    for row in json.loads(_ask("GET", url, token)):
         click.echo(json.dumps(row) if as_json else _line(row))
 
 
@@ -75,7 +75,7 @@ def set_(url: str | None, token: str, settings: tuple[str, ...]) -> None:
       sbpair faults set namespace=contoso scenario=flapping
     """
     fault = dict(map(_setting, settings))
-    answer = json.loads(_asked("POST", url, token, json.dumps(fault)))
+    answer = json.loads(_ask("POST", url, token, json.dumps(fault)))
     click.echo(" ".join(map(str, answer["ids"])))
 
 
@@ -94,7 +94,7 @@ def clear(url: str | None, token: str, ids: tuple[int, ...], clears_all: bool) -
     if clears_all == bool(ids):
         raise click.UsageError("name the ids of faults, or --all", click.get_current_context())
     for part in [""] if clears_all else [f"/{number}" for number in ids]:
-        _asked("DELETE", url, token, part=part)
+        _ask("DELETE", url, token, part=part)
 
 
 def _setting(text: str) -> tuple[str, object]:
@@ -115,7 +115,7 @@ def _line(row: dict[str, object]) -> str:
     return plain(f"{number}: {effect} on {namespace}{rest}; took effect {hits} times")
 
 
-def _asked(method: str, given: str | None, token: str, body: str | None = None, part: str = "") -> str:
+def _ask(method: str, given: str | None, token: str, body: str | None = None, part: str = "") -> str:
     """The body of the answer. Raises CommandError when the broker refuses, or does not answer."""
     import httpx
 
@@ -124,7 +124,7 @@ def _asked(method: str, given: str | None, token: str, body: str | None = None, 
     url = given.rstrip("/") + part
     if not token.startswith(SOURCES):
         raise ConfigurationError("--token must be env:NAME or file:PATH")
-    secret = fetched(token, "--token").strip()
+    secret = fetch(token, "--token").strip()
     remember(secret)
     headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
     try:

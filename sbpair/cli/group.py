@@ -17,7 +17,7 @@ import click
 from sbpair import __version__
 from sbpair.amqp_build import build
 from sbpair.cli import INTERRUPTED
-from sbpair.cli.errors import ExitCode, explained
+from sbpair.cli.errors import ExitCode, explain
 from sbpair.cli.output import end_log, notice
 from sbpair.extras import installed_extras
 
@@ -158,13 +158,13 @@ def _run(arguments: list[str] | None) -> int:
         click.echo(shown.format_message())
         return int(ExitCode.USAGE)
     except click.UsageError as error:
-        return _ended(f"{_where(error)}{error.format_message()}", ExitCode.USAGE)
+        return _end(f"{_where(error)}{error.format_message()}", ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        return _ended("interrupted", INTERRUPTED)
+        return _end("interrupted", INTERRUPTED)
     except BrokenPipeError:
         return _reader_gone()
     except Exception as error:  # outermost handler: every failure becomes one line
-        return _ended(*explained(error))
+        return _end(*explain(error))
 
 
 def _where(error: click.UsageError) -> str:
@@ -172,7 +172,7 @@ def _where(error: click.UsageError) -> str:
     return "" if path == "sbpair" else f"{path.removeprefix('sbpair ')}: "
 
 
-def _ended(text: str, code: int) -> int:
+def _end(text: str, code: int) -> int:
     notice(text, level=logging.ERROR)
     return int(code)
 

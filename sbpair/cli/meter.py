@@ -76,7 +76,7 @@ class Operations:
         return self.total - self.primary_sends - self.primary_receives
 
 
-def billed(usage: Usage) -> Operations:
+def bill(usage: Usage) -> Operations:
     """The operations billed for ``usage``."""
     parked = usage.parked * usage.outages
     return Operations(

@@ -82,13 +82,13 @@ def namespace_option(side: str, *, required: bool = True) -> Callable[[Command],
         required=required,
         envvar=f"SBPAIR_{side.upper()}",
         metavar="SOURCE",
-        callback=_resolved,
+        callback=_resolve,
         help=f"The {kind}: env:NAME, file:PATH, its name, or a connection string.",
         show_envvar=True,
     )
 
 
-def _resolved(
+def _resolve(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> NamespaceArgument | None:
     if value is None:
@@ -103,10 +103,10 @@ def namespace_argument(value: str, flag: str, *, is_visible: bool) -> NamespaceA
     ``is_visible``: other users see the value in the process list, and a key in it causes a warning. Raises
     ConfigurationError.
     """
-    text = fetched(value, flag)
+    text = fetch(value, flag)
     if NAME.fullmatch(text):
         return NamespaceArgument(flag, _host(text))
-    fields = checked(text, flag)
+    fields = parse_fields(text, flag)
     secrets = [fields[name] for name in SECRET_FIELDS if name in fields]
     for secret in [*secrets, text]:
         remember(secret)
@@ -127,9 +127,9 @@ class ConnectionStringFile:
     def __call__(self) -> str:
         """Return the current content; the last usable one while the file is unusable or names another namespace."""
         try:
-            text = fetched(self._value, self._flag)
-            fields = checked(text, self._flag)
-            is_the_same = fields["endpoint"] == checked(self._text, self._flag)["endpoint"]
+            text = fetch(self._value, self._flag)
+            fields = parse_fields(text, self._flag)
+            is_the_same = fields["endpoint"] == parse_fields(self._text, self._flag)["endpoint"]
         except ConfigurationError:
             return self._text
         if is_the_same:
@@ -144,7 +144,7 @@ def _host(name: str) -> str:
     return name if "." in name or ":" in name else f"{name}{PUBLIC_CLOUD}"
 
 
-def fetched(value: str, flag: str) -> str:
+def fetch(value: str, flag: str) -> str:
     """Resolve `env:NAME` and `file:PATH`; any other value is returned as it is.
 
     Raises ConfigurationError with the variable or the file when it cannot be read.
@@ -155,7 +155,7 @@ def fetched(value: str, flag: str) -> str:
         raise ConfigurationError(str(error)) from error
 
 
-def checked(text: str, flag: str) -> dict[str, str]:
+def parse_fields(text: str, flag: str) -> dict[str, str]:
     """Parse a connection string into its fields, names in lower case.
 
     Raises ConfigurationError when it is malformed; the message names the field and never contains a value.
@@ -197,7 +197,7 @@ class NamespaceArgument:
             namespace = parse(self.reread or self.connection_string)
         else:
             namespace = at_host(self.netloc, token_source(ambient(self.flag)))
-        return namespace if address is None else namespace.dialled_at(address)
+        return namespace if address is None else namespace.dial_at(address)
 
     def administration(self, role: str, ca_file: str | None) -> ServiceBusAdministrationClient:
         """Return the SDK's administration client for the namespace, as ``role`` of a pair."""

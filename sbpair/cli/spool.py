@@ -42,7 +42,7 @@ def list_(path: Path, as_json: bool) -> None:
     Example:
       sbpair spool list /var/lib/orders/spool
     """
-    with closing(_opened(path)) as spool:
+    with closing(_open(path)) as spool:
         counts, refusals = spool.counts(), spool.refusals()
     now = time.time_ns() // 1_000_000
     for count in counts:
@@ -76,7 +76,7 @@ def export(path: Path, destination: str | None, refused_only: bool) -> None:
     """
     from sbpair.cli.spooled_json import as_json
 
-    with closing(_opened(path)) as spool:
+    with closing(_open(path)) as spool:
         for spooled, reason in spool.export(destination, refused_only=refused_only):
             click.echo(json.dumps(as_json(spooled, reason)))
 
@@ -96,7 +96,7 @@ def redrive(path: Path, destination: str | None) -> None:
       sbpair spool redrive /var/lib/orders/spool
       sbpair spool redrive /var/lib/orders/spool --path orders
     """
-    with closing(_opened(path)) as spool:
+    with closing(_open(path)) as spool:
         click.echo(f"{spool.redrive(destination)} waiting again")
 
 
@@ -115,7 +115,7 @@ def purge(path: Path, destination: str | None, refused_only: bool, yes: bool) ->
       sbpair spool purge /var/lib/orders/spool         # prints how many it would delete
       sbpair spool purge /var/lib/orders/spool --refused --yes
     """
-    with closing(_opened(path)) as spool:
+    with closing(_open(path)) as spool:
         if yes:
             click.echo(f"deleted {spool.purge(destination, refused_only=refused_only)}")
             return 0
@@ -124,7 +124,7 @@ def purge(path: Path, destination: str | None, refused_only: bool, yes: bool) ->
     raise click.UsageError(problem, click.get_current_context())
 
 
-def _opened(path: Path) -> Spool:
+def _open(path: Path) -> Spool:
     from sbpair.pairing.spool.store import Spool  # late: imports the SDK
 
     return Spool(path, primary=None)

@@ -84,7 +84,7 @@ class EntityListing:
     subscriptions: dict[str, tuple[str, SubscriptionProperties]] = field(default_factory=dict)
     """With the name of their topic, by the path of the subscription."""
 
-    def described(self) -> Iterator[tuple[str, str, object]]:
+    def describe(self) -> Iterator[tuple[str, str, object]]:
         """Yield the kind, the path and the description of each entity; a topic before its subscriptions."""
         for queue in self.queues.values():
             yield "queue", queue.name, queue
@@ -123,7 +123,7 @@ def read(client: ServiceBusAdministrationClient) -> EntityListing:
 def compare(primary: EntityListing, secondary: EntityListing) -> list[TwinComparison]:
     """Compare each entity of the primary with its twin."""
     twins = []
-    for kind, path, described in primary.described():
+    for kind, path, described in primary.describe():
         twin = secondary.find(kind, path)
         if twin is None:
             twins.append(TwinComparison(path, is_missing=True))
@@ -154,7 +154,7 @@ def create_missing(
     neither side is created without. Raises the errors of the SDK's administration client.
     """
     here, there = read(primary), read(secondary)
-    waiting = [each for each in here.described() if there.find(each[0], each[1]) is None]
+    waiting = [each for each in here.describe() if there.find(each[0], each[1]) is None]
     made: list[str] = []
     is_premium = [each.get_namespace_properties().messaging_sku == PREMIUM for each in (primary, secondary)]
     names = {path.casefold() for path in there.queues} | {path.casefold() for path in there.topics}

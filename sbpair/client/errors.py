@@ -18,7 +18,7 @@ class ClientError(Exception):
     """The base class; ``condition`` is the peer's AMQP condition, if it gave one."""
 
     def __init__(self, text: str, condition: Condition | None = None) -> None:
-        super().__init__(text if condition is None else f"{text}: {said(condition)}")
+        super().__init__(text if condition is None else f"{text}: {condition_text(condition)}")
         self.condition = condition
 
 
@@ -49,7 +49,7 @@ class SyphonFaulted(ClientError):
     """The namespace cannot be used until a credential, a certificate or an address is corrected; do not retry."""
 
 
-def said(condition: Condition | None) -> str:
+def condition_text(condition: Condition | None) -> str:
     """A condition as printable text: one line, at most 1000 characters."""
     if condition is None:
         return "the peer gave no reason"

@@ -201,7 +201,7 @@ class Sender(ClientLink):
         self._waiting.clear()
         return taken
 
-    def unanswered(self) -> list[OutgoingMessage]:
+    def unanswered_messages(self) -> list[OutgoingMessage]:
         """The messages sent without an outcome yet."""
         return list(self._pending.values())
 
@@ -354,7 +354,7 @@ class Receiver(ClientLink):
             self.link.dispose(first, last, state, settled=True)
             self._owner.flush_soon()
 
-    async def settled(self, delivery_id: int, state: DeliveryState) -> DeliveryState | None:
+    async def settle_and_wait(self, delivery_id: int, state: DeliveryState) -> DeliveryState | None:
         """Settle one delivery and wait for the peer's answer; None if the link ends first."""
         (answer,) = await self.settled_run(delivery_id, delivery_id, state)
         return answer

@@ -14,7 +14,7 @@ from sbpair.amqp.types import Array
 
 from .connection import NamespaceConnection
 from .errors import LinkRefused
-from .request import CREDIT, RequestNode, renewed_in_time
+from .request import CREDIT, RequestNode, wait_for_renewal
 
 DEFAULT_LOCK = 60.0  # seconds: the default lock span of a queue, and the longest that is relied on
 MIN_LOCK_SECONDS, MAX_LOCK_SECONDS = 5.0, 300.0  # seconds, of any queue
@@ -144,7 +144,7 @@ async def _renew(node: RequestNode, path: str, tags: Sequence[bytes]) -> list[fl
     except ValueError as error:
         raise LinkRefused(f"a delivery of {path} has no lock: its tag is not a UUID") from error
     request = node.ask(properties, {"lock-tokens": Array(UUID_CODE, tokens)})
-    answer = await renewed_in_time(request, f"locks on {path}")
+    answer = await wait_for_renewal(request, f"locks on {path}")
     status = answer.application_properties.get("statusCode")
     if status == GONE:
         return None

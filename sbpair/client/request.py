@@ -50,7 +50,7 @@ _ENTRY = struct.Struct(">BII9sBI")
 T = TypeVar("T")
 
 
-async def renewed_in_time(answer: Awaitable[T], what: str) -> T:
+async def wait_for_renewal(answer: Awaitable[T], what: str) -> T:
     """Wait for the answer to a renewal. Raises ConnectionLost after RENEWED_WITHIN seconds."""
     try:
         async with asyncio.timeout(RENEWED_WITHIN):
@@ -79,9 +79,9 @@ class RequestNode:
 
     async def wait_open(self) -> None:
         """Wait until both links are attached. Raises LinkRefused, ConnectionLost."""
-        await self._opened()
+        await self._wait_for_sender()
 
-    async def _opened(self) -> Sender:
+    async def _wait_for_sender(self) -> Sender:
         """Return the sender once both links are attached. Raises LinkRefused, ConnectionLost."""
         opening = self._opening
         if not opening.done():
@@ -95,7 +95,7 @@ class RequestNode:
 
         Raises LinkRefused, or ConnectionLost when no answer arrives.
         """
-        sender = await self._opened()
+        sender = await self._wait_for_sender()
         number = f"{self._name}-{next(self._numbers)}"
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
@@ -193,14 +193,14 @@ def decode_answer(payload: bytes) -> Message:
     The messages in the answer to a peek are found directly, not as values of values.
     """
     sections = split(payload)
-    messages = _peeked(sections.body)
+    messages = _messages_of_peek(sections.body)
     if messages is None:
         return Message.decode(payload)
     answer = Message.decode(b"".join(sections._replace(body=b"")))
     return replace(answer, body=ValueBody({"messages": [{"message": each} for each in messages]}))
 
 
-def _peeked(body: bytes) -> list[bytes] | None:
+def _messages_of_peek(body: bytes) -> list[bytes] | None:
     """The messages in the answer to a peek; None if the body is anything else, or in a form that is unusual."""
     if len(body) < _ANSWER.size:
         return None

@@ -17,7 +17,7 @@ from sbpair.amqp.types import Described, Symbol, UInt
 
 from .errors import LinkRefused, SessionUnavailable
 from .link import ANSWER_TIMEOUT, LinkOwner, OnDisposition, OnDrained, OnMessage, Receiver
-from .request import RequestNode, refusal_of, renewed_in_time, value_of
+from .request import RequestNode, refusal_of, value_of, wait_for_renewal
 
 FILTER = Symbol("com.microsoft:session-filter")
 WAIT = Symbol("com.microsoft:timeout")
@@ -73,7 +73,7 @@ class SessionReceiver(Receiver):
         LinkRefused with the condition ``com.microsoft:session-lock-lost`` when the lock is lost.
         """
         request = self._ask(node, "renew-session-lock")
-        until = (await renewed_in_time(request, f"a session of {self.path}")).get("expiration")
+        until = (await wait_for_renewal(request, f"a session of {self.path}")).get("expiration")
         if not isinstance(until, int):
             raise LinkRefused(f"the lock of a session of {self.path} was renewed without an expiration")
         self.locked_until = until / 1000

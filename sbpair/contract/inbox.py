@@ -122,7 +122,7 @@ class Inbox:
         self._held.pop(number, None)
         try:
             async with asyncio.timeout(PATIENCE):
-                return await self.receiver.settled(number, state)
+                return await self.receiver.settle_and_wait(number, state)
         except TimeoutError:
             return None
 

@@ -33,4 +33,4 @@ def _namespace(access: Access) -> NamespaceAccess:
         assert credential is not None  # noqa: S101  (a side has one or the other)
         namespace = at_host(access.endpoint, token_source(credential), uses_tls=access.use_tls)
     address = access.custom_endpoint_address
-    return namespace if address is None else namespace.dialled_at(address)
+    return namespace if address is None else namespace.dial_at(address)

@@ -108,7 +108,7 @@ class AdministrationLoan:
         Raises ResourceExistsError: when it exists, or counts as existing because the primary is away; the SDK's
         errors otherwise.
         """
-        created = self._asked("create_queue", queue_name, settings)
+        created = self._ask("create_queue", queue_name, settings)
         if created is None:
             raise ResourceExistsError(f"The primary is away: queue '{queue_name}' counts as existing.")
         return cast("QueueProperties", created)
@@ -118,7 +118,7 @@ class AdministrationLoan:
     ) -> QueueRuntimeProperties | QueueCounts:
         """The counts of a queue; while the primary is away those last seen in this process, or zeros."""
         key = path_key(queue_name)
-        answer = self._asked("get_queue_runtime_properties", queue_name, settings)
+        answer = self._ask("get_queue_runtime_properties", queue_name, settings)
         if answer is None:
             return self._source.seen.get(key) or QueueCounts(queue_name)
         found = cast("QueueRuntimeProperties", answer)
@@ -146,7 +146,7 @@ class AdministrationLoan:
             self._made = self._source.make()
         return self._made
 
-    def _asked(self, method: str, queue: str, settings: Mapping[str, object]) -> object | None:
+    def _ask(self, method: str, queue: str, settings: Mapping[str, object]) -> object | None:
         """The primary's answer; None while it is away."""
         if self._source.is_away(queue):
             return None

@@ -254,9 +254,9 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         label = check_pair(primary, secondary, options.primary_namespace_name)
         self._primary, self._secondary = primary, secondary
         self._senders: Counter[str] = Counter()
-        self._core = self._made(primary, secondary, label, options)
+        self._core = self._make_runtime(primary, secondary, label, options)
 
-    def _made(
+    def _make_runtime(
         self, primary: SdkNamespace, secondary: SdkNamespace, label: str, options: PairedNamespaceOptions
     ) -> BaseRuntime:
         raise NotImplementedError
@@ -310,9 +310,9 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         # P-6
         self._core.mark_healthy(path)
 
-    def spooled(self, path: str | None = None) -> int:
+    def count_spooled(self, path: str | None = None) -> int:
         """How many messages wait in the spool, for this entity or for all; 0 without a spool."""
-        return self._core.spooled(path)
+        return self._core.count_spooled(path)
 
     def on_event(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
         """Call ``callback`` with every event, in the thread it occurs in. Returns a function that unsubscribes it."""
@@ -322,7 +322,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         if self._core.is_closed:
             raise self._core.closed_error()
 
-    def _counted(self, what: str, name: str) -> str:
+    def _count_sender(self, what: str, name: str) -> str:
         """The name of an entity that gets one more sender."""
         self._entity(what, name)
         self._core.announce()

@@ -73,7 +73,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
 
     # P-1
 
-    def _made(
+    def _make_runtime(
         self, primary: SdkNamespace, secondary: SdkNamespace, label: str, options: PairedNamespaceOptions
     ) -> Runtime:
         self._processors: Processors[PairedServiceBusProcessor] = Processors()
@@ -96,7 +96,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         The keywords apply to links opened to this entity from now on; all its senders share them.
         """
         links = LinkSettings(client_identifier, socket_timeout, keep_alive)
-        return self._sender(self._counted("queue_name", queue_name), links)
+        return self._sender(self._count_sender("queue_name", queue_name), links)
 
     def get_topic_sender(
         self,
@@ -111,7 +111,7 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
         The keywords are those of :meth:`get_queue_sender`.
         """
         links = LinkSettings(client_identifier, socket_timeout, keep_alive)
-        return self._sender(self._counted("topic_name", topic_name), links)
+        return self._sender(self._count_sender("topic_name", topic_name), links)
 
     def list_queue_sessions(
         self, queue_name: str, *, state_updated_after: datetime | None = None, timeout: float | None = None

@@ -47,7 +47,7 @@ class HostedSyphon:
     def __init__(self, core: BaseRuntime) -> None:
         self._core = core
         self._callbacks: list[Callable[[object], object]] = []
-        self._syphon = self._made()
+        self._syphon = self._make()
 
     @property
     def counters(self) -> SyphonCounters:
@@ -100,7 +100,7 @@ class HostedSyphon:
         except Exception:  # it is never awaited, so its failure is logged here
             logger.exception("the syphon of this process has failed")
 
-    def _made(self) -> Syphon:
+    def _make(self) -> Syphon:
         syphon = syphon_of(self._core)
         syphon.on_event(self._told)
         return syphon
@@ -115,7 +115,7 @@ class HostedSyphon:
 
     def _leave_to_the_parent(self) -> None:
         leave_to_the_parent(self._syphon)
-        self._syphon = self._made()
+        self._syphon = self._make()
 
 
 class SyphonThread(HostedSyphon):

@@ -205,7 +205,7 @@ class Observer:
             "secondary_silent": core.pair.is_secondary_silent,
             "options": shown_options(core.options),
             "backlogs": {str(number): level for number, level in core.pair.room.levels().items()},
-            "spooled": core.spooled(None),
+            "spooled": core.count_spooled(None),
             "pings_sent": core.pair.pings_sent,
             "journal": self._journal and self._journal.counters,
             "webhook": self._webhook and self._webhook.counters,

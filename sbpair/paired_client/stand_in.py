@@ -44,14 +44,14 @@ class _Loan:
         if not name.startswith("get_"):
             return found
 
-        def got(*args: object, **keywords: object) -> object:
+        def call_found(*args: object, **keywords: object) -> object:
             handler = found(*args, **keywords)
             self._given.add(handler)
             return handler
 
-        return got
+        return call_found
 
-    def _taken(self) -> list[object]:
+    def _take(self) -> list[object]:
         given = list(self._given)
         self._given.clear()
         return given
@@ -64,7 +64,7 @@ class Loan(_Loan):
 
     def close(self) -> None:
         """Close the senders and receivers obtained through this loan; the client stays open."""
-        for handler in self._taken():
+        for handler in self._take():
             handler.close()  # type: ignore[attr-defined]
 
     def __enter__(self) -> Self:
@@ -84,7 +84,7 @@ class AsyncLoan(_Loan):
 
     async def close(self) -> None:
         """Close the senders and receivers obtained through this loan; the client stays open."""
-        for handler in self._taken():
+        for handler in self._take():
             await handler.close()  # type: ignore[attr-defined]
 
     async def __aenter__(self) -> Self:

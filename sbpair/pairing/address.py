@@ -263,7 +263,7 @@ class SdkNamespace:
 
     def client(self, *, retry_total: int | None = 0) -> ServiceBusClient:
         """A new SDK client, by default without retries; with ``retry_total`` None they follow the settings."""
-        keywords = self._keywords(self._bounded() or self._settings.ssl_context, retry_total)
+        keywords = self._keywords(self._bounded_handshake() or self._settings.ssl_context, retry_total)
         if self._connection_string is not None:
             return ServiceBusClient.from_connection_string(self._connection_string, **keywords)
         return ServiceBusClient(
@@ -274,7 +274,7 @@ class SdkNamespace:
         """A new asyncio SDK client; see :meth:`client`."""
         from azure.servicebus import aio
 
-        bounded = self._bounded()
+        bounded = self._bounded_handshake()
         context = self._settings.ssl_context if bounded is None else bounded.context
         if context is None and not self._use_tls:
             # Unused: without it, the SDK reads the file of authorities for each link.
@@ -308,7 +308,7 @@ class SdkNamespace:
             "read_timeout": ADMIN_READ_TIMEOUT,
         }
         if self._settings.connection_verify is not None:
-            _trusted(self._settings.connection_verify)  # the SDK would only raise OSError
+            _trust(self._settings.connection_verify)  # the SDK would only raise OSError
             keywords["connection_verify"] = self._settings.connection_verify
         if self._settings.user_agent is not None:
             keywords["user_agent"] = self._settings.user_agent
@@ -347,18 +347,18 @@ class SdkNamespace:
             "retry_backoff_max": retry.backoff_max,
         }
 
-    def _bounded(self) -> BoundedHandshake | None:
+    def _bounded_handshake(self) -> BoundedHandshake | None:
         """The TLS context for plain AMQP. Over WebSocket the SDK creates its own, from the file checked here."""
         if not self._use_tls:
             return None
         if self._trust is None:
-            context = self._settings.ssl_context or _trusted(self._settings.connection_verify)
+            context = self._settings.ssl_context or _trust(self._settings.connection_verify)
             self._trust = BoundedHandshake(context)
         is_websocket = self._settings.transport_type is TransportType.AmqpOverWebsocket
         return None if is_websocket or self._settings.http_proxy is not None else self._trust
 
 
-def _trusted(ca_file: str | None) -> ssl.SSLContext:
+def _trust(ca_file: str | None) -> ssl.SSLContext:
     try:
         return trusting(ca_file)
     except CaFileUnusable as error:

@@ -30,18 +30,18 @@ from .aio_sender_pool import AsyncPooledSender, AsyncSenderPool, Tasks
 from .aio_threads import Lookups, LoopCredential, Threads, call_in_loop, finish
 from .background import AsyncServices
 from .backlog import backlogs_event
-from .base_pool import role_of, spared
+from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase
 from .errors import PairFaultedError, SpoolError
-from .events import PairingEvent, failed_over
+from .events import PairingEvent, entities_failed_over
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import SideState
 from .request import LinkBatches, SendRequest, freeze
-from .results import ACCEPTED, closed, counted, not_created_in_time, not_written_in_time, time_left
+from .results import ACCEPTED, closed_result, not_created_in_time, not_written_in_time, time_left, with_count
 from .rotation import Choice
 from .spool.replay import Spooling
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
@@ -155,7 +155,7 @@ class AsyncRuntime(BaseRuntime):
             return None
         failed: Exception | None = None
         try:
-            call = pooled.sender.send_messages(sdk.wrapped(message), timeout=seconds)
+            call = pooled.sender.send_messages(sdk.wrap(message), timeout=seconds)
             await pooled.send(call, started + seconds)
         except Exception as error:
             failed = error
@@ -163,13 +163,13 @@ class AsyncRuntime(BaseRuntime):
             self._discard_cut(pool, pooled)
             raise
         if failed is not None:  # outside the except block, where sys.exception() is the caller's
-            return self._failed(
+            return self._failure(
                 pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message), started
             )
         pool.release(pooled)
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
-        return self._accepted_after(pooled.used_at - started)
+        return self._acceptance(pooled.used_at - started)
 
     async def drive(
         self,
@@ -184,11 +184,9 @@ class AsyncRuntime(BaseRuntime):
         self.bind()
         if first is not None:
             self._hear(None, first)
-        return await self._carried_out(
-            self._flow(path, request, choice, started, budget, first), path, request
-        )
+        return await self._carry_out(self._flow(path, request, choice, started, budget, first), path, request)
 
-    async def _carried_out(self, flow: SendFlow, path: str, request: SendRequest) -> Outcome:
+    async def _carry_out(self, flow: SendFlow, path: str, request: SendRequest) -> Outcome:
         result: Result | None = None
         while True:
             try:
@@ -223,13 +221,13 @@ class AsyncRuntime(BaseRuntime):
 
     def primary_pool(self, path: str) -> AsyncSenderPool:
         """The sender pool of a primary entity."""
-        return self._pools.get(path_key(path)) or self._made(path_key(path), self._primary, path)
+        return self._pools.get(path_key(path)) or self._make_pool(path_key(path), self._primary, path)
 
     def publish(self) -> None:
         happened = self._happened()
         if self._spooling is not None:
             self._spooling.notify(happened)
-        for path in failed_over(happened):
+        for path in entities_failed_over(happened):
             if pool := self._pools.get(path_key(path)):
                 pool.recall()
         self._woken.set()
@@ -344,20 +342,20 @@ class AsyncRuntime(BaseRuntime):
         match step:
             case Attempt():
                 before = request.parked, request.parked_bytes
-                result = await self._attempt(self._bounded(step), path, request)
+                result = await self._attempt(self._bound(step), path, request)
                 self._hear(step.backlog, result)
-                return counted(result, request, *before)
+                return with_count(result, request, *before)
             case Pause(until):
                 await self._pause(until)
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
-                return self._creation_result(await self._created(backlog, until))
+                return self._creation_result(await self._ensure_backlog(backlog, until))
             case SpoolMessages(until):
-                return await self._written(path, request, until)
+                return await self._write_within(path, request, until)
             case Peek():
-                return await self._peeked(step, request)
+                return await self._peek(step, request)
 
-    async def _written(self, path: str, request: SendRequest, until: float) -> Result:
+    async def _write_within(self, path: str, request: SendRequest, until: float) -> Result:
         """Write to the spool on a thread, so that a stalled disk does not block the loop (G-18)."""
         request.carry_trace()  # in this task, which has the caller's span
         try:
@@ -374,7 +372,7 @@ class AsyncRuntime(BaseRuntime):
         try:
             pool = self.primary_pool(path) if step.backlog is None else self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
-            return closed(error)
+            return closed_result(error)
         try:
             time_left(step.until)
             if step.backlog is not None:
@@ -386,7 +384,7 @@ class AsyncRuntime(BaseRuntime):
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
             await pooled.run(_send(pooled, step, request), step.until)
         except Exception as error:
-            return self._failed(pool, pooled, error, phase, handled, request, began)
+            return self._failure(pool, pooled, error, phase, handled, request, began)
         except BaseException:
             if pooled is not None:
                 self._discard_cut(pool, pooled)
@@ -394,20 +392,20 @@ class AsyncRuntime(BaseRuntime):
         pool.release(pooled)
         return Result(time.monotonic())
 
-    async def _peeked(self, step: Peek, request: SendRequest) -> Result:
+    async def _peek(self, step: Peek, request: SendRequest) -> Result:
         """The answer of an ordered backlog queue: over the link on which its messages are parked."""
         phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
         try:
             pool = self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
-            return closed(error)
+            return closed_result(error)
         try:
             pooled = await pool.acquire(step.until)
             phase = Phase.SENDING
             asked = sdk.is_empty_async(pooled.sender, step.parked_id, time_left(step.until))
             is_empty = await pooled.run(asked, step.until)
         except Exception as error:
-            return self._failed(pool, pooled, error, phase, handled, request, began)
+            return self._failure(pool, pooled, error, phase, handled, request, began)
         except BaseException:
             if pooled is not None:
                 pool.abandon(pooled)
@@ -436,7 +434,7 @@ class AsyncRuntime(BaseRuntime):
             return
         raise self.closed_error()
 
-    async def _created(self, backlog: int, until: float) -> Exception | None:
+    async def _ensure_backlog(self, backlog: int, until: float) -> Exception | None:
         must_exist = self._must_exist(backlog)
         if must_exist is not None:
             return must_exist
@@ -462,9 +460,9 @@ class AsyncRuntime(BaseRuntime):
 
     def _backlog_pool(self, backlog: int) -> AsyncSenderPool:
         key = f"/{backlog}"  # no entity path begins with a slash; P-15: one set of links for all entities
-        return self._pools.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
+        return self._pools.get(key) or self._make_pool(key, self._secondary, self._backlogs.name(backlog))
 
-    def _made(self, key: str, side: SdkNamespace, entity: str) -> AsyncSenderPool:
+    def _make_pool(self, key: str, side: SdkNamespace, entity: str) -> AsyncSenderPool:
         self._check_side(side.role)
         is_primary = side.role is Side.PRIMARY
         pool = AsyncSenderPool(
@@ -500,7 +498,7 @@ class AsyncRuntime(BaseRuntime):
         looks = self._sides_tick(now)
         if sizes := self._sizes_due(now):
             self._tasks.start("sbpair-sizes", self._size(sizes))
-        timers = [self._timer(), *(pool.trim(now, spared(key)) for key, pool in self._pools.items())]
+        timers = [self._timer(), *(pool.trim(now, spare_links(key)) for key, pool in self._pools.items())]
         if self.pair_state.fault is not None:
             if not self._is_faulting:
                 self._is_faulting = True
@@ -577,7 +575,7 @@ class AsyncRuntime(BaseRuntime):
         if self._loop is None or self.is_closed:
             raise ValueError("the paired client is closed")
         flow = self._flow_again(path, request, choice)
-        return asyncio.run_coroutine_threadsafe(self._carried_out(flow, path, request), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self._carry_out(flow, path, request), self._loop).result()
 
     def _emit(self, happened: Sequence[PairingEvent]) -> None:
         """Dispatch events from a thread; the callbacks run in the loop."""

@@ -28,7 +28,15 @@ from .base_sender import (
 from .health import EntityState
 from .outcome import SendReceipt, Stored, StoredIn, at_primary
 from .pair import Result
-from .request import PairedMessageBatch, SendRequest, cancellation, freeze, in_session, prepared, scheduled
+from .request import (
+    PairedMessageBatch,
+    SendRequest,
+    cancellation,
+    freeze,
+    in_session,
+    prepare,
+    schedule_request,
+)
 from .results import ACCEPTED
 from .steps import is_accepted
 
@@ -87,13 +95,13 @@ class PairedServiceBusSender(BaseSender):
             first = await runtime.send_fast(self._key, outgoing, started, self._fast_seconds(timeout))
             if first is ACCEPTED:
                 if self._health.is_calm:
-                    return self._reported(at_primary(message_id_of(outgoing)))
+                    return self._report(at_primary(message_id_of(outgoing)))
                 first = Result(time.monotonic())  # the health changed during the send: let the flow record it
         budget = timeout_seconds(timeout, runtime.options)
         request = freeze(message, self.entity_name)
         if not request:
             return SendReceipt(StoredIn.PRIMARY, None, ())
-        return self._reported(receipt(await self._sent(request, budget, first, started), request))
+        return self._report(receipt(await self._send(request, budget, first, started), request))
 
     async def schedule_messages(
         self,
@@ -116,7 +124,7 @@ class PairedServiceBusSender(BaseSender):
     ) -> list[int]:
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
-        request = scheduled(messages, schedule_time_utc, self.entity_name)
+        request = schedule_request(messages, schedule_time_utc, self.entity_name)
         if not request:
             return []
         started = time.monotonic()
@@ -125,7 +133,7 @@ class PairedServiceBusSender(BaseSender):
             await self._wait_for_turn(session, budget, started)
         try:
             in_session(request, session)
-            return request.sequence_numbers(await self._sent(request, budget, started=started))
+            return request.sequence_numbers(await self._send(request, budget, started=started))
         finally:
             if session is not None:
                 self._turns.leave(session)
@@ -138,7 +146,7 @@ class PairedServiceBusSender(BaseSender):
         budget = timeout_seconds(timeout, self._runtime.options)
         request = cancellation(self.entity_name, sequence_numbers)
         if request.numbers:
-            await self._sent(request, budget)
+            await self._send(request, budget)
 
     async def create_message_batch(
         self, max_size_in_bytes: int | None = None, *, timeout: float | None = None
@@ -173,7 +181,7 @@ class PairedServiceBusSender(BaseSender):
         """Send, and report the receipt, when it is the turn of the message's session (O-3)."""
         started, runtime = time.monotonic(), self._runtime
         is_one, path = isinstance(message, ServiceBusMessage), self.entity_name
-        given = prepared(message, path) if is_one else freeze(message, path)
+        given = prepare(message, path) if is_one else freeze(message, path)
         session = self._session_of(given)
         if session is not None and not self._turns.take(session):
             await self._wait_for_turn(session, timeout_seconds(timeout, runtime.options), started)
@@ -183,13 +191,13 @@ class PairedServiceBusSender(BaseSender):
                 first = await runtime.send_fast(self._key, given, started, self._fast_seconds(timeout))
                 if first is ACCEPTED:
                     if self._health.is_calm:
-                        return self._reported(at_primary(message_id_of(given)))
+                        return self._report(at_primary(message_id_of(given)))
                     first = Result(time.monotonic())
             budget = timeout_seconds(timeout, runtime.options)
             request = in_session(given, session)
             if not request:
                 return SendReceipt(StoredIn.PRIMARY, None, ())
-            return self._reported(receipt(await self._sent(request, budget, first, started), request))
+            return self._report(receipt(await self._send(request, budget, first, started), request))
         finally:
             if session is not None:
                 self._turns.leave(session)
@@ -199,7 +207,7 @@ class PairedServiceBusSender(BaseSender):
         if not await self._turns.wait(session, started + budget - time.monotonic()):
             raise self._too_late(session)
 
-    async def _sent(
+    async def _send(
         self, request: SendRequest, budget: float, first: Result | None = None, started: float | None = None
     ) -> Stored:
         started = time.monotonic() if started is None else started
@@ -208,7 +216,7 @@ class PairedServiceBusSender(BaseSender):
             self._runtime.warm_backlog(self.entity_name, self._choice)
         if not (request.is_for_primary_only or is_accepted(first)):
             self._core.send_times.ended(outcome, time.monotonic() - started)
-        return self._checked(outcome, request)
+        return self._check(outcome, request)
 
     async def _limit(self, seconds: float) -> int:
         runtime, until = self._runtime, time.monotonic() + seconds

@@ -386,7 +386,7 @@ class AsyncSenderPool:
     def renew(self) -> None:
         """Give later calls only senders opened after this call, and open one for the calls that wait."""
         self._retire(time.monotonic())
-        self._outdate(self._awaited())
+        self._outdate(self._awaited_openings())
         if any(not waiter.done() for waiter in self._waiters):
             self._open_another()
 
@@ -408,7 +408,7 @@ class AsyncSenderPool:
         """Close idle senders now and the others when they are released; with ``now``, abort calls in progress too."""
         self._is_closed, self._is_ended = True, now
         self._close_idle()
-        for opening in self._awaited() if now or not self._waiters else ():
+        for opening in self._awaited_openings() if now or not self._waiters else ():
             if opening.task is not None:
                 opening.task.cancel()
                 opening.end()
@@ -422,7 +422,7 @@ class AsyncSenderPool:
             self._senders.remove(pooled)
             self._tasks.let_end("sbpair-close", pooled.close())
 
-    def _awaited(self) -> list[_Opening]:
+    def _awaited_openings(self) -> list[_Opening]:
         """The openings for which calls wait."""
         return [*self._beside] if self._opening is None else [self._opening, *self._beside]
 
@@ -439,9 +439,9 @@ class AsyncSenderPool:
 
     def _open_another(self) -> None:
         """Open a sender unless enough are being opened: one; while calls keep apart, one for each that waits."""
-        self._outdate([opening for opening in self._awaited() if opening.is_late])
+        self._outdate([opening for opening in self._awaited_openings() if opening.is_late])
         wanted = len(self._waiters) + 1 if self._crowding.is_reduced else 1
-        under_way = len(self._awaited())
+        under_way = len(self._awaited_openings())
         if under_way >= min(wanted, MAX_SENDERS - len(self._senders)) or (self._is_closed and self._senders):
             return
         if self._opening is not None:
@@ -507,7 +507,7 @@ class AsyncSenderPool:
             return
         if not isinstance(error, Exception):  # cancelled: the client is being closed
             self._wake(ServiceBusError(CLOSED))
-        elif self._awaited():  # the other calls have openings of their own
+        elif self._awaited_openings():  # the other calls have openings of their own
             self._wake_first(error)
         elif self._waiters:
             self._wake(error)

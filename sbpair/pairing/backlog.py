@@ -113,7 +113,7 @@ class Backlogs:
         def go_on() -> tuple[str, ...]:
             with self._administration() as administration:
                 if len(unsure) > 1:
-                    found, is_all = _listed(administration, set(unsure))
+                    found, is_all = _list(administration, set(unsure))
                     missing.extend(name for name in unsure if is_all and name not in found)
                     unsure[:] = [name for name in unsure if not (is_all or name in found)]
                 while unsure:
@@ -162,7 +162,7 @@ def first_moment(rng: Random, failover_interval: float) -> float:
     return rng.uniform(0.0, min(SPREAD_SECONDS, failover_interval / 2))
 
 
-def _listed(administration: ServiceBusAdministrationClient, wanted: set[str]) -> tuple[set[str], bool]:
+def _list(administration: ServiceBusAdministrationClient, wanted: set[str]) -> tuple[set[str], bool]:
     """Those of the wanted queues that exist (P-12), and whether all others are missing: one call for a hundred queues.
 
     Of a namespace with more than MAX_LISTED queues the others remain to be asked for.

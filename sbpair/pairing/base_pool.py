@@ -43,7 +43,7 @@ class Pool(Protocol[PooledT]):
     def recall(self) -> None: ...
 
 
-def spared(key: str) -> int:
+def spare_links(key: str) -> int:
     """The number of idle links that the pool of this key keeps: 1 for a primary entity, 0 for a backlog queue."""
     return 1 if role_of(key) is Side.PRIMARY else 0
 

@@ -35,7 +35,7 @@ from . import sdk
 from .address import LinkSettings, SdkNamespace
 from .backlog import Backlogs, first_moment
 from .base_pool import KEPT, Pool, PooledT
-from .classify import Phase, classify, overruled
+from .classify import Phase, classify, overrule
 from .dispatcher import EventDispatcher
 from .errors import PairFaultedError, ParkedMessageTooLargeError, SpoolError
 from .events import (
@@ -60,7 +60,7 @@ from .retry import NO_RETRIES
 from .room import BacklogSize
 from .rotation import Choice
 from .send_times import SendTimes
-from .span_events import noted
+from .span_events import note
 from .spool.replay import SendAgain, Spooling
 from .time_limits import MAX_PING_SECONDS
 
@@ -149,7 +149,7 @@ class BaseRuntime:
             parked_id = ordered.place(path, request.session).parked_id
             request.parked_order = ParkedOrder(parked_id, self._numbering)
 
-    def _accepted_after(self, seconds: float) -> Result:
+    def _acceptance(self, seconds: float) -> Result:
         """The result of a fast attempt: ACCEPTED, or another that a slow one has the flow record (H-4)."""
         self.send_times.primary.add(seconds)
         return ACCEPTED if seconds < self._slow_after else Result(time.monotonic())
@@ -202,7 +202,7 @@ class BaseRuntime:
     ) -> Spooling | None:
         if self.is_disabled:  # messages in the file keep waiting
             return None
-        return Spooling.opened(self.options, label, send_again, emit, self._rng, is_read_later=is_read_later)
+        return Spooling.open(self.options, label, send_again, emit, self._rng, is_read_later=is_read_later)
 
     def announce(self) -> None:
         """Emit PairingDisabled, once, when this client is switched off."""
@@ -239,7 +239,7 @@ class BaseRuntime:
             return classification
         try:
             said = self.options.classifier(error)
-            return classification if said is None else overruled(classification, Failure(said))
+            return classification if said is None else overrule(classification, Failure(said))
         except Exception as wrong:  # a failing classifier must not fail the send
             self.dispatcher.emit([ClassifierFailed(time.monotonic(), "", f"{type(wrong).__name__}: {wrong}")])
             return classification
@@ -255,7 +255,7 @@ class BaseRuntime:
         headroom.linked(limit, is_backlog=step.backlog is not None)
         if step.backlog is not None or request.is_smaller(headroom.roomy):
             return
-        for message, deadline in request.unparked_until():
+        for message, deadline in request.unparked():
             if sdk.is_smaller(copies.raw(message), headroom.roomy):
                 continue
             if headroom.must_learn(time.monotonic()):
@@ -272,7 +272,7 @@ class BaseRuntime:
         """Open a link to a backlog queue in the background, to learn its size limit."""
         raise NotImplementedError
 
-    def _failed(
+    def _failure(
         self,
         pool: Pool[PooledT],
         pooled: PooledT | None,
@@ -284,14 +284,14 @@ class BaseRuntime:
     ) -> Result:
         """The result of an attempt that raised; the pooled sender is kept if it may still be good."""
         if pooled is None:
-            return Result(time.monotonic(), *self._classified(error, phase, handled, request))
+            return Result(time.monotonic(), *self._classify(error, phase, handled, request))
         if pooled.has_overrun:  # the SDK's error only reflects that the watch shut the socket
             late = OperationTimeoutError(message="The send did not end by its deadline.", error=error)
             late.__cause__ = error
             error = late
-        error, classification = self._classified(error, phase, handled, request)
+        error, classification = self._classify(error, phase, handled, request)
         if classification.failure is Failure.UNAVAILABLE and not pooled.has_overrun:
-            error, classification = self._disclosed(pooled.deletion(), error, classification, handled)
+            error, classification = self._disclose(pooled.deletion(), error, classification, handled)
         if classification.failure in KEPT and pooled.is_open:
             pool.release(pooled)
         else:
@@ -300,7 +300,7 @@ class BaseRuntime:
             pool.discard(pooled)
         return Result(time.monotonic(), error, classification, pooled.opened_at < began)
 
-    def _disclosed(
+    def _disclose(
         self,
         deletion: Exception | None,
         error: Exception,
@@ -320,7 +320,7 @@ class BaseRuntime:
             pooled.cut()
         pool.abandon(pooled)
 
-    def _classified(
+    def _classify(
         self, error: Exception, phase: Phase, handled: BaseException | None, request: SendRequest
     ) -> tuple[Exception, Classification]:
         """The error of an attempt, and its classification.
@@ -447,15 +447,15 @@ class BaseRuntime:
             self.pair.sized(found, time.monotonic())
         self.publish()
 
-    def bounded(self, seconds: float) -> float:
+    def bound(self, seconds: float) -> float:
         """The seconds one attempt may take: at most the SDK's ``try_timeout``."""
         return seconds if self._try_timeout is None else min(seconds, self._try_timeout)
 
-    def _bounded(self, step: Attempt) -> Attempt:
+    def _bound(self, step: Attempt) -> Attempt:
         if self._try_timeout is None:
             return step
         now = time.monotonic()
-        return replace(step, until=now + self.bounded(step.until - now))
+        return replace(step, until=now + self.bound(step.until - now))
 
     def _link_keywords(self, key: str) -> dict[str, Any]:
         """Keyword arguments for the SDK's senders of this pool."""
@@ -472,7 +472,7 @@ class BaseRuntime:
         """Whether messages of this entity wait in the spool; newer ones then queue behind them."""
         return self._spooling is not None and self._spooling.in_line(path) > 0
 
-    def spooled(self, path: str | None) -> int:
+    def count_spooled(self, path: str | None) -> int:
         """The number of messages in the spool, for this entity or for all."""
         return 0 if self._spooling is None else self._spooling.waiting(path)
 
@@ -517,7 +517,7 @@ class BaseRuntime:
             key=request.key,
             size=request.size,
         )
-        return flow if current.active is None else noted(flow, self.pair, current.active)
+        return flow if current.active is None else note(flow, self.pair, current.active)
 
     def _flow_again(self, path: str, request: SendRequest, choice: Choice) -> SendFlow:
         """The flow of messages from the spool, which never writes to the spool."""

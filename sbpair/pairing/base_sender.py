@@ -20,7 +20,7 @@ from .classify import Phase
 from .errors import BacklogUnavailableError, ParkedMessageTooLargeError, PartlyParkedError
 from .options import PairedNamespaceOptions
 from .outcome import Failure, Location, Outcome, Refused, SendReceipt, Stored, StoredIn, Stranded
-from .request import PairedMessageBatch, SendRequest, one_session, prepared
+from .request import PairedMessageBatch, SendRequest, one_session, prepare
 from .rotation import Choice
 from .sdk import is_smaller
 
@@ -47,7 +47,7 @@ class BaseSender:
             self._health, seconds = core.pair.fast_path(entity_name, budget)
             if links != LinkSettings():
                 core.links[self._key] = links
-        self._fast_budget = core.bounded(seconds)
+        self._fast_budget = core.bound(seconds)
         self.fully_qualified_namespace = namespace
         self._core = core
         self._batch_limit: int | None = None  # the last one a link reported
@@ -81,7 +81,7 @@ class BaseSender:
             return None
         if core.is_spooling(self.entity_name):
             return None
-        outgoing = prepared(message, self.entity_name)
+        outgoing = prepare(message, self.entity_name)
         headroom = core.headroom
         # A message that may be too large to park goes through the flow, which checks its size (P-22).
         return outgoing if headroom is None or is_smaller(outgoing, headroom.roomy) else None
@@ -115,7 +115,7 @@ class BaseSender:
         if timeout is None:
             return self._fast_budget
         core = self._core
-        return core.bounded(core.pair.fast_path(self.entity_name, timeout_seconds(timeout, core.options))[1])
+        return core.bound(core.pair.fast_path(self.entity_name, timeout_seconds(timeout, core.options))[1])
 
     def _limit_without_link(self, error: ServiceBusError) -> int:
         """The size limit of a batch while no link to the primary opens; records ``error`` as its failure (R-11).
@@ -130,13 +130,13 @@ class BaseSender:
             self._batch_limit = STANDARD_BATCH  # the next batch does not wait for a link
         return self._batch_limit
 
-    def _reported(self, receipt: SendReceipt) -> SendReceipt:
+    def _report(self, receipt: SendReceipt) -> SendReceipt:
         """The receipt, after the observer has seen it."""
         if self._core.on_receipt is not None:
             self._core.on_receipt(self.entity_name, receipt)
         return receipt
 
-    def _checked(self, outcome: Outcome, request: SendRequest) -> Stored:
+    def _check(self, outcome: Outcome, request: SendRequest) -> Stored:
         """Raises the caller's error unless every message was stored."""
         if isinstance(outcome, Stored):
             return outcome

@@ -228,7 +228,7 @@ def is_about_content(error: Exception) -> bool:
     return isinstance(error, sdk_errors.MessageSizeExceededError) or sdk.condition_of(error) in _OF_CONTENT
 
 
-def overruled(classification: Classification, failure: Failure) -> Classification:
+def overrule(classification: Classification, failure: Failure) -> Classification:
     """The classification with its failure replaced by that of the options' classifier.
 
     The attributes of the message and the link remain.
@@ -297,14 +297,14 @@ def _inside(error: Exception, before: frozenset[int]) -> tuple[Failure, str] | N
 def _chain(error: BaseException, before: frozenset[int]) -> Iterator[BaseException]:
     """The exceptions that this one wraps, nearest first, then those of its ``__context__``."""
     seen: set[int] = {id(error), *before}
-    wrapped: list[object] = _wrapped(error)
+    wrapped: list[object] = _wrapped_errors(error)
     contexts: list[object] = [error.__context__]
     while wrapped or contexts:
         inner = (wrapped or contexts).pop(0)
         if isinstance(inner, BaseException) and id(inner) not in seen:
             seen.add(id(inner))
             yield inner
-            wrapped += _wrapped(inner)
+            wrapped += _wrapped_errors(inner)
             contexts.append(inner.__context__)
 
 
@@ -316,7 +316,7 @@ def _with_its_chain(handled: BaseException | None) -> frozenset[int]:
     return frozenset(seen)
 
 
-def _wrapped(error: BaseException) -> list[object]:
+def _wrapped_errors(error: BaseException) -> list[object]:
     """The wrapped errors, by the names azure-core, the AMQP layer and Python give them."""
     named = [getattr(error, "inner_exception", None), getattr(error, "inner_error", None)]
     return [*named, error.__cause__]

@@ -64,10 +64,10 @@ class OrderedSends:
         while (peek := self.fence.next_peek(place, now)) is not None and now < send.deadline:
             until = now + min(MAX_PEEK_SECONDS, (send.deadline - now) / 2)
             result = yield Peek(self._count + peek.index, peek.parked_id, until)
-            now = self._peeked(send, peek, result)
+            now = self._peek_answered(send, peek, result)
         return now, not self.fence.lets_pass(place)
 
-    def _peeked(self, send: SendState, peek: PeekRequest, result: Result) -> float:
+    def _peek_answered(self, send: SendState, peek: PeekRequest, result: Result) -> float:
         backlog, classification = self._count + peek.index, result.classification
         if classification is not None and not classification.is_missing:
             if peek.index not in self._unproved:

@@ -305,7 +305,7 @@ class Pair:
         if spool is SpoolUse.AT_ONCE and first is None:
             result = yield send.spool_step()
             if not isinstance(result.error, CaughtUp):
-                return self._spooled(send, result)
+                return self._spool_result(send, result)
             now = result.now
         health = self._health(send.path)
         is_fenced, may_try = False, first is not None or self._may_try(send, health, now)
@@ -354,9 +354,9 @@ class Pair:
         result = yield send.spool_step()
         while isinstance(result.error, CaughtUp):  # no broker accepted this message, so it must be written
             result = yield send.spool_step()
-        return self._spooled(send, result)
+        return self._spool_result(send, result)
 
-    def _spooled(self, send: SendState, result: Result) -> Stored | Stranded:
+    def _spool_result(self, send: SendState, result: Result) -> Stored | Stranded:
         if result.error is not None:
             if result.classification is not None and result.classification.is_ambiguous:
                 send.is_ambiguous = True  # the write may still complete

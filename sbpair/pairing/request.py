@@ -39,7 +39,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         self.originals: list[AmqpAnnotatedMessage] = []
 
     def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]) -> None:
-        original = prepared(message, self._path)
+        original = prepare(message, self._path)
         if current.active is None:
             super().add_message(original)
         else:
@@ -47,7 +47,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
                 super().add_message(original)
         self.originals.append(original)
 
-    def frozen(self) -> SendRequest:
+    def freeze(self) -> SendRequest:
         """The request of the messages that the batch has now."""
         return SendRequest(self, list(self.originals))
 
@@ -171,7 +171,7 @@ class SendRequest:
         """Whether every message is known to have fewer than ``limit`` bytes; False where that takes a closer look."""
         return False
 
-    def unparked_until(self) -> list[tuple[Message, int | None]]:
+    def unparked(self) -> list[tuple[Message, int | None]]:
         """The messages not known to be accepted by a broker, each with its deadline."""
         deadlines = self.deadlines or [None] * len(self.messages)
         return list(zip(self.messages, deadlines, strict=True))[self._parked :]
@@ -186,7 +186,7 @@ class SendRequest:
 
     def carry_trace(self) -> None:
         """Store the caller's trace context in the messages, which are sent later."""
-        for message, _ in self.unparked_until():
+        for message, _ in self.unparked():
             sdk.carry_trace(copies.raw(message))
 
     def fix_deadlines(self, first_attempt: int) -> None:
@@ -200,7 +200,7 @@ class SendRequest:
             order = self.parked_order
             self.rewritten = [
                 park.park(message, path, deadline, None if order is None else order.next())
-                for message, deadline in self.unparked_until()
+                for message, deadline in self.unparked()
             ]
 
     def encoding_fault(self) -> Exception | None:
@@ -214,7 +214,7 @@ class SendRequest:
             return fault
         return None
 
-    def stored_in(self) -> tuple[tuple[int, int], ...]:
+    def backlog_ends(self) -> tuple[tuple[int, int], ...]:
         """(backlog, end index) for each backlog queue that accepted messages so far, in order."""
         return tuple(self._stored)
 
@@ -281,7 +281,7 @@ class SpooledRequest(SendRequest):
     is_promised = True
 
 
-def prepared(message: object, path: str) -> AmqpAnnotatedMessage:
+def prepare(message: object, path: str) -> AmqpAnnotatedMessage:
     """The copy of a message that is sent, with the context of its creation while tracing is on.
 
     Raises as :func:`sbpair.envelope.park.prepare` does.
@@ -298,13 +298,13 @@ def freeze(given: object, path: str = "") -> SendRequest:
     Raises TypeError for anything but messages, batches and iterables of messages, and ReservedPropertyError.
     """
     if isinstance(given, PairedMessageBatch):
-        return given.frozen()
+        return given.freeze()
     if isinstance(given, ServiceBusMessageBatch):
         return SendRequest(given, _contents(given))
     if isinstance(given, Iterable) and not isinstance(given, (Mapping, str, bytes)):
-        messages: list[Message] = [prepared(message, path) for message in given]
+        messages: list[Message] = [prepare(message, path) for message in given]
         return SendRequest(messages, messages)
-    message = prepared(given, path)
+    message = prepare(given, path)
     return SendRequest(message, (message,))
 
 
@@ -376,7 +376,7 @@ class Cancellation(SendRequest):
         return sender.cancel_scheduled_messages(self.numbers, timeout=timeout)
 
 
-def scheduled(given: object, at: datetime, path: str = "") -> ScheduleRequest:
+def schedule_request(given: object, at: datetime, path: str = "") -> ScheduleRequest:
     """A request to enqueue copies of the messages in the entity ``path`` at ``at``.
 
     Raises TypeError if ``at`` is not a datetime or ``given`` not one or more messages, and ReservedPropertyError.

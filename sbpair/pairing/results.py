@@ -19,7 +19,7 @@ ACCEPTED = Result(0.0)
 """A success, for the state of a side."""
 
 
-def closed(error: Exception) -> Result:
+def closed_result(error: Exception) -> Result:
     """The result of an attempt on a side that was closed during the send."""
     return Result(
         time.monotonic(),
@@ -41,7 +41,7 @@ def not_written_in_time() -> Result:
     )
 
 
-def counted(result: Result, request: SendRequest, messages: int, size: int) -> Result:
+def with_count(result: Result, request: SendRequest, messages: int, size: int) -> Result:
     """The result, with what a backlog queue accepted during the attempt: more than ``messages`` and ``size`` bytes."""
     accepted = request.parked - messages
     return replace(result, accepted=accepted, size=request.parked_bytes - size) if accepted else result

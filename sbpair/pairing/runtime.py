@@ -27,18 +27,18 @@ from sbpair.tracing import current
 from . import sdk, threads
 from .address import SdkNamespace
 from .background import Services
-from .base_pool import role_of, spared
+from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase, classify
 from .errors import PairFaultedError, SpoolError
-from .events import failed_over
+from .events import entities_failed_over
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import SideState
 from .request import SendRequest, freeze
-from .results import ACCEPTED, closed, counted, not_created_in_time, not_written_in_time, time_left
+from .results import ACCEPTED, closed_result, not_created_in_time, not_written_in_time, time_left, with_count
 from .rotation import Choice
 from .sender_pool import GRACE, PooledSender, SenderPool
 from .spool.replay import Spooling
@@ -129,11 +129,11 @@ class Runtime(BaseRuntime):
                 return None
             pooled.until = started + seconds + GRACE
             try:
-                pooled.sender.send_messages(sdk.wrapped(message), timeout=seconds)
+                pooled.sender.send_messages(sdk.wrap(message), timeout=seconds)
             except Exception as error:
                 failed = error
             if failed is not None:  # outside the except block, where sys.exception() is the caller's
-                return self._failed(
+                return self._failure(
                     pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message), started
                 )
             pool.release(pooled)
@@ -142,7 +142,7 @@ class Runtime(BaseRuntime):
             raise
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
-        return self._accepted_after(pooled.used_at - started)
+        return self._acceptance(pooled.used_at - started)
 
     def drive(
         self,
@@ -158,7 +158,7 @@ class Runtime(BaseRuntime):
             self._begin_in_child()
         if first is not None:
             self._hear(None, first)
-        return self._carried_out(self._flow(path, request, choice, started, budget, first), path, request)
+        return self._carry_out(self._flow(path, request, choice, started, budget, first), path, request)
 
     def _begin_in_child(self) -> None:
         """Start the services of a client opened before the fork; a failure must not fail the send."""
@@ -171,9 +171,9 @@ class Runtime(BaseRuntime):
     def _send_again(self, path: str, request: SendRequest, choice: Choice) -> Outcome:
         """Send messages from the spool, without writing them to it again."""
         current.want(current.SdkSpans.ATTEMPTS)
-        return self._carried_out(self._flow_again(path, request, choice), path, request)
+        return self._carry_out(self._flow_again(path, request, choice), path, request)
 
-    def _carried_out(self, flow: SendFlow, path: str, request: SendRequest) -> Outcome:
+    def _carry_out(self, flow: SendFlow, path: str, request: SendRequest) -> Outcome:
         result: Result | None = None
         try:
             while True:
@@ -213,7 +213,7 @@ class Runtime(BaseRuntime):
 
     def primary_pool(self, path: str) -> SenderPool:
         """The sender pool of a primary entity."""
-        return self._pools.get(path_key(path)) or self._made(path_key(path), self._primary, path)
+        return self._pools.get(path_key(path)) or self._make_pool(path_key(path), self._primary, path)
 
     def publish(self) -> None:
         """Dispatch the pending events; timers may have changed with them."""
@@ -221,7 +221,7 @@ class Runtime(BaseRuntime):
             happened = self._happened()
         if self._spooling is not None:
             self._spooling.notify(happened)
-        for path in failed_over(happened):
+        for path in entities_failed_over(happened):
             if pool := self._pools.get(path_key(path)):
                 pool.recall()
         self._watch.wake()
@@ -337,33 +337,33 @@ class Runtime(BaseRuntime):
         match step:
             case Attempt():
                 before = request.parked, request.parked_bytes
-                result = self._attempt(self._bounded(step), path, request)
+                result = self._attempt(self._bound(step), path, request)
                 self._hear(step.backlog, result)
-                return counted(result, request, *before)
+                return with_count(result, request, *before)
             case Pause(until):
                 if self._closed.wait(max(until - time.monotonic(), 0.0)):
                     raise self.closed_error()
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
-                return self._creation_result(self._created(backlog, until))
+                return self._creation_result(self._ensure_backlog(backlog, until))
             case SpoolMessages(until):
-                return self._written(path, request, until)
+                return self._write_within(path, request, until)
             case Peek():
-                return self._peeked(step, request)
+                return self._peek(step, request)
 
     def _attempt(self, step: Attempt, path: str, request: SendRequest) -> Result:
         try:
             pool = self.primary_pool(path) if step.backlog is None else self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
-            return closed(error)
+            return closed_result(error)
         held: list[PooledSender] = []
         try:
-            return self._attempted(pool, step, path, request, held)
+            return self._attempt_in(pool, step, path, request, held)
         except BaseException:
             self.discard_held(pool, held)
             raise
 
-    def _attempted(
+    def _attempt_in(
         self, pool: SenderPool, step: Attempt, path: str, request: SendRequest, held: list[PooledSender]
     ) -> Result:
         phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
@@ -378,17 +378,17 @@ class Runtime(BaseRuntime):
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
             _send(pooled, step, request)
         except Exception as error:
-            return self._failed(pool, pooled, error, phase, handled, request, began)
+            return self._failure(pool, pooled, error, phase, handled, request, began)
         pool.release(pooled)
         return Result(time.monotonic())
 
-    def _peeked(self, step: Peek, request: SendRequest) -> Result:
+    def _peek(self, step: Peek, request: SendRequest) -> Result:
         """The answer of an ordered backlog queue: over the link on which its messages are parked."""
         phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
         try:
             pool = self._backlog_pool(step.backlog)
         except (ValueError, PairFaultedError) as error:
-            return closed(error)
+            return closed_result(error)
         held: list[PooledSender] = []
         try:
             try:
@@ -396,7 +396,7 @@ class Runtime(BaseRuntime):
                 phase = Phase.SENDING
                 is_empty = sdk.is_empty(pooled.sender, step.parked_id, time_left(step.until))
             except Exception as error:
-                return self._failed(pool, pooled, error, phase, handled, request, began)
+                return self._failure(pool, pooled, error, phase, handled, request, began)
             pool.release(pooled)
         except BaseException:
             self.discard_held(pool, held)
@@ -430,7 +430,7 @@ class Runtime(BaseRuntime):
             self.headroom.linked(sdk.message_limit(pooled.sender), is_backlog=True)
         pool.release(pooled)
 
-    def _created(self, backlog: int, until: float) -> Exception | None:
+    def _ensure_backlog(self, backlog: int, until: float) -> Exception | None:
         must_exist = self._must_exist(backlog)
         if must_exist is not None:
             return must_exist
@@ -459,7 +459,7 @@ class Runtime(BaseRuntime):
             if not self._workers.has_room_by(until):
                 raise StillWaiting(message="earlier operations still hang")
 
-    def _written(self, path: str, request: SendRequest, until: float) -> Result:
+    def _write_within(self, path: str, request: SendRequest, until: float) -> Result:
         """Write to the spool on a separate thread, so that a stalled disk does not block the caller (G-18)."""
         request.carry_trace()  # in this thread, which has the caller's span
         written: list[Exception | None] = []
@@ -475,9 +475,9 @@ class Runtime(BaseRuntime):
 
     def _backlog_pool(self, backlog: int) -> SenderPool:
         key = f"/{backlog}"  # no entity path begins with a slash; P-15: one link for all entities
-        return self._pools.get(key) or self._made(key, self._secondary, self._backlogs.name(backlog))
+        return self._pools.get(key) or self._make_pool(key, self._secondary, self._backlogs.name(backlog))
 
-    def _made(self, key: str, side: SdkNamespace, entity: str) -> SenderPool:
+    def _make_pool(self, key: str, side: SdkNamespace, entity: str) -> SenderPool:
         with self._making:
             pool = self._pools.get(key)
             if pool is None:
@@ -511,7 +511,7 @@ class Runtime(BaseRuntime):
         if sizes:
             self._beside("sbpair-sizes", lambda: self._sized(self._backlogs.sizes(sizes)))
         for key, pool in list(self._pools.items()):
-            pool.trim(now, spared(key))  # the watch wakes often while any link is open
+            pool.trim(now, spare_links(key))  # the watch wakes often while any link is open
         timer = self._replay_tick(now, timer)
         for role in looks:
             self._beside("sbpair-look", lambda role=role: self._look(role))  # type: ignore[misc]

@@ -89,7 +89,7 @@ def messages_of(batch: ServiceBusMessageBatch) -> list[ServiceBusMessage] | None
 _IS_WRAPPED = "_raw_amqp_message" in vars(ServiceBusMessage(b""))
 
 
-def wrapped(message: AmqpAnnotatedMessage) -> ServiceBusMessage | AmqpAnnotatedMessage:
+def wrap(message: AmqpAnnotatedMessage) -> ServiceBusMessage | AmqpAnnotatedMessage:
     """A prepared message in the form that the SDK sends fastest."""
     if not _IS_WRAPPED:
         return message

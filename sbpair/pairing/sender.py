@@ -27,7 +27,15 @@ from .base_sender import (
 from .health import EntityState
 from .outcome import SendReceipt, Stored, StoredIn, at_primary
 from .pair import Result
-from .request import PairedMessageBatch, SendRequest, cancellation, freeze, in_session, prepared, scheduled
+from .request import (
+    PairedMessageBatch,
+    SendRequest,
+    cancellation,
+    freeze,
+    in_session,
+    prepare,
+    schedule_request,
+)
 from .results import ACCEPTED
 from .runtime import Runtime
 from .sender_pool import PooledSender
@@ -91,13 +99,13 @@ class PairedServiceBusSender(BaseSender):
             first = runtime.send_fast(self._key, outgoing, started, self._fast_seconds(timeout))
             if first is ACCEPTED:
                 if self._health.is_calm:
-                    return self._reported(at_primary(message_id_of(outgoing)))
+                    return self._report(at_primary(message_id_of(outgoing)))
                 first = Result(time.monotonic())  # the health changed during the send: let the flow record it
         budget = timeout_seconds(timeout, runtime.options)
         request = freeze(message, self.entity_name)
         if not request:
             return SendReceipt(StoredIn.PRIMARY, None, ())
-        return self._reported(receipt(self._sent(request, budget, first, started), request))
+        return self._report(receipt(self._send(request, budget, first, started), request))
 
     def schedule_messages(
         self,
@@ -124,7 +132,7 @@ class PairedServiceBusSender(BaseSender):
     ) -> list[int]:
         self._check_open()
         budget = timeout_seconds(timeout, self._runtime.options)
-        request = scheduled(messages, schedule_time_utc, self.entity_name)
+        request = schedule_request(messages, schedule_time_utc, self.entity_name)
         if not request:
             return []
         started = time.monotonic()
@@ -134,7 +142,7 @@ class PairedServiceBusSender(BaseSender):
             if session is not None:
                 self._wait_for_turn(session, turn, budget, started)
             in_session(request, session)
-            return request.sequence_numbers(self._sent(request, budget, started=started))
+            return request.sequence_numbers(self._send(request, budget, started=started))
         finally:
             if session is not None:
                 try:
@@ -154,7 +162,7 @@ class PairedServiceBusSender(BaseSender):
         budget = timeout_seconds(timeout, self._runtime.options)
         request = cancellation(self.entity_name, sequence_numbers)
         if request.numbers:
-            self._sent(request, budget)
+            self._send(request, budget)
 
     def create_message_batch(
         self, max_size_in_bytes: int | None = None, *, timeout: float | None = None
@@ -190,7 +198,7 @@ class PairedServiceBusSender(BaseSender):
         """Send, and report the receipt, when it is the turn of the message's session (O-3)."""
         started, runtime = time.monotonic(), self._runtime
         is_one, path = isinstance(message, ServiceBusMessage), self.entity_name
-        given = prepared(message, path) if is_one else freeze(message, path)
+        given = prepare(message, path) if is_one else freeze(message, path)
         session = self._session_of(given)
         turn = Turn()
         try:
@@ -201,13 +209,13 @@ class PairedServiceBusSender(BaseSender):
                 first = runtime.send_fast(self._key, given, started, self._fast_seconds(timeout))
                 if first is ACCEPTED:
                     if self._health.is_calm:
-                        return self._reported(at_primary(message_id_of(given)))
+                        return self._report(at_primary(message_id_of(given)))
                     first = Result(time.monotonic())
             budget = timeout_seconds(timeout, runtime.options)
             request = in_session(given, session)
             if not request:
                 return SendReceipt(StoredIn.PRIMARY, None, ())
-            return self._reported(receipt(self._sent(request, budget, first, started), request))
+            return self._report(receipt(self._send(request, budget, first, started), request))
         finally:
             if session is not None:
                 try:
@@ -221,7 +229,7 @@ class PairedServiceBusSender(BaseSender):
         if not self._turns.wait(session, turn, started + budget - time.monotonic()):
             raise self._too_late(session)
 
-    def _sent(
+    def _send(
         self, request: SendRequest, budget: float, first: Result | None = None, started: float | None = None
     ) -> Stored:
         started = time.monotonic() if started is None else started
@@ -230,7 +238,7 @@ class PairedServiceBusSender(BaseSender):
             self._runtime.warm_backlog(self.entity_name, self._choice)
         if not (request.is_for_primary_only or is_accepted(first)):
             self._core.send_times.ended(outcome, time.monotonic() - started)
-        return self._checked(outcome, request)
+        return self._check(outcome, request)
 
     def _limit(self, seconds: float) -> int:
         if self._runtime.pair.state_of(self.entity_name) is EntityState.FAILED_OVER:

@@ -174,7 +174,7 @@ class SenderPool:
         if is_fresh:
             self._discard_idle(self._doubted_at)
         held = [] if held is None else held
-        pooled = self.try_acquire(held) or self._awaited(until, held)
+        pooled = self.try_acquire(held) or self._wait(until, held)
         pooled.until = until + GRACE
         return pooled
 
@@ -205,7 +205,7 @@ class SenderPool:
         """Open a sender in the background, so that the first call finds one."""
         with self._lock:
             if not (self._idle or self._openings or self._is_closed):
-                self._begun(None)
+                self._begin(None)
 
     def warmed(self, until: float) -> None:
         """Wait until a sender is open, opening failed, or ``until``. Raises nothing."""
@@ -218,7 +218,7 @@ class SenderPool:
 
     def try_out(self, until: float) -> None:
         """Open and close a separate link as a check. Raises as :meth:`acquire`."""
-        pooled = self._opened_once(until)
+        pooled = self._open_once(until)
         self._watch.remove(pooled)
         self._closers.queue("sbpair-close", pooled.close)
 
@@ -272,7 +272,7 @@ class SenderPool:
 
     # -- opening
 
-    def _awaited(self, until: float, held: list[PooledSender]) -> PooledSender:
+    def _wait(self, until: float, held: list[PooledSender]) -> PooledSender:
         """Wait for the next sender that opens or is released."""
         me, recalls = Waiter(), self._recalls
         mine: _Opening | None = None
@@ -288,7 +288,7 @@ class SenderPool:
                     if mine is not None and mine.error is not None:
                         raise mine.error
                     if mine is None or mine.is_over:  # another call has taken the sender that it opened
-                        mine = self._adopted(me) or self._begun(me)
+                        mine = self._adopt(me) or self._begin(me)
                     now = time.monotonic()
                     if now >= until:
                         late = mine.progress.late(now)
@@ -310,7 +310,7 @@ class SenderPool:
         with self._lock:
             return None if self._idle else next((each.job for each in self._openings), None)
 
-    def _adopted(self, by: Waiter) -> _Opening | None:
+    def _adopt(self, by: Waiter) -> _Opening | None:
         """An opening whose call has ended."""
         for opening in self._openings:
             if opening.wanted_by is None and not opening.is_outdated:
@@ -327,7 +327,7 @@ class SenderPool:
             opening.pooled.overrun()
         opening.is_outdated = True
 
-    def _begun(self, by: Waiter | None) -> _Opening:
+    def _begin(self, by: Waiter | None) -> _Opening:
         pooled = PooledSender(self._make())
         # Set before it is watched, so that closing the watch ends it.
         pooled.until = time.monotonic() + MAX_OPENING_SECONDS
@@ -392,7 +392,7 @@ class SenderPool:
         elif self._is_closed:
             self.close()
 
-    def _opened_once(self, until: float) -> PooledSender:
+    def _open_once(self, until: float) -> PooledSender:
         """Open a sender used by this call only, without adding it to the pool."""
         pooled = PooledSender(self._make())
         pooled.until = until + GRACE

@@ -190,7 +190,7 @@ class SharedLink:
             frame = found[1]
             if frame is None or frame[0] not in ENDINGS or process is None:
                 return found
-            ending = _begun("sbpair-ending", process(*found))
+            ending = _begin("sbpair-ending", process(*found))
             self._endings.add(ending)
             ending.add_done_callback(self._endings.discard)
             await _result_of(ending)
@@ -201,7 +201,7 @@ class SharedLink:
     async def _refreshed(self, authenticator: Any, update: Callable[[], Any]) -> None:  # noqa: ANN401 -- the SDK's
         """Replaces the SDK's update of the token, one for all sends; raises the same errors."""
         if self._refresh is None or self._refresh.done():
-            self._refresh = _begun("sbpair-token", _update(authenticator, update))
+            self._refresh = _begin("sbpair-token", _update(authenticator, update))
         await _result_of(self._refresh)
 
 
@@ -215,7 +215,7 @@ async def _update(authenticator: Any, update: Callable[[], Any]) -> None:  # noq
         raise
 
 
-def _begun(name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def _begin(name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     """Run ``work`` in a task of its own, which no caller's cancellation reaches."""
     task = asyncio.get_running_loop().create_task(work, name=name, context=current.background())
     task.add_done_callback(_retrieve)

@@ -11,7 +11,7 @@ from .outcome import Outcome
 from .pair import Pair, Result, SendFlow
 
 
-def noted(flow: SendFlow, pair: Pair, tracing: Tracing) -> SendFlow:
+def note(flow: SendFlow, pair: Pair, tracing: Tracing) -> SendFlow:
     """The same flow, which adds what it does to the span of its caller. Advance it where ``flow`` may be advanced."""
     result: Result | None = None
     try:
@@ -36,13 +36,13 @@ def _span_events(happened: list[PairingEvent]) -> Iterator[tuple[str, Attributes
             case EntityFailedOver(path=path, cause=cause):
                 yield "sbpair.failover", {"messaging.destination.name": path, "sbpair.cause": cause}
             case MessageParked(path=path, backlog=backlog, count=count, ambiguous=ambiguous):
-                attributes = _stored(path, count, ambiguous)
+                attributes = _stored_attributes(path, count, ambiguous)
                 yield "sbpair.parked", {**attributes, "sbpair.backlog": backlog}
             case MessageSpooled(path=path, count=count, ambiguous=ambiguous):
-                yield "sbpair.spooled", _stored(path, count, ambiguous)
+                yield "sbpair.spooled", _stored_attributes(path, count, ambiguous)
 
 
-def _stored(path: str, count: int, ambiguous: bool) -> Attributes:
+def _stored_attributes(path: str, count: int, ambiguous: bool) -> Attributes:
     return {
         "messaging.destination.name": path,
         "messaging.batch.message_count": count,

@@ -112,9 +112,9 @@ class _Wire(Generic[KeepAlive]):
         limit = private(connection, "_max_frame_size", _NO_FRAME_LIMIT)
         read = private(transport, "_read", _NO_FRAME_LIMIT)
         if isinstance(limit, int) and callable(read):
-            transport._read = self._bounded(read, limit)  # type: ignore[attr-defined]
+            transport._read = self._bound(read, limit)  # type: ignore[attr-defined]
 
-    def _bounded(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
+    def _bound(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
         """``read`` of a transport, but a frame of more than ``limit`` bytes is refused at its head."""
         raise NotImplementedError
 
@@ -203,9 +203,9 @@ class Wire(_Wire[threading.Thread]):
         auth: Any = None if authenticator is None else private(authenticator, "_auth", _NO_BOUND)
         fetch: Any = None if auth is None else private(auth, "get_token", _NO_BOUND)
         if callable(fetch):
-            auth.get_token = partial(self._fetched, fetch)
+            auth.get_token = partial(self._fetch, fetch)
 
-    def _fetched(self, fetch: Callable[[], object]) -> object:
+    def _fetch(self, fetch: Callable[[], object]) -> object:
         """Replaces the SDK's ``get_token``: fetches in a thread of its own, and waits until the connection is shut."""
         tokens: list[object] = []
         job = Job("sbpair-token", lambda: tokens.append(fetch()), lambda job: None)
@@ -222,16 +222,16 @@ class Wire(_Wire[threading.Thread]):
             raise ServiceBusError("The credential returned no token: it was interrupted.")
         return tokens[0]
 
-    def _bounded(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
+    def _bound(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
         size_of = _SIZE.unpack_from
 
-        def bounded(size: int, *, initial: bool = False, buffer: memoryview | None = None) -> memoryview:
+        def read_bounded(size: int, *, initial: bool = False, buffer: memoryview | None = None) -> memoryview:
             view: memoryview = read(size, initial=initial, buffer=buffer)
             if initial and size_of(view)[0] > limit:
                 _check_size(view, limit)
             return view
 
-        return bounded
+        return read_bounded
 
     def _sockets(self) -> list[socket.socket]:
         found = [_socket_of(transport, self._LOSS) for transport in self._all_transports()]
@@ -275,8 +275,8 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
         """Let the SDK close the link again; call when no send is in progress."""
         vars(self._sender).pop("_close_handler", None)
 
-    def _bounded(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
-        async def bounded(
+    def _bound(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
+        async def read_bounded(
             size: int, *, initial: bool = False, buffer: memoryview | None = None
         ) -> memoryview:
             view: memoryview = await read(size, initial=initial, buffer=buffer)
@@ -284,7 +284,7 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
                 _check_size(view, limit)
             return view
 
-        return bounded
+        return read_bounded
 
     async def _defer_close(self) -> None:
         self._is_in_doubt = True

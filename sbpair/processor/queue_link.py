@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import AutoLockRenewTimeout, MessageLockLostErr
 
 from sbpair.amqp.performatives import ACCEPTED, Condition, Rejected
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError, said
+from sbpair.client.errors import ClientError, condition_text
 from sbpair.client.link import LINK_USED_EVERY, Receiver
 from sbpair.client.lock_keeper import LockKeeper
 from sbpair.client.locks import LockClock
@@ -126,7 +126,7 @@ class QueueLink(EntityLink):
             answer = answer_to(ACCEPTED, Rejected(refusal))
             if answer is Answer.LOCK_LOST and stray.delivery.lock_ends > self._loop.time():
                 self._give_back_forgotten()
-            self._answered(stray.delivery, answer, said(refusal))
+            self._answered(stray.delivery, answer, condition_text(refusal))
 
     def _give_back_forgotten(self) -> None:
         """Give back the waiting messages of earlier links: the broker has lost their locks, for example by a restart.

@@ -21,7 +21,7 @@ from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError, said
+from sbpair.client.errors import ClientError, condition_text
 from sbpair.client.route import Route
 from sbpair.side import Side
 

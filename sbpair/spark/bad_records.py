@@ -42,10 +42,10 @@ class BadRecords:
     def write(self, row: OutgoingRow, error: Exception) -> None:
         """Record ``row`` and the reason for which it cannot be sent. Raises OSError when it cannot be written."""
         if self._stream is None:
-            self._stream = self._created()
+            self._stream = self._create()
         reason = " ".join(str(error).split()).removeprefix("sbpair: ")
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"reason": reason, "at": at, "row": _shown(row)}, default=str)
+        line = json.dumps({"reason": reason, "at": at, "row": _record(row)}, default=str)
         self._stream.write(line.encode() + b"\n")
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class BadRecords:
         if stream is not None:
             stream.close()
 
-    def _created(self) -> Any:  # noqa: ANN401 - pyarrow has no annotations
+    def _create(self) -> Any:  # noqa: ANN401 - pyarrow has no annotations
         from pyarrow import fs
 
         system, path = fs.FileSystem.from_uri(self._directory)
@@ -62,7 +62,7 @@ class BadRecords:
         return system.open_output_stream(f"{path.rstrip('/')}/{self._name}")
 
 
-def _shown(row: OutgoingRow) -> dict[str, object]:
+def _record(row: OutgoingRow) -> dict[str, object]:
     try:
         body: dict[str, object] = {"body": row.body.decode()}
     except UnicodeDecodeError:

@@ -83,7 +83,7 @@ class CheckpointError(ValueError):
     """A directory is not a checkpoint that can be settled; the message gives the reason on one line."""
 
 
-def committed(checkpoint: Path) -> Offset:
+def committed_offset(checkpoint: Path) -> Offset:
     """The end offset of the last committed batch.
 
     Raises CheckpointError when no batch is committed, the offset cannot be read, or the query does not have
@@ -100,10 +100,10 @@ def committed(checkpoint: Path) -> Offset:
         raise CheckpointError(f"{file} cannot be read as the offsets of a batch: {error}") from error
     if len(offsets) != 1:
         raise CheckpointError(f"{checkpoint} belongs to a query with {len(offsets)} sources, not one")
-    return _validated(checkpoint, offsets[0])
+    return _validate(checkpoint, offsets[0])
 
 
-def _validated(checkpoint: Path, offset: object) -> Offset:
+def _validate(checkpoint: Path, offset: object) -> Offset:
     if not isinstance(offset, dict) or not all(
         isinstance(value, str if name == NAMESPACE else int) for name, value in offset.items()
     ):

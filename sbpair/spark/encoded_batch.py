@@ -10,7 +10,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from sbpair.envelope.copies import Message
 from sbpair.pairing import sdk
-from sbpair.pairing.request import PairedMessageBatch, SendRequest, prepared
+from sbpair.pairing.request import PairedMessageBatch, SendRequest, prepare
 from sbpair.tracing import current
 
 
@@ -49,7 +49,7 @@ class EncodedBatch(PairedMessageBatch, Generic[MessageT]):
         """Add a message.
 
         Raises MessageSizeExceededError when there is no room for it, and what its ``original`` and
-        :func:`~sbpair.pairing.request.prepared` raise where the SDK encodes it.
+        :func:`~sbpair.pairing.request.prepare` raises where the SDK encodes it.
         """
         before, encoded = self.size_in_bytes, message.encoded
         is_by_sdk = encoded is None or not self.messages or current.active is not None
@@ -59,7 +59,7 @@ class EncodedBatch(PairedMessageBatch, Generic[MessageT]):
         self._largest = max(self._largest, self.size_in_bytes - before)
         self.messages.append(message)
 
-    def frozen(self) -> SendRequest:
+    def freeze(self) -> SendRequest:
         return _EncodedRequest(self, _Originals(self), self._largest)
 
     def message_ids(self) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class EncodedBatch(PairedMessageBatch, Generic[MessageT]):
         """The message at ``place`` as it is sent."""
         found = self._prepared.get(place)
         if found is None:
-            found = self._prepared[place] = prepared(self.messages[place].original(), self._path)
+            found = self._prepared[place] = prepare(self.messages[place].original(), self._path)
         return found
 
 

@@ -30,7 +30,7 @@ from sbpair.shared_task import result_of, share
 from . import worker
 from .checkpoint import NAMESPACE, check_origin, origin_name
 from .claim import EntityRenewed, check_age
-from .glimpse import Glimpse, UnsettledMessage, glimpse, unsettled
+from .glimpse import Glimpse, UnsettledMessage, glimpse, unsettled_message
 from .outage import OutageState
 from .ranges import (
     ACTIVE,
@@ -74,7 +74,7 @@ class Entities:
         self._options = options
         self._limit = patience
         key = ("entities", options.namespace, options.wire, origin)
-        self._link = worker.kept(key, lambda: _Link(options, origin))
+        self._link = worker.keep(key, lambda: _Link(options, origin))
 
     def spans(
         self,
@@ -204,7 +204,9 @@ class Entities:
         while True:
             payloads = self._run(partial(_Link.peek, path=path, start=start, most=PAGE), path)
             try:
-                start = search.send([(unsettled(payload).number or 0, len(payload)) for payload in payloads])
+                start = search.send(
+                    [(unsettled_message(payload).number or 0, len(payload)) for payload in payloads]
+                )
             except StopIteration as found:
                 last, used = found.value
                 return int(last), int(used)
@@ -292,7 +294,9 @@ class Entities:
         starts = {mark: before_lane(mark.lane) + 1 for mark in marks}
 
         async def page() -> list[UnsettledMessage]:
-            found = await asyncio.gather(*(self._known(path, mark, start) for mark, start in starts.items()))
+            found = await asyncio.gather(
+                *(self._known_page(path, mark, start) for mark, start in starts.items())
+            )
             nexts = zip(list(starts), found, strict=True)
             starts.clear()
             starts.update((mark, start) for mark, (_, start) in nexts if start is not None)
@@ -313,14 +317,16 @@ class Entities:
             if not ahead.cancelled():
                 ahead.exception()  # of a page that is no longer needed
 
-    async def _known(self, path: str, mark: Mark, start: int) -> tuple[list[UnsettledMessage], int | None]:
+    async def _known_page(
+        self, path: str, mark: Mark, start: int
+    ) -> tuple[list[UnsettledMessage], int | None]:
         """A page of messages up to ``mark`` that may be received, and the start of the next page, None at the end.
 
         Raises EntityRenewed.
         """
         most = min(PAGE, mark.upto - start + 1)
         payloads = await self._attempt(partial(_Link.peek, path=path, start=start, most=most))
-        page = [each for each in map(unsettled, payloads) if (each.number or 0) <= mark.upto]
+        page = [each for each in map(unsettled_message, payloads) if (each.number or 0) <= mark.upto]
         known = [each for each in page if each.state == ACTIVE and each.number]
         for each in known:
             check_age(path, mark, each.enqueued_at)

@@ -53,7 +53,7 @@ class FormatOptions:
         """The value; None if it is missing or empty."""
         return self._options.get(name.lower(), "").strip() or None
 
-    def required(self, name: str) -> str:
+    def require(self, name: str) -> str:
         value = self.text(name)
         if value is None:
             raise self.wrong(f"the option {name} is missing")
@@ -137,7 +137,7 @@ class NamespaceReference:
         text = self.connection_string()
         try:
             made = parse(text) if text is not None else at_host(self.name, token_source(ambient()))
-            return made if self.address is None else made.dialled_at(self.address)
+            return made if self.address is None else made.dial_at(self.address)
         except ConnectionStringError as error:
             raise ValueError(f"{self.option}: {error}") from error
 

@@ -77,7 +77,7 @@ def glimpse(payload: bytes) -> Glimpse:
     return Glimpse(number, enqueued_at, state, sections)
 
 
-def unsettled(payload: bytes) -> UnsettledMessage:
+def unsettled_message(payload: bytes) -> UnsettledMessage:
     """The message as settling needs it. Never raises; of a malformed message only the position is known, if any."""
     found: Position | Glimpse | None = position_of(payload)
     if found is None:

@@ -37,14 +37,14 @@ class Positions:
         named = {name: at for name, at in offset.items() if isinstance(at, int)}
         if not isinstance(packed, str) or len(named) + (EARLIER in offset) != len(offset):
             raise ValueError(f"sbpair-journal: not an offset of this source: {str(dict(offset))[:80]}")
-        return cls(named, _unpacked(packed))
+        return cls(named, _unpack(packed))
 
-    def reached(self, name: str) -> int | None:
+    def position_in(self, name: str) -> int | None:
         """The position in a file; None if nothing of it was read."""
         found = self.named.get(name)
         return self.earlier.get(_digest(name)) if found is None else found
 
-    def advanced(self, ends: Mapping[str, int]) -> Positions:
+    def advance(self, ends: Mapping[str, int]) -> Positions:
         """The positions after a batch that reads up to ``ends``."""
         earlier = dict(self.earlier)
         earlier.update((_digest(name), at) for name, at in self.named.items())
@@ -54,7 +54,7 @@ class Positions:
 
     def offset(self) -> Offset:
         """The same positions always make the same offset."""
-        packed = {EARLIER: _packed(self.earlier)} if self.earlier else {}
+        packed = {EARLIER: _pack(self.earlier)} if self.earlier else {}
         return {**dict(sorted(self.named.items())), **packed}
 
 
@@ -63,7 +63,7 @@ def _digest(name: str) -> bytes:
     return blake2b(name.encode("utf-8", "surrogateescape"), digest_size=DIGEST_BYTES).digest()
 
 
-def _packed(positions: Mapping[bytes, int]) -> str:
+def _pack(positions: Mapping[bytes, int]) -> str:
     """The digests, each followed by its position in groups of seven bits, the lowest first."""
     out = bytearray()
     for digest, at in sorted(positions.items()):
@@ -75,7 +75,7 @@ def _packed(positions: Mapping[bytes, int]) -> str:
     return base64.b64encode(out).decode()
 
 
-def _unpacked(text: str) -> dict[bytes, int]:
+def _unpack(text: str) -> dict[bytes, int]:
     """Raises ValueError when ``text`` is damaged."""
     found: dict[bytes, int] = {}
     try:

@@ -37,12 +37,12 @@ from sbpair.audit.journal_files import (
     Reached,
     admit,
     nothing,
-    packed,
+    pack,
     ranges,
     whole_lines,
 )
 from sbpair.audit.journal_listing import Unread, list_files
-from sbpair.audit.object_storage import is_uri, resolved, without_secret
+from sbpair.audit.object_storage import is_uri, resolve, without_secret
 
 from .format_options import FormatOptions
 from .journal_positions import Offset, Positions
@@ -96,7 +96,7 @@ class JournalOptions:
 def _check_uri(given: FormatOptions, uri: str) -> None:
     """Raises ValueError with the next step when Arrow cannot open ``uri``."""
     try:
-        resolved(uri)
+        resolve(uri)
     except (ValueError, OSError, NotImplementedError) as error:
         why = " ".join(str(error).replace(uri, "it").split())
         raise given.wrong(
@@ -105,7 +105,7 @@ def _check_uri(given: FormatOptions, uri: str) -> None:
         ) from None
 
 
-def _known(schema: StructType) -> StructType:
+def _check_schema(schema: StructType) -> StructType:
     """Validate the argument of ``.schema(...)``. Raises ValueError for unknown columns and wrong types."""
     for field in schema:
         kind = TYPES.get(field.name)
@@ -127,11 +127,11 @@ class JournalDataSource(PackagedDataSource):
         return JOURNAL_COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return JournalReader(JournalOptions.of(self.options), _known(schema))
+        return JournalReader(JournalOptions.of(self.options), _check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         require_stream_sources(FORM)
-        return JournalStreamReader(JournalOptions.of(self.options), _known(schema))
+        return JournalStreamReader(JournalOptions.of(self.options), _check_schema(schema))
 
 
 @dataclass
@@ -155,7 +155,7 @@ class _Pieces:
 
     def _cut(self, reached: Reached, end: Mapping[str, int]) -> list[InputPartition]:
         directory, most = self._options.directory, self._options.partition_bytes
-        return [JournalPartition(tuple(each)) for each in packed(ranges(directory, reached, end, most), most)]
+        return [JournalPartition(tuple(each)) for each in pack(ranges(directory, reached, end, most), most)]
 
     def _rows(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -212,11 +212,11 @@ class JournalStreamReader(_Pieces, DataSourceStreamReader, SupportsTriggerAvaila
             available = self._ends.poll()
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         positions = self._positions(start)
-        ends = admit(self._options.directory, positions.reached, available, most)
+        ends = admit(self._options.directory, positions.position_in, available, most)
         self._polling.polled(time.monotonic(), has_found=bool(ends), has_more=bool(ends))
         if not ends:
             return start
-        after = positions.advanced(ends)
+        after = positions.advance(ends)
         self._last = after.offset(), after
         return self._last[0]
 
@@ -228,7 +228,7 @@ class JournalStreamReader(_Pieces, DataSourceStreamReader, SupportsTriggerAvaila
         return ReadAllAvailable() if most is None else ReadMaxBytes(most)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        return self._cut(self._positions(start).reached, self._positions(end).named)
+        return self._cut(self._positions(start).position_in, self._positions(end).named)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows(partition)

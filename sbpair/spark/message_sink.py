@@ -208,12 +208,12 @@ def log_sent(what: str, messages: list[WriterCommitMessage | None]) -> None:
 def sender_to(options: SinkOptions, entity: str) -> PairedServiceBusSender:
     """This process's sender for ``entity``, a queue or a topic."""
     client = client_of(options)
-    return worker.kept((options, entity), lambda: client.get_queue_sender(entity))
+    return worker.keep((options, entity), lambda: client.get_queue_sender(entity))
 
 
 def client_of(options: SinkOptions) -> PairedServiceBusClient:
     """This process's paired client."""
-    return worker.kept(options, lambda: paired_client(options))
+    return worker.keep(options, lambda: paired_client(options))
 
 
 def paired_client(options: SinkOptions) -> PairedServiceBusClient:

@@ -75,11 +75,11 @@ class MessageDataSource(PackagedDataSource):
         return MESSAGE_COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return MessageReader(SourceOptions.of(self.options), _known(schema))
+        return MessageReader(SourceOptions.of(self.options), _check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         require_stream_sources(self.name())
-        return MessageStreamReader(SourceOptions.of(self.options), _known(schema))
+        return MessageStreamReader(SourceOptions.of(self.options), _check_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from .message_sink import MessageWriter
@@ -92,7 +92,7 @@ class MessageDataSource(PackagedDataSource):
         return MessageStreamWriter.of(self.options, schema, overwrite)
 
 
-def _known(schema: StructType) -> StructType:
+def _check_schema(schema: StructType) -> StructType:
     """Validate the argument of ``.schema(...)``. Raises ValueError for unknown columns and wrong types."""
     for field in schema:
         kind = TYPES.get(field.name)

@@ -68,7 +68,7 @@ def position_in(annotations: bytes) -> Position:
     if layout is None or layout.constant.unpack(annotations) != layout.bytes_there:
         layout = _learn(annotations)
         if layout is None:
-            return _walked(annotations)
+            return _walk(annotations)
     values = (*layout.values.unpack_from(annotations), None)
     number, enqueued, state = layout.places
     return Position(values[number], values[enqueued], values[state] or ACTIVE)
@@ -124,7 +124,7 @@ def _last(order: Iterable[bytes], key: bytes) -> int:
     return max((place for place, each in enumerate(order) if each == key), default=-1)
 
 
-def _walked(annotations: bytes) -> Position:
+def _walk(annotations: bytes) -> Position:
     found = part_entries(annotations, POSITION).found
     return Position(
         _whole(found.get(NUMBER)), _whole(found.get(ENQUEUED)), _whole(found.get(STATE)) or ACTIVE

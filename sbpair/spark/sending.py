@@ -160,7 +160,7 @@ class Sending:
         except Exception as error:
             if isinstance(batch, RowMessage) or REFUSED_MIX not in str(error) or len(batch) < 2:
                 raise
-            for part in _grouping(self.to.key, entity).refused(batch.messages):
+            for part in _grouping(self.to.key, entity).regroup(batch.messages):
                 for smaller in batches(part, self.to.batch_size):
                     self._send_batch(entity, sender, smaller)
             return
@@ -198,7 +198,7 @@ class _Grouping:
             return (messages,)
         return [[each] for each in messages] if self.level == SINGLE else _by_key(messages)
 
-    def refused(self, messages: list[RowMessage]) -> Iterable[list[RowMessage]]:
+    def regroup(self, messages: list[RowMessage]) -> Iterable[list[RowMessage]]:
         """The messages of a refused batch in groups that may be accepted."""
         groups = _by_key(messages)
         self.level = max(self.level, BY_KEY) if len(groups) > 1 else SINGLE
@@ -214,7 +214,7 @@ def _by_key(messages: list[RowMessage]) -> list[list[RowMessage]]:
 
 
 def _grouping(client: Hashable, entity: str) -> _Grouping:
-    return worker.kept(("grouping", client, entity), _Grouping)
+    return worker.keep(("grouping", client, entity), _Grouping)
 
 
 def send_with_retries(send: Callable[[], SendReceipt], patience: float) -> SendReceipt:

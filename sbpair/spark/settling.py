@@ -22,7 +22,7 @@ from sbpair.client.link import Receiver
 from sbpair.client.settling import Settlements, release
 
 from .claim import Claim
-from .glimpse import UnsettledMessage, unsettled
+from .glimpse import UnsettledMessage, unsettled_message
 from .ranges import Mark
 
 SESSIONS_AT_ONCE = 16

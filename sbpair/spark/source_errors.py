@@ -16,7 +16,7 @@ from sbpair.amqp.errors import (
     SERVER_BUSY,
     UNAUTHORIZED_ACCESS,
 )
-from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused, said
+from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused, condition_text
 
 from .outage import pause_of
 
@@ -87,8 +87,8 @@ def to_source_error(error: BaseException, what: str) -> SourceError:
     if isinstance(error, TokenRefused) and not has_condition(error, NOT_FOUND):
         step = "check the key and its rights"
     why = str(error) or "no response in time"
-    if condition is not None and said(condition) not in why:
-        why = f"{why}: {said(condition)}"
+    if condition is not None and condition_text(condition) not in why:
+        why = f"{why}: {condition_text(condition)}"
     text = " ".join(f"sbpair: {what}: {why}".split())
     text = text if step is None else f"{text}; {step}"
     if not is_transient(error):

@@ -146,7 +146,7 @@ def _entities(given: FormatOptions) -> tuple[str, ...]:
 def _backlogs(given: FormatOptions) -> tuple[str, ...]:
     if given.text("queueName") or given.text("topicName"):
         raise given.wrong("backlogs=true cannot be combined with queueName or topicName")
-    label = given.required("primaryNamespaceName").lower()
+    label = given.require("primaryNamespaceName").lower()
     suffix = SUB_QUEUES[given.choice("subQueue", "none", tuple(SUB_QUEUES))]
     count = given.whole("backlogQueueCount", 10, 1, 10_000)
     return tuple(backlog_queue_name(label, index) + suffix for index in range(count))

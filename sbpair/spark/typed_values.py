@@ -138,11 +138,11 @@ def _whole(least: int, most: int) -> Callable[[object], int]:
     return read
 
 
-def _signed(bits: int) -> Callable[[object], int]:
+def _signed_check(bits: int) -> Callable[[object], int]:
     return _whole(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-def _unsigned(bits: int) -> Callable[[object], int]:
+def _unsigned_check(bits: int) -> Callable[[object], int]:
     return _whole(0, 2**bits - 1)
 
 
@@ -152,14 +152,14 @@ def _real(value: object) -> float:
 
 ENCODED: Mapping[str, tuple[str, Callable[[object], object]]] = {
     "boolean": ("BOOL", _boolean),
-    "ubyte": ("UBYTE", _unsigned(8)),
-    "ushort": ("USHORT", _unsigned(16)),
-    "uint": ("UINT", _unsigned(32)),
-    "ulong": ("ULONG", _unsigned(64)),
-    "byte": ("BYTE", _signed(8)),
-    "short": ("SHORT", _signed(16)),
-    "int": ("INT", _signed(32)),
-    "long": ("LONG", _signed(64)),
+    "ubyte": ("UBYTE", _unsigned_check(8)),
+    "ushort": ("USHORT", _unsigned_check(16)),
+    "uint": ("UINT", _unsigned_check(32)),
+    "ulong": ("ULONG", _unsigned_check(64)),
+    "byte": ("BYTE", _signed_check(8)),
+    "short": ("SHORT", _signed_check(16)),
+    "int": ("INT", _signed_check(32)),
+    "long": ("LONG", _signed_check(64)),
     "float": ("FLOAT", _real),
     "double": ("DOUBLE", _real),
     "timestamp": ("TIMESTAMP", _milliseconds),

@@ -49,7 +49,7 @@ def wait(future: Future[T], timeout: float) -> T:
         raise
 
 
-def kept(key: Hashable, make: Callable[[], T]) -> T:
+def keep(key: Hashable, make: Callable[[], T]) -> T:
     """The object stored in this process under ``key``, created by ``make`` at first use.
 
     ``make`` must not call :func:`kept`, which holds a lock.

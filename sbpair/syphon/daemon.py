@@ -277,7 +277,7 @@ class Syphon:
             self._has_failed = False
             self._connecting = asyncio.ensure_future(self._connect(gives_up=gives_up))
         if await self._may_land(landing, self._connecting):
-            return self._session_over(None, await self._retried(self._connect_secondary, gives_up=gives_up))
+            return self._session_over(None, await self._retry(self._connect_secondary, gives_up=gives_up))
         connecting, self._connecting = self._connecting, None
         return self._session_over(*connecting.result())
 
@@ -308,9 +308,9 @@ class Syphon:
     async def _connect(self, *, gives_up: bool) -> Connections:
         """Connect to both sides, the primary first: no backlog gets credit while it is down."""
         self._become(SyphonState.CONNECTING, self._reason)
-        return await self._retried(self._connect_once, gives_up=gives_up)
+        return await self._retry(self._connect_once, gives_up=gives_up)
 
-    async def _retried(self, connect_once: Callable[[], Awaitable[T]], *, gives_up: bool) -> T:
+    async def _retry(self, connect_once: Callable[[], Awaitable[T]], *, gives_up: bool) -> T:
         """Connect, with back-off after each failure. With ``gives_up``, raises SyphonFaulted for a refusal."""
         from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
@@ -576,7 +576,7 @@ def _loss_of(drained: asyncio.Future[None]) -> str | None:
 
 
 def _with_endpoint(namespace: NamespaceAccess, address: str | None) -> NamespaceAccess:
-    return namespace if address is None else namespace.dialled_at(address)
+    return namespace if address is None else namespace.dial_at(address)
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[object, object, T]) -> T | None:

@@ -36,7 +36,7 @@ from sbpair.envelope.restore import locked_until_of, redriven
 
 from .locks import KeptDelivery
 from .peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked
-from .transfer import DestinationUnknown, parked_again
+from .transfer import DestinationUnknown, park_again
 
 ROUND = 100  # messages locked at a time: few enough for locks of a minute
 WAIT_FOR_OTHERS, PEEK_EVERY = 5.0, 0.5  # seconds, for messages that another redrive may have locked
@@ -74,7 +74,7 @@ async def redrive(
     this raises TokenRefused, LinkRefused or ConnectionLost.
     """
     path = backlog + (TRANSFER_DEAD_LETTERS if untransferred else DEAD_LETTERS)
-    rewrite = parked_again if untransferred else redriven
+    rewrite = park_again if untransferred else redriven
     wanted = set()
     async for message in peek_parked(connection, path):
         if reason is not None and (message.reason or "").casefold() != reason.casefold():
@@ -137,7 +137,7 @@ async def _one(
 
 def _refusal(outcome: DeliveryState | None) -> str:
     if isinstance(outcome, Rejected):
-        return said(outcome.error)
+        return condition_text(outcome.error)
     return "the link was lost before the answer" if outcome is None else type(outcome).__name__.lower()
 
 

@@ -490,7 +490,7 @@ class Destination:
         for each in waiting:
             self._awaited.forget(each)
         self.state, self._meter, self._earned = METERED, 1, 0
-        for message in list(sender.unanswered()):
+        for message in list(sender.unanswered_messages()):
             if isinstance(message, InFlightMessage) and not message.is_stalled:
                 message.is_stalled = True
                 message.origin.stalled(message)
@@ -519,7 +519,7 @@ class Destination:
         """Use another link, because an answer is lost on this one; give it up once its other answers had time."""
         waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
         self._queue.add_first(waiting)
-        self._left.update(each for each in sender.unanswered() if isinstance(each, InFlightMessage))
+        self._left.update(each for each in sender.unanswered_messages() if isinstance(each, InFlightMessage))
         for message in (*waiting, *self._left):
             self._awaited.forget(message)
         self._sender, self._meter = None, max(1, len(self._left))
@@ -595,8 +595,8 @@ class Destination:
 
 def _reason(state: DeliveryState | None, sender: SendingLink | None) -> str:
     if isinstance(state, Rejected):
-        return said(state.error)
+        return condition_text(state.error)
     if state is not None:
         return f"the message was answered with {type(state).__name__.lower()}"
     gone = sender.detached.result() if sender is not None and sender.detached.done() else None
-    return f"the link was lost: {said(gone)}"
+    return f"the link was lost: {condition_text(gone)}"

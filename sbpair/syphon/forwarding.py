@@ -12,7 +12,7 @@ from typing import Any
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
 from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, said
+from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, condition_text
 from sbpair.client.link import Sender
 from sbpair.envelope import aliases
 from sbpair.envelope.names import path_key
@@ -194,7 +194,7 @@ class ForwardingSession:
             if lost == "primary" and self._is_idle() and await self._reconnect_primary():
                 continue
             if lost is not None:
-                return f"the connection to the {lost} was lost: {said(sides[lost].closed.result())}"
+                return f"the connection to the {lost} was lost: {condition_text(sides[lost].closed.result())}"
             ended = next((name for name, side in sides.items() if side.claims_ended.done()), None)
             if ended is not None:
                 return f"the token for the {ended} has expired: {sides[ended].claims_ended.result()}"

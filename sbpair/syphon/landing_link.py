@@ -29,7 +29,7 @@ from sbpair.client.link import OutgoingMessage, Sender
 
 from .in_flight import DeliveryAction, InFlightMessage, action_for
 from .transaction import TransactionController
-from .transfer import addressed
+from .transfer import address
 
 MAX_IN_TRANSACTION = 100  # messages of one transaction: the limit of the service
 MAX_TRANSACTIONS = 4  # of one link at a time
@@ -99,9 +99,9 @@ class LandingLink:
         self._waiting.clear()
         return taken
 
-    def unanswered(self) -> list[OutgoingMessage]:
+    def unanswered_messages(self) -> list[OutgoingMessage]:
         """Return the messages that were sent and have no outcome yet."""
-        return [*self._plain.unanswered(), *self._running]
+        return [*self._plain.unanswered_messages(), *self._running]
 
     def let_go(self) -> None:
         """Detach without waiting; transactions that did not commit are rolled back."""
@@ -287,7 +287,7 @@ class LandingLink:
             message.answered(state)
 
 
-def _addressed(batch: Iterable[InFlightMessage], limit: int | None) -> dict[InFlightMessage, bytes]:
+def _address(batch: Iterable[InFlightMessage], limit: int | None) -> dict[InFlightMessage, bytes]:
     """Return the payloads to send via the backlog, by message.
 
     Messages above the ``limit`` of the entity are left out: it can refuse them now, but not after a commit.
@@ -295,7 +295,7 @@ def _addressed(batch: Iterable[InFlightMessage], limit: int | None) -> dict[InFl
     payloads: dict[InFlightMessage, bytes] = {}
     for message in batch:
         with suppress(DecodeError, IndexError):
-            payload = addressed(message.payload, message.path)
+            payload = address(message.payload, message.path)
             if limit is None or len(payload) <= limit:
                 payloads[message] = payload
     return payloads

@@ -104,7 +104,7 @@ class Pump:
         self._held: dict[InFlightMessage, None] = {}  # wait for their destination
         self._stalled: set[InFlightMessage] = set()  # in flight for too long to count as active
         self._overflow = Overflow()
-        self._locks = LockRenewal(backlog, self._locked, self._release, settings.destination_of)
+        self._locks = LockRenewal(backlog, self._locked_deliveries, self._release, settings.destination_of)
         self._silence = SilenceWatch(backlog, self._arm_next, settings.unresponsive)
         self._link_used_at = 0.0  # when credit was last granted; monotonic
         self._reports = ForwardReports(backlog, settings.emit, is_wanted=settings.report_forwards)
@@ -345,7 +345,7 @@ class Pump:
     def refused(self, message: InFlightMessage, condition: Condition | None) -> None:
         """Dead-letter a message that its destination refused finally."""
         reason = DEAD_LETTER_REASONS[str(condition.symbol)] if condition is not None else "DestinationRefused"
-        description = f"{printable(message.path)} refused the message: {said(condition)}"
+        description = f"{printable(message.path)} refused the message: {condition_text(condition)}"
         self.poisoned(message, Poison(reason, description))
 
     def poisoned(self, message: InFlightMessage, poison: Poison) -> None:

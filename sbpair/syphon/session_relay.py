@@ -178,7 +178,8 @@ class SessionRelay:
         """Handle a message that its destination refused finally."""
         reason = DEAD_LETTER_REASONS[str(condition.symbol)] if condition is not None else "DestinationRefused"
         self.poisoned(
-            message, Poison(reason, f"{printable(message.path)} refused the message: {said(condition)}")
+            message,
+            Poison(reason, f"{printable(message.path)} refused the message: {condition_text(condition)}"),
         )
 
     def poisoned(self, message: InFlightMessage, poison: Poison) -> None:
@@ -277,13 +278,13 @@ class SessionRelay:
         self._stamp = None
         restored = restore(event.payload, time.time_ns() // 1_000_000, self._settings.is_allowed)
         if isinstance(restored, Forward):
-            restored = self._checked(restored)
+            restored = self._check(restored)
         if isinstance(restored, Poison):
             self._set_aside(event.delivery_id, None, restored, event.payload)
         else:
             self._post(event, restored)
 
-    def _checked(self, restored: Forward) -> Forward | Poison:
+    def _check(self, restored: Forward) -> Forward | Poison:
         """Return Poison for a message that follows a later one of its client (O-7)."""
         stamp = self._stamp = restored.order
         before = None if stamp is None else self._settings.check.larger(self._session, stamp)

@@ -56,7 +56,7 @@ class TransactionController:
         try:
             outcome = await self._ask(Declare())
             if not isinstance(outcome, Declared):
-                raise _refused("no transaction was begun", outcome)
+                raise _roll_back("no transaction was begun", outcome)
         except BaseException:
             self._room.release()
             raise
@@ -73,7 +73,7 @@ class TransactionController:
         finally:
             self._room.release()
         if not isinstance(outcome, Accepted):
-            raise _refused("the transaction was rolled back", outcome)
+            raise _roll_back("the transaction was rolled back", outcome)
 
     async def roll_back(self, txn_id: bytes) -> None:
         """End a transaction without applying anything. Never raises: the peer rolls back a lost one too."""
@@ -140,5 +140,5 @@ def _is_open(opening: asyncio.Task[Sender]) -> bool:
     return not opening.cancelled() and opening.exception() is None and opening.result().is_open
 
 
-def _refused(text: str, outcome: DeliveryState | None) -> RolledBack:
+def _roll_back(text: str, outcome: DeliveryState | None) -> RolledBack:
     return RolledBack(text, outcome.error if isinstance(outcome, Rejected) else None)

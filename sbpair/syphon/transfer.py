@@ -50,7 +50,7 @@ class DestinationUnknown(ValueError):
     """A message that could not be transferred does not say where it was to go."""
 
 
-def addressed(payload: bytes, path: str) -> bytes:
+def address(payload: bytes, path: str) -> bytes:
     """Return a restored message with its destination. Raises DecodeError or IndexError when it is malformed."""
     sections = split(payload)
     annotations = part_entries(sections.message_annotations, frozenset((_DESTINATION,)))
@@ -68,7 +68,7 @@ def destination_of(sections: Sections) -> str | None:
     return str(value) if isinstance(value, str) else None
 
 
-def parked_again(payload: bytes) -> bytes:
+def park_again(payload: bytes) -> bytes:
     """Return the parked form of a message that could not be transferred, for its backlog queue (P-20).
 
     Its time to live and scheduled time become aliases, as in parking; a syphon restores them in full. Raises

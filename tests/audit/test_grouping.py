@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.audit.grouping import codes, combined
-from sbpair.audit.writers import merged, runs
+from sbpair.audit.grouping import codes, combine
+from sbpair.audit.writers import merge_runs, runs
 
 TEXTS = st.none() | st.sampled_from(["", "a", "b"])
 
@@ -19,7 +19,7 @@ def test_rows_have_the_same_number_exactly_when_all_their_values_are_equal(
 ) -> None:
     types = (pa.string(), pa.string(), pa.bool_(), pa.string())
     columns = [pa.array([row[index] for row in rows], kind) for index, kind in enumerate(types)]
-    numbers = combined([codes(column) for column in columns]).tolist()
+    numbers = combine([codes(column) for column in columns]).tolist()
     assert len(set(zip(rows, numbers, strict=True))) == len(set(rows)) == len(set(numbers))
 
 
@@ -27,4 +27,4 @@ def test_rows_have_the_same_number_exactly_when_all_their_values_are_equal(
 def test_runs_hold_each_ordinal_once_and_have_gaps_between_them(ordinals: list[int]) -> None:
     found = runs(np.array(ordinals, np.int64))
     assert [each for first, last in found for each in range(first, last + 1)] == sorted(set(ordinals))
-    assert merged(found) == found
+    assert merge_runs(found) == found

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.audit.journal_files import FileRange, admit, cut, packed, whole_lines
+from sbpair.audit.journal_files import FileRange, admit, cut, pack, whole_lines
 
 LINES = [b'{"n": %d}\n' % n for n in range(200)]
 
@@ -62,7 +62,7 @@ def test_the_pieces_of_a_range_are_its_lines_and_each_line_is_in_one_piece(
 def test_small_pieces_are_read_together_each_once_and_in_order(sizes: list[int], most: int) -> None:
     pieces = [FileRange("d", str(n), 0, size) for n, size in enumerate(sizes)]
 
-    tasks = list(packed(pieces, most))
+    tasks = list(pack(pieces, most))
 
     assert [piece for task in tasks for piece in task] == pieces
     assert all(len(task) == 1 or sum(piece.end for piece in task) <= most for task in tasks)

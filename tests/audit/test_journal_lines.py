@@ -93,13 +93,13 @@ def test_a_column_that_shows_late_is_read_and_looked_for_from_then_on(
     (tmp_path / "a.jsonl").write_bytes(data)
     monkeypatch.setattr(journal_lines, "BLOCK", len(data) // 2)
     asked: list[list[str]] = []
-    parsed = journal_lines._parsed
+    parsed = journal_lines._parse
 
     def noted(block: bytes, own: pa.Schema, *, others: str = "ignore") -> pa.Table:
         asked.append(sorted(own.names))
         return parsed(block, own, others=others)
 
-    monkeypatch.setattr(journal_lines, "_parsed", noted)
+    monkeypatch.setattr(journal_lines, "_parse", noted)
     schema = arrow_schema(("event", "backlog", "message_ids"))
     found = batches(FileRange(str(tmp_path), "a.jsonl", 0, len(data)), schema)
     assert [each for batch in found for each in batch["backlog"].to_pylist() if each is not None] == [3, 3]

@@ -8,7 +8,7 @@ from sbpair import PairedServiceBusClient
 from sbpair.auth.connection_string import ConnectionStringError, parse
 from sbpair.auth.credential import sign
 from sbpair.cli.errors import ConfigurationError
-from sbpair.cli.namespaces import checked
+from sbpair.cli.namespaces import parse_fields
 
 KEY = "SharedAccessKeyName=Root;SharedAccessKey=S3cretS3cret="
 SIGNATURE = (
@@ -37,7 +37,7 @@ def test_anything_else_means_tls_at_5671(flag: str) -> None:
 
 
 def test_another_address_changes_what_is_dialled_and_not_who_is_meant() -> None:
-    namespace = parse(f"Endpoint=sb://contoso.example/;{KEY}").dialled_at("127.0.0.1:9000")
+    namespace = parse(f"Endpoint=sb://contoso.example/;{KEY}").dial_at("127.0.0.1:9000")
 
     assert (namespace.host, namespace.port) == ("127.0.0.1", 9000)
     assert namespace.audience("q") == "sb://contoso.example/q"
@@ -111,6 +111,6 @@ def test_client_syphon_and_command_line_refuse_the_same_strings_for_the_same_rea
         PairedServiceBusClient.from_connection_strings(text, good)
     said.append(str(of_client.value).replace("the primary connection string", "it"))
     with pytest.raises(ConfigurationError) as of_command:
-        checked(text, "--primary")
+        parse_fields(text, "--primary")
     said.append(str(of_command.value).split("; expected")[0].replace("--primary", "it"))
     assert len(set(said)) == 1, said

@@ -20,7 +20,7 @@ from sbpair.auth.credential import (
     Bearer,
     CredentialRefused,
     CredentialUnavailable,
-    classified,
+    classify_credential_error,
     sign,
     token_source,
 )
@@ -370,7 +370,7 @@ def caused(error: Exception, by: Exception) -> Exception:
     ],
 )
 def test_a_failure_to_get_a_token_is_a_refusal_or_an_outage(error: Exception, kind: type[Exception]) -> None:
-    assert type(classified(error)) is kind
+    assert type(classify_credential_error(error)) is kind
 
 
 @pytest.mark.parametrize("credential", [None, "key", 42])
@@ -443,7 +443,7 @@ def test_a_token_service_refuses_by_its_status_or_fails(
     if is_inside:
         error = RuntimeError("wrapped")
         error.__cause__ = answered
-    found = classified(error)
+    found = classify_credential_error(error)
     assert type(found) is kind
     text = f"{type(error).__name__}: {error}"
     assert str(found) == (text if kind is CredentialRefused else f"the token service failed: {text}")

@@ -87,7 +87,7 @@ async def test_a_silent_link_answers_settlements_but_no_drain(
         await put(contoso, "orders", messages(2))
         await until(lambda: fault.hits == 1)
         receiver.flow(10, drain=True)
-        assert await receiver.settled(came[0].delivery_id, Accepted()) == Accepted()
+        assert await receiver.settle_and_wait(came[0].delivery_id, Accepted()) == Accepted()
     assert drained == []
 
 
@@ -115,11 +115,11 @@ async def test_a_lock_that_is_lost_early_refuses_the_settlement_and_the_message_
         receiver = await connection.open_receiver("orders", came.append)
         receiver.flow(10)
         await until(lambda: len(came) == 2)
-    answer = await receiver.settled(came[0].delivery_id, Accepted())
+    answer = await receiver.settle_and_wait(came[0].delivery_id, Accepted())
     assert isinstance(answer, Rejected)
     assert answer.error is not None
     assert answer.error.symbol == MESSAGE_LOCK_LOST
-    assert await receiver.settled(came[1].delivery_id, Accepted()) == Accepted()
+    assert await receiver.settle_and_wait(came[1].delivery_id, Accepted()) == Accepted()
     assert [delivery_count(event) for event in came] == [0, 1]
 
 
@@ -132,7 +132,7 @@ async def test_a_message_settled_before_its_lock_is_lost_stays_settled(
         receiver = await connection.open_receiver("orders", came.append)
         receiver.flow(1)
         await until(lambda: len(came) == 1)
-        assert await receiver.settled(came[0].delivery_id, Accepted()) == Accepted()
+        assert await receiver.settle_and_wait(came[0].delivery_id, Accepted()) == Accepted()
         broker.advance_connections(timedelta(seconds=101))
         receiver.flow(1)
         await until(lambda: len(came) == 2)
@@ -162,7 +162,7 @@ async def test_a_settlement_that_is_never_confirmed_is_taken_or_not(
         receiver = await connection.open_receiver("orders", came.append)
         receiver.flow(1)
         await until(lambda: len(came) == 1)
-        outcome = asyncio.create_task(receiver.settled(came[0].delivery_id, Accepted()))
+        outcome = asyncio.create_task(receiver.settle_and_wait(came[0].delivery_id, Accepted()))
         await until(lambda: fault.hits == 1)
         await receiver.close()
         assert await outcome is None

@@ -74,7 +74,7 @@ def dead_letter(namespace, path, count, reason):
         await receiver.drained()
         condition = Condition("com.microsoft:dead-letter", "", {Symbol("DeadLetterReason"): reason})
         for event in arrived:
-            assert await receiver.settled(event.delivery_id, Rejected(condition)) is not None
+            assert await receiver.settle_and_wait(event.delivery_id, Rejected(condition)) is not None
         await connection.close()
         assert len(arrived) == count
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sbpair import BacklogUnavailableError
 from sbpair.broker.errors import PortUnavailable
-from sbpair.cli.errors import MAX_TEXT, ExitCode, configuration, explained, one_line
+from sbpair.cli.errors import MAX_TEXT, ExitCode, configuration, explain, one_line
 from sbpair.cli.output import redact, remember
 
 CODES = {
@@ -31,11 +31,11 @@ CODES = {
 
 @pytest.mark.parametrize(("error", "code"), CODES.items(), ids=lambda value: type(value).__name__)
 def test_an_error_has_the_exit_code_of_its_kind(error, code):
-    assert explained(error)[1] is code
+    assert explain(error)[1] is code
 
 
 def test_an_error_nobody_expected_says_that_it_is_a_defect():
-    text, code = explained(RuntimeError("on fire"))
+    text, code = explain(RuntimeError("on fire"))
 
     assert text.startswith("unexpected RuntimeError: on fire (a defect")
     assert code is ExitCode.FAILED
@@ -44,7 +44,7 @@ def test_an_error_nobody_expected_says_that_it_is_a_defect():
 def test_a_value_error_while_reading_settings_is_the_reader_s_to_correct():
     with pytest.raises(Exception, match="the same namespace") as caught, configuration():
         raise ValueError("the same namespace")
-    assert explained(caught.value) == ("the same namespace", ExitCode.CONFIGURATION)
+    assert explain(caught.value) == ("the same namespace", ExitCode.CONFIGURATION)
 
 
 @given(st.text())

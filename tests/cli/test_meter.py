@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.cli.meter import Usage, billed, pings
+from sbpair.cli.meter import Usage, bill, pings
 
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 
@@ -16,17 +16,17 @@ HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(secon
 @pytest.mark.spec("P-41")
 @pytest.mark.parametrize(("days", "receives"), [(1, 960), (30, 28_800), (0, 0)])
 def test_ten_idle_backlogs_are_960_receives_a_day(days, receives):
-    assert billed(Usage(days=days, outages=0)).total == receives
+    assert bill(Usage(days=days, outages=0)).total == receives
 
 
 @pytest.mark.spec("P-41")
 def test_every_syphon_waits_on_every_backlog():
-    assert billed(Usage(days=30, syphons=3, outages=0)).idle_receives == 3 * 28_800
+    assert bill(Usage(days=30, syphons=3, outages=0)).idle_receives == 3 * 28_800
 
 
 @pytest.mark.spec("P-43")
 def test_a_parked_message_is_four_operations_two_more_than_direct():
-    found = billed(Usage(days=0, parked=1000, outages=2, entities=0))
+    found = bill(Usage(days=0, parked=1000, outages=2, entities=0))
 
     assert found.total == 8000
     assert found.beyond_direct == 4000
@@ -50,7 +50,7 @@ def test_pings_go_out_at_failover_and_until_the_first_after_the_recovery(failed_
 @pytest.mark.spec("P-32", "P-34")
 def test_each_entity_of_each_process_pings_in_each_outage():
     usage = Usage(days=0, outages=2, entities=3, processes=4, failed_over=HOUR, ping_interval=MINUTE)
-    assert billed(usage).pings == billed(usage).total == 2 * 3 * 4 * 61
+    assert bill(usage).pings == bill(usage).total == 2 * 3 * 4 * 61
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**4))

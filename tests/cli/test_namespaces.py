@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.cli.errors import ConfigurationError
-from sbpair.cli.namespaces import ConnectionStringFile, checked, fetched
+from sbpair.cli.namespaces import ConnectionStringFile, fetch, parse_fields
 
 KEY = "SharedAccessKeyName=n;SharedAccessKey=CANARY+/=%pineapple+key/7aQ="
 GOOD = f"Endpoint=sb://contoso.servicebus.windows.net/;{KEY}"
@@ -37,7 +37,7 @@ WRONG = {
 @pytest.mark.parametrize(("text", "says"), WRONG.items())
 def test_a_wrong_connection_string_is_told_by_its_part_and_never_repeated(text, says):
     with pytest.raises(ConfigurationError, match=says) as caught:
-        checked(text, "--primary")
+        parse_fields(text, "--primary")
 
     assert str(caught.value).startswith("--primary")
     assert "pineapple" not in str(caught.value)
@@ -55,17 +55,17 @@ def test_a_wrong_connection_string_is_told_by_its_part_and_never_repeated(text, 
     ],
 )
 def test_a_connection_string_that_the_sdk_takes_is_taken(text):
-    assert checked(text.strip(), "--primary")["endpoint"].startswith("sb://")
+    assert parse_fields(text.strip(), "--primary")["endpoint"].startswith("sb://")
 
 
 def test_a_key_keeps_its_equals_signs():
-    assert checked(GOOD, "--primary")["sharedaccesskey"] == "CANARY+/=%pineapple+key/7aQ="
+    assert parse_fields(GOOD, "--primary")["sharedaccesskey"] == "CANARY+/=%pineapple+key/7aQ="
 
 
 @given(st.text(max_size=200))
 def test_whatever_is_given_is_a_connection_string_or_a_configuration_error(text):
     try:
-        fields = checked(text, "--primary")
+        fields = parse_fields(text, "--primary")
     except ConfigurationError:
         return
     assert {"endpoint"} <= fields.keys()
@@ -75,7 +75,7 @@ def test_a_file_may_begin_with_a_byte_order_mark_and_end_with_a_new_line(tmp_pat
     file = tmp_path / "primary"
     file.write_bytes(b"\xef\xbb\xbf" + GOOD.encode() + b"\r\n")
 
-    assert fetched(f"file:{file}", "--primary") == GOOD
+    assert fetch(f"file:{file}", "--primary") == GOOD
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_file_that_holds_no_connection_string_is_named(tmp_path, content, says
     file.write_bytes(content)
 
     with pytest.raises(ConfigurationError, match=says) as caught:
-        fetched(f"file:{file}", "--primary")
+        fetch(f"file:{file}", "--primary")
     assert str(file) in str(caught.value)
 
 
@@ -95,7 +95,7 @@ def test_a_file_that_holds_no_connection_string_is_named(tmp_path, content, says
 def test_a_file_that_cannot_be_read_is_named(tmp_path, name):
     path = tmp_path / name
     with pytest.raises(ConfigurationError, match="cannot read"):
-        fetched(f"file:{path}", "--secondary")
+        fetch(f"file:{path}", "--secondary")
 
 
 def test_a_variable_that_is_not_set_is_a_configuration_error(sbpair):

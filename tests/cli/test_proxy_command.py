@@ -62,7 +62,7 @@ async def send(text: str, count: int, **route: str) -> list[object]:
     """Send messages one by one; return their outcomes."""
     access = parse(text)
     if "address" in route:
-        access = access.dialled_at(route.pop("address"))
+        access = access.dial_at(route.pop("address"))
     connection = await connect(access, ca_file=route.get("ca_file"), timeout=30)
     try:
         async with asyncio.timeout(60):

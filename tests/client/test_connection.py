@@ -31,7 +31,7 @@ def tls(pair: Pair, side: str = "primary") -> NamespaceAccess:
     """Return the namespace with a TLS endpoint at the broker's port."""
     control = getattr(pair, side)
     plain = control.connection_string.replace(";UseDevelopmentEmulator=true", "")
-    return parse(plain).dialled_at(f"localhost:{control.port}")
+    return parse(plain).dial_at(f"localhost:{control.port}")
 
 
 async def test_messages_go_and_come_over_tls_that_trusts_the_brokers_authority(
@@ -81,7 +81,7 @@ async def test_a_node_that_nobody_asks_any_more_fails_without_a_word(pair: Pair)
 async def test_a_port_where_nobody_listens_is_a_lost_connection(pair: Pair) -> None:
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
-        nobody = parse(pair.primary.connection_string).dialled_at(f"127.0.0.1:{taken.getsockname()[1]}")
+        nobody = parse(pair.primary.connection_string).dial_at(f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(ConnectionLost, match="cannot be reached"):
             await connect(nobody)
 
@@ -94,7 +94,7 @@ def silent() -> Iterator[int]:
 
 @pytest.mark.spec("F-25")
 async def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time(pair: Pair, silent: int) -> None:
-    namespace = parse(pair.primary.connection_string).dialled_at(f"127.0.0.1:{silent}")
+    namespace = parse(pair.primary.connection_string).dial_at(f"127.0.0.1:{silent}")
     with pytest.raises(ConnectionLost, match="no answer"):
         await connect(namespace, timeout=0.2)
 
@@ -185,10 +185,10 @@ async def test_an_abandoned_message_comes_again(pair: Pair) -> None:
     try:
         receiver = await connection.open_receiver("orders", lambda event: came.put_nowait(event.delivery_id))
         receiver.flow(1)
-        answer = await receiver.settled(await came.get(), Modified(delivery_failed=True))
+        answer = await receiver.settle_and_wait(await came.get(), Modified(delivery_failed=True))
         assert isinstance(answer, Modified)
         receiver.flow(1)
-        answer = await receiver.settled(await came.get(), Rejected())
+        answer = await receiver.settle_and_wait(await came.get(), Rejected())
         assert isinstance(answer, Rejected)
     finally:
         await connection.close()

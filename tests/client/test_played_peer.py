@@ -15,7 +15,7 @@ from sbpair.amqp.link import ReceiverLink
 from sbpair.amqp.message import ValueBody
 from sbpair.amqp.performatives import ACCEPTED, Condition, Rejected, Released
 from sbpair.amqp.types import Timestamp
-from sbpair.client.errors import ConnectionLost, LinkRefused, said
+from sbpair.client.errors import ConnectionLost, LinkRefused, condition_text
 from sbpair.client.link import runs
 from tests.client.played import Played, outcomes, turns
 
@@ -100,7 +100,7 @@ async def test_a_connection_that_is_lost_is_lost_to_all_that_use_it(played: Play
     receiver.flow(5)
     sending = asyncio.ensure_future(sender.send(b"x"))
     await turns()
-    settling = asyncio.ensure_future(receiver.settled(7, ACCEPTED))
+    settling = asyncio.ensure_future(receiver.settle_and_wait(7, ACCEPTED))
     played.peer.silent.add("other")
     opening = asyncio.ensure_future(played.connection.open_sender("other"))
     draining = asyncio.ensure_future(receiver.drained())
@@ -114,7 +114,7 @@ async def test_a_connection_that_is_lost_is_lost_to_all_that_use_it(played: Play
     assert played.connection.closed.done()
     assert not sender.is_open
     assert await sender.send(b"late") is None
-    assert await receiver.settled(8, ACCEPTED) is None
+    assert await receiver.settle_and_wait(8, ACCEPTED) is None
     with pytest.raises(ConnectionLost, match="a session cannot be opened: the connection has ended"):
         played.connection.begin()
 
@@ -144,7 +144,7 @@ async def test_each_message_has_its_outcome_whatever_the_order_of_the_answers(pl
     assert [event.payload for event in played.peer.received] == [b"0", b"1", b"2"]
     assert {event.message_format for event in played.peer.received} == {5}
     assert len({event.tag for event in played.peer.received}) == 3
-    assert sender.in_flight == len(sender.unanswered()) == 3
+    assert sender.in_flight == len(sender.unanswered_messages()) == 3
     played.peer.received.reverse()
     refused = Rejected(Condition("a:b", "c"))
     before = sender.progress
@@ -305,4 +305,4 @@ def test_delivery_ids_are_settled_in_runs(ids: list[int], expected: list[tuple[i
     ids=["none", "symbol", "empty", "lines", "long"],
 )
 def test_a_condition_is_one_line_of_bounded_length(condition: Condition | None, text: str) -> None:
-    assert said(condition) == text
+    assert condition_text(condition) == text

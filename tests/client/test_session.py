@@ -75,7 +75,7 @@ async def test_a_session_is_taken_by_its_id_and_gives_its_messages_in_order(
     await until(lambda: len(received) == 3)
     assert receiver.session_id == "b"
     assert received.ids == ["b0", "b1", "b2"]
-    answers = [await receiver.settled(event.delivery_id, Accepted()) for event in received]
+    answers = [await receiver.settle_and_wait(event.delivery_id, Accepted()) for event in received]
     assert answers == [Accepted()] * 3
     assert pair.primary.counts("carts").active == 3
 

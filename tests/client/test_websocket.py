@@ -135,7 +135,7 @@ async def test_a_proxy_that_wants_another_password_is_a_fault_that_does_not_show
 
 @pytest.mark.spec("F-31", "S-6")
 async def test_a_certificate_of_a_stranger_is_refused_over_websocket_too(pair: Pair) -> None:
-    namespace = parse(secure(pair, "primary")).dialled_at(f"localhost:{pair.primary.port}")
+    namespace = parse(secure(pair, "primary")).dial_at(f"localhost:{pair.primary.port}")
     with pytest.raises(SyphonFaulted, match="certificate"):
         await connect(namespace, route=OVER)
 
@@ -169,7 +169,7 @@ async def test_an_answer_that_is_no_upgrade_is_told_with_its_status(
 
     async with served(serve) as port:
         with pytest.raises(kind, match=status[:3]):
-            await connect(parse(pair.primary.connection_string).dialled_at(f"127.0.0.1:{port}"), route=OVER)
+            await connect(parse(pair.primary.connection_string).dial_at(f"127.0.0.1:{port}"), route=OVER)
 
 
 async def test_nobody_at_the_port_is_a_lost_connection_over_websocket_too(pair: Pair) -> None:
@@ -182,8 +182,8 @@ def test_the_port_is_443_unless_another_is_named() -> None:
     namespace = parse("Endpoint=sb://contoso.example/;SharedAccessKeyName=a;SharedAccessKey=b")
 
     assert url_of(namespace) == "wss://contoso.example:443/$servicebus/websocket"
-    assert url_of(namespace.dialled_at("gateway:8443")) == "wss://gateway:8443/$servicebus/websocket"
-    assert url_of(namespace.dialled_at("[::1]:8443")) == "wss://[::1]:8443/$servicebus/websocket"
+    assert url_of(namespace.dial_at("gateway:8443")) == "wss://gateway:8443/$servicebus/websocket"
+    assert url_of(namespace.dial_at("[::1]:8443")) == "wss://[::1]:8443/$servicebus/websocket"
 
 
 def test_the_environment_names_the_proxy_and_who_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from sbpair.envelope.ordering import Numbering, is_ordered_backlog, ordered_back
 from sbpair.envelope.park import message_id_of, park, prepare
 from sbpair.envelope.restore import Forward, restore
 from sbpair.envelope.scan import is_needlessly_wide, split_fields, value_end
-from sbpair.syphon.transfer import addressed, parked_again
+from sbpair.syphon.transfer import address, park_again
 
 pytestmark = pytest.mark.spec("R-66")
 
@@ -111,7 +111,7 @@ def test_properties_in_the_wide_form_stay_wide_when_a_refused_message_is_parked_
     wide_form = (size + 3).to_bytes(4, "big") + count.to_bytes(4, "big") + entries
     message = narrow[:start] + b"\x00\x53\x74\xd1" + wide_form + narrow[start + 5 + size :]
     assert Message.decode(message) == Message.decode(narrow)
-    forms = [parked_again(addressed(each, "orders")) for each in (narrow, message)]
+    forms = [park_again(address(each, "orders")) for each in (narrow, message)]
     assert [b"\x00\x53\x74\xd1" in form for form in forms] == [False, True]
     assert Message.decode(forms[0]) == Message.decode(forms[1])
 

@@ -304,7 +304,7 @@ async def test_the_spool_keeps_the_order_of_a_session_past_the_fence(
     await either.heard(EntityRecovered)
     async with running(syphon_of(either)):
         last = await send_until_home(either, sender, 6)
-        await either.until(lambda: not client.spooled())
+        await either.until(lambda: not client.count_spooled())
     firsts = list(dict.fromkeys(either.primary.message_ids(sessions)))
     assert firsts == in_order(last)
 

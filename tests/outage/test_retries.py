@@ -48,7 +48,7 @@ async def test_a_primary_that_refuses_connections_for_a_moment_is_waited_for(eit
     sender = client.get_queue_sender("orders")
     await either.send(sender, ServiceBusMessage("before"))
     either.primary.take_down("refuse")
-    retried = client._runtime._failed
+    retried = client._runtime._failure
     failures = []
 
     def counted(*arguments: object) -> object:
@@ -57,7 +57,7 @@ async def test_a_primary_that_refuses_connections_for_a_moment_is_waited_for(eit
             either.primary.bring_up()
         return retried(*arguments)
 
-    client._runtime._failed = counted
+    client._runtime._failure = counted
     receipt = await either.send(sender, ServiceBusMessage("x"), timeout=20)
     assert receipt.stored_in is StoredIn.PRIMARY
     assert not [event for event in either.told if isinstance(event, SendRaised)]

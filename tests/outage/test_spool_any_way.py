@@ -58,7 +58,7 @@ async def test_backlogs_that_take_sessions_only_cost_nothing_that_was_acknowledg
     await either.until(lambda: either.secondary.inspect(lambda server: server.frontend.rejections.total) > 0)
     assert refused(either) == []
     either.primary.bring_up()
-    await either.until(lambda: client.spooled() == 0)
+    await either.until(lambda: client.count_spooled() == 0)
     assert sorted(await either.bodies()) == [str(n).encode() for n in range(5)]
     assert refused(either) == []
 
@@ -76,14 +76,14 @@ async def test_what_is_too_large_once_rewritten_waits_for_the_primary_and_the_ot
         assert (await either.send(sender, message)).stored_in is StoredIn.SPOOL
     either.secondary.bring_up()
     await either.until(lambda: sum(either.parked()) == 2)
-    await either.until(lambda: client.spooled() == 1)
+    await either.until(lambda: client.count_spooled() == 1)
     assert (
         await either.send(sender, ServiceBusMessage(b"2"))
     ).stored_in is StoredIn.BACKLOG  # they do not wait behind the large one
     either.primary.bring_up()
     assert (await either.send(sender, ServiceBusMessage(b"3"))).stored_in is StoredIn.BACKLOG
     client.mark_path_healthy("orders")
-    await either.until(lambda: client.spooled() == 0)
+    await either.until(lambda: client.count_spooled() == 0)
     assert await either.bodies() == [b"".join(large.body)]
     assert refused(either) == []
 
@@ -101,7 +101,7 @@ async def test_what_the_primary_refused_comes_home_by_a_redrive_when_the_entity_
         session = None if n == 1 else "s"
         await either.send(sender, ServiceBusMessage(str(n), message_id=str(n), session_id=session))
     either.primary.bring_up()
-    await either.until(lambda: client.spooled() == 0)
+    await either.until(lambda: client.count_spooled() == 0)
     await either.heard(SpoolReplayed)
     assert refused(either) == ["1"]
     assert {"0", "2"} <= set(either.primary.message_ids("sessions"))  # and a ping
@@ -114,5 +114,5 @@ async def test_what_the_primary_refused_comes_home_by_a_redrive_when_the_entity_
     file.close()
     again = either.client(interval=0, ping=1, spool=spool)
     await either.done(again.get_queue_sender("sessions").send_messages(ServiceBusMessage("2")))
-    await either.until(lambda: again.spooled() == 0)
+    await either.until(lambda: again.count_spooled() == 0)
     assert await either.bodies("sessions") in ([b"1", b"2"], [b"2", b"1"])

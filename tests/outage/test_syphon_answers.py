@@ -123,7 +123,7 @@ async def test_a_certificate_that_proves_nothing_is_refused_and_nothing_is_said_
         port_of(certificates.ssl_context(), host) as (port, came),
     ):
         text = "Endpoint=sb://contoso.example/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
-        namespace = parse(text).dialled_at(f"{host}:{port}")
+        namespace = parse(text).dial_at(f"{host}:{port}")
         ca_file = str(certificates.ca_file) if is_known else None
         with pytest.raises(SyphonFaulted, match=says):
             await connect(namespace, ca_file=ca_file, timeout=PATIENCE)

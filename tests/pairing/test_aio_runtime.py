@@ -219,7 +219,7 @@ async def test_a_creation_that_close_cancels_raises_the_error_of_a_closed_client
     runtime.closed_error = lambda: ValueError("the paired client is closed")
     creating = asyncio.create_task(create())
     runtime._creation = lambda backlog: creating
-    sending = asyncio.create_task(runtime._created(0, time.monotonic() + 60))
+    sending = asyncio.create_task(runtime._ensure_backlog(0, time.monotonic() + 60))
     await asyncio.sleep(0)
     creating.cancel()
     with pytest.raises(ValueError, match="is closed"):

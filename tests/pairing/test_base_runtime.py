@@ -68,13 +68,13 @@ def test_after_a_refusal_a_link_is_used_again_unless_the_sdk_has_closed_it(
     core: BaseRuntime, error: Exception, is_open: bool
 ) -> None:
     store, link = Store(), Link(is_open=is_open)
-    core._failed(store, link, error, Phase.SENDING, None, GOOD, 1.0)
+    core._failure(store, link, error, Phase.SENDING, None, GOOD, 1.0)
     assert (store.given, store.dropped) == (([link], []) if is_open else ([], [link]))
 
 
 def test_after_an_outage_a_link_is_never_used_again(core: BaseRuntime) -> None:
     store, link = Store(), Link(is_open=True)
-    core._failed(store, link, ServiceBusConnectionError(message="reset"), Phase.SENDING, None, GOOD, 1.0)
+    core._failure(store, link, ServiceBusConnectionError(message="reset"), Phase.SENDING, None, GOOD, 1.0)
     assert (store.given, store.dropped) == ([], [link])
 
 
@@ -85,7 +85,7 @@ def test_a_failure_without_a_reason_is_explained_by_the_deletion_of_the_entity(
 ) -> None:
     store, link = Store(), Link(is_open=True)
     link.deleted = MessagingEntityNotFoundError(condition=b"amqp:resource-deleted")
-    result = core._failed(store, link, error, Phase.SENDING, None, GOOD, 1.0)
+    result = core._failure(store, link, error, Phase.SENDING, None, GOOD, 1.0)
     assert result.classification is not None
     if isinstance(error, ServiceBusServerBusyError):
         assert (result.error, result.classification.failure) == (error, Failure.BUSY)
@@ -108,7 +108,7 @@ GARBLED = ServiceBusError("Handler failed", error=TypeError("'NoneType' object i
 def test_the_same_error_of_python_is_an_outage_or_the_callers_fault_as_the_message_can_be_encoded(
     core: BaseRuntime, sent: SendRequest, failure: Failure, is_ambiguous: bool
 ) -> None:
-    result = core._failed(Store(), Link(is_open=True), GARBLED, Phase.SENDING, None, sent, 1.0)
+    result = core._failure(Store(), Link(is_open=True), GARBLED, Phase.SENDING, None, sent, 1.0)
     assert result.classification is not None
     assert (result.classification.failure, result.classification.is_ambiguous) == (failure, is_ambiguous)
 
@@ -116,7 +116,7 @@ def test_the_same_error_of_python_is_an_outage_or_the_callers_fault_as_the_messa
 @pytest.mark.spec("R-4")
 def test_a_message_that_cannot_be_encoded_is_the_callers_fault_in_an_outage_too(core: BaseRuntime) -> None:
     down = ServiceBusConnectionError(message="refused")
-    result = core._failed(Store(), None, down, Phase.OPENING, None, UNENCODABLE, 1.0)
+    result = core._failure(Store(), None, down, Phase.OPENING, None, UNENCODABLE, 1.0)
     assert result.classification is not None
     assert result.classification.failure is Failure.CALLER
     assert isinstance(result.error, ServiceBusError)  # as the SDK has it

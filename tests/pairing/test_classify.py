@@ -21,10 +21,10 @@ from azure.servicebus._pyamqp import error as amqp_errors
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from sbpair import ClassifierFailed, Failure, PairedNamespaceOptions
-from sbpair.auth.credential import CredentialRefused, CredentialUnavailable, classified
+from sbpair.auth.credential import CredentialRefused, CredentialUnavailable, classify_credential_error
 from sbpair.pairing.address import SdkNamespace, SdkSettings
 from sbpair.pairing.base_runtime import BaseRuntime
-from sbpair.pairing.classify import BY_CLASS, BY_CONDITION, Phase, classify, overruled
+from sbpair.pairing.classify import BY_CLASS, BY_CONDITION, Phase, classify, overrule
 from sbpair.side import Side
 
 U, BUSY, CONF, FULL, CALLER = (
@@ -333,10 +333,10 @@ def test_a_certificate_that_the_sdk_was_handling_when_it_gave_up_is_the_cause() 
 @pytest.mark.spec("P-3")
 def test_an_overruled_judgement_keeps_what_is_known_of_the_message_and_the_link() -> None:
     table = classify(broken_connection(ConnectionResetError()))
-    other = overruled(table, CALLER)
+    other = overrule(table, CALLER)
     assert (other.failure, other.is_ambiguous, other.is_link_in_doubt) == (CALLER, True, False)
     assert "classifier" in other.why
-    assert overruled(table, U) is table
+    assert overrule(table, U) is table
 
 
 @pytest.mark.spec("P-3")
@@ -472,7 +472,7 @@ def test_what_follows_from_a_condition_depends_on_what_was_being_done(condition:
 def test_a_classifier_replaces_the_failure_and_what_follows_from_it(failure: Failure) -> None:
     judged = classify(raised_for("com.microsoft:server-busy"))
     lost = classify(sdk_errors.ServiceBusConnectionError(message="lost"))
-    again = overruled(lost, failure)
+    again = overrule(lost, failure)
     if failure is lost.failure:
         assert again is lost
         return
@@ -480,7 +480,7 @@ def test_a_classifier_replaces_the_failure_and_what_follows_from_it(failure: Fai
     assert again.why == f"the classifier says {failure.value}: {lost.why}"
     assert again.is_link_in_doubt is (failure is CONF)
     assert again.is_ambiguous is lost.is_ambiguous
-    assert overruled(judged, failure).retry_after is None
+    assert overrule(judged, failure).retry_after is None
 
 
 class CredentialUnavailableError(ClientAuthenticationError):
@@ -514,7 +514,9 @@ def test_a_credential_that_is_away_is_an_outage_and_one_that_is_wrong_is_a_refus
         found = classify(each, Phase.OPENING)
         assert found.failure is (Failure.UNAVAILABLE if passes else Failure.CONFIGURATION)
         assert found.is_of_namespace is not passes
-    assert isinstance(classified(error), CredentialUnavailable if passes else CredentialRefused)
+    assert isinstance(
+        classify_credential_error(error), CredentialUnavailable if passes else CredentialRefused
+    )
 
 
 @pytest.mark.spec("R-108")

@@ -26,7 +26,7 @@ from sbpair.pairing.request import (
     SendRequest,
     cancellation,
     freeze,
-    scheduled,
+    schedule_request,
 )
 from sbpair.pairing.sdk import messages_of
 
@@ -157,9 +157,9 @@ def test_a_single_message_is_parked_without_a_batch() -> None:
     assert parked_by(request, maker, 3) == [["0"]]
     assert maker.asked == []
     assert request.parked == 1
-    assert request.stored_in() == ((3, 1),)
+    assert request.backlog_ends() == ((3, 1),)
     assert request.locations() == (Location(StoredIn.BACKLOG, 3, ("0",)),)
-    assert request.unparked_until() == []
+    assert request.unparked() == []
 
 
 @pytest.mark.parametrize(("limit", "room"), [(10_000, 10_000 - ENVELOPE_ROOM), (1_500, 750)])
@@ -185,14 +185,14 @@ def test_each_message_is_parked_once_in_order_however_often_a_backlog_fails(size
         chunks = parked_by(request, Maker(limit), backlog, most)
         taken += [(backlog, each) for chunk in chunks for each in chunk]
         assert request.parked == before + sum(map(len, chunks))
-        assert len(request.unparked_until()) == len(sizes) - request.parked
+        assert len(request.unparked()) == len(sizes) - request.parked
     assert [each for _, each in taken] == [f"{number}" for number in range(len(sizes))]
     assert [(where.backlog, each) for where in request.locations() for each in where.message_ids] == taken
     assert all(
         one.backlog != two.backlog
         for one, two in zip(request.locations(), request.locations()[1:], strict=False)
     )
-    assert request.stored_in()[-1][1] == len(sizes) == request.parked
+    assert request.backlog_ends()[-1][1] == len(sizes) == request.parked
 
 
 def test_a_message_too_large_for_a_batch_is_tried_alone() -> None:
@@ -202,10 +202,10 @@ def test_a_message_too_large_for_a_batch_is_tried_alone() -> None:
 
 def test_deadlines_count_from_the_first_attempt_and_stay() -> None:
     request = freeze([ServiceBusMessage("a", time_to_live=timedelta(seconds=5)), ServiceBusMessage("b")])
-    assert [deadline for _, deadline in request.unparked_until()] == [None, None]
+    assert [deadline for _, deadline in request.unparked()] == [None, None]
     request.fix_deadlines(1_000)
     request.fix_deadlines(9_000)
-    assert [deadline for _, deadline in request.unparked_until()] == [6_000, None]
+    assert [deadline for _, deadline in request.unparked()] == [6_000, None]
     request.rewrite("orders")
     once = request.rewritten
     request.rewrite("elsewhere")
@@ -218,7 +218,7 @@ def test_deadlines_count_from_the_first_attempt_and_stay() -> None:
 def test_scheduled_messages_carry_their_time_and_are_copies() -> None:
     message = ServiceBusMessage("a")
     message.raw_amqp_message.annotations = {"x-opt-scheduled-enqueue-time": 1, b"x-opt-partition-key": b"k"}
-    request = scheduled([message, {"body": "b"}], AT)
+    request = schedule_request([message, {"body": "b"}], AT)
     assert isinstance(request, ScheduleRequest)
     assert (len(request), request.at) == (2, AT)
     assert request.outgoing is request.messages
@@ -246,7 +246,7 @@ def test_scheduled_messages_carry_their_time_and_are_copies() -> None:
     ids=repr,
 )
 def test_only_the_primary_gives_numbers(outcome: Stored, numbers: list[int]) -> None:
-    request = scheduled(messages(2), AT)
+    request = schedule_request(messages(2), AT)
     request.answer = (7, 8)
     assert request.sequence_numbers(outcome) == numbers
 
@@ -254,12 +254,12 @@ def test_only_the_primary_gives_numbers(outcome: Stored, numbers: list[int]) -> 
 @pytest.mark.parametrize("at", [None, 5.0, "2030-01-01"], ids=repr)
 def test_a_time_that_is_not_a_datetime_is_refused(at: object) -> None:
     with pytest.raises(TypeError, match=r"^schedule_time_utc must be a datetime, not"):
-        scheduled(ServiceBusMessage("a"), at)  # type: ignore[arg-type]
+        schedule_request(ServiceBusMessage("a"), at)  # type: ignore[arg-type]
 
 
 def test_a_batch_cannot_be_scheduled() -> None:
     with pytest.raises(TypeError, match=r"^a batch cannot be scheduled; pass its messages as a list$"):
-        scheduled(PairedMessageBatch(), AT)
+        schedule_request(PairedMessageBatch(), AT)
 
 
 # --- cancelling

@@ -33,15 +33,15 @@ from sbpair import (
 from sbpair.pairing import base_runtime
 from sbpair.pairing.address import LinkSettings
 from sbpair.pairing.backlog import backlogs_event
-from sbpair.pairing.base_pool import role_of, spared
+from sbpair.pairing.base_pool import role_of, spare_links
 from sbpair.pairing.classify import Phase
-from sbpair.pairing.events import failed_over
+from sbpair.pairing.events import entities_failed_over
 from sbpair.pairing.options import is_disabled
 from sbpair.pairing.outcome import Classification
 from sbpair.pairing.pair import Attempt, Result
 from sbpair.pairing.pair_state import SideState
 from sbpair.pairing.request import LinkBatches, freeze
-from sbpair.pairing.results import closed, counted, not_written_in_time, time_left
+from sbpair.pairing.results import closed_result, not_written_in_time, time_left, with_count
 from sbpair.pairing.retry import RetryPolicy
 from sbpair.pairing.rotation import Choice
 from tests.pairing.quiet_runtime import NOW, REFUSED, Base, P, S
@@ -182,7 +182,7 @@ class Store:
 
 def test_what_the_watch_ended_is_told_as_late_with_its_cause() -> None:
     ended = ServiceBusConnectionError(message="shut")
-    result = Base()._failed(
+    result = Base()._failure(
         Store(), Link(has_overrun=True), ended, Phase.SENDING, None, freeze(ServiceBusMessage("x")), NOW
     )
     assert isinstance(result.error, OperationTimeoutError)
@@ -195,14 +195,16 @@ def test_what_the_watch_ended_is_told_as_late_with_its_cause() -> None:
 @pytest.mark.parametrize(("began", "was_reused"), [(NOW - 2.0, False), (NOW, True)])
 def test_a_link_counts_as_reused_when_it_was_open_before_the_attempt(began: float, was_reused: bool) -> None:
     message = freeze(ServiceBusMessage("x"))
-    result = Base()._failed(Store(), Link(), ServiceBusConnectionError(), Phase.SENDING, None, message, began)
+    result = Base()._failure(
+        Store(), Link(), ServiceBusConnectionError(), Phase.SENDING, None, message, began
+    )
     assert result.was_reused is was_reused
 
 
 @pytest.mark.parametrize("pooled", [None, Link()])
 def test_what_came_of_an_attempt_says_when_and_over_which_link(pooled: Link | None) -> None:
     error = ServiceBusServerBusyError()
-    result = Base()._failed(Store(), pooled, error, Phase.OPENING, None, freeze(ServiceBusMessage("x")), NOW)
+    result = Base()._failure(Store(), pooled, error, Phase.OPENING, None, freeze(ServiceBusMessage("x")), NOW)
     assert (result.now, result.error, result.was_reused) == (NOW, error, pooled is not None)
     assert result.classification is not None
     assert result.classification.failure is Failure.BUSY
@@ -211,14 +213,14 @@ def test_what_came_of_an_attempt_says_when_and_over_which_link(pooled: Link | No
 def test_what_cannot_be_encoded_is_told_by_its_fault_unless_the_sdk_did() -> None:
     broken = freeze(ServiceBusMessage("x", application_properties={"n": 2**70}))
     down = ServiceBusConnectionError(message="refused")
-    error, classification = Base()._classified(down, Phase.OPENING, None, broken)
+    error, classification = Base()._classify(down, Phase.OPENING, None, broken)
     fault = error.__cause__
     assert isinstance(error, ServiceBusError)
     assert error.message == f"The message cannot be encoded: {fault}."
     assert error.inner_exception is fault
     assert (classification.failure, classification.is_local) == (Failure.CALLER, True)
     for same in (type(fault)("said already"), ServiceBusError("Handler failed", error=type(fault)("so"))):
-        assert Base()._classified(same, Phase.OPENING, None, broken)[0] is same
+        assert Base()._classify(same, Phase.OPENING, None, broken)[0] is same
 
 
 @pytest.mark.spec("R-4")
@@ -228,7 +230,7 @@ def test_what_the_application_was_handling_is_no_cause_of_the_failure() -> None:
     error.__context__ = handled
     sent = freeze(ServiceBusMessage("x"))
     for pooled in (None, Link()):
-        with_it = Base()._failed(Store(), pooled, error, Phase.SENDING, handled, sent, NOW).classification
+        with_it = Base()._failure(Store(), pooled, error, Phase.SENDING, handled, sent, NOW).classification
         assert with_it == base_runtime.classify(error, Phase.SENDING, handled)
         assert with_it == Base().classify(error, Phase.SENDING, handled)
     seen: list[Exception] = []
@@ -261,12 +263,12 @@ def test_a_spool_is_opened_for_this_client(tmp_path: Path) -> None:
 
 def test_an_attempt_takes_no_longer_than_a_try() -> None:
     core = Base(try_timeout=4.0)
-    assert (core.bounded(3.0), core.bounded(5.0)) == (3.0, 4.0)
+    assert (core.bound(3.0), core.bound(5.0)) == (3.0, 4.0)
     step = Attempt(2, NOW + 9.0, is_fresh=True)
-    assert core._bounded(step) == Attempt(2, NOW + 4.0, is_fresh=True)
-    assert core._bounded(Attempt(None, NOW + 1.0)) == Attempt(None, NOW + 1.0)
-    assert Base().bounded(5.0) == 5.0
-    assert Base()._bounded(step) is step
+    assert core._bound(step) == Attempt(2, NOW + 4.0, is_fresh=True)
+    assert core._bound(Attempt(None, NOW + 1.0)) == Attempt(None, NOW + 1.0)
+    assert Base().bound(5.0) == 5.0
+    assert Base()._bound(step) is step
 
 
 def test_settings_of_a_link_are_for_its_entity_alone() -> None:
@@ -321,18 +323,18 @@ def test_a_backlog_that_was_created_is_no_error_and_one_that_was_not_is_classifi
 def test_results_say_when_and_why() -> None:
     error = ValueError("closed")
     why = "the client, or this side of it, is closed"
-    assert closed(error) == Result(NOW, error, Classification(Failure.CALLER, why, is_local=True))
+    assert closed_result(error) == Result(NOW, error, Classification(Failure.CALLER, why, is_local=True))
     late = not_written_in_time()
     assert str(late.error) == "the spool did not answer in time; the message may be in it nevertheless"
     assert isinstance(late.error, SpoolError)
     stalls = Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
     assert (late.now, late.classification) == (NOW, stalls)
     request = freeze([ServiceBusMessage("a"), ServiceBusMessage("b")])
-    assert counted(late, request, 0, 0) is late
+    assert with_count(late, request, 0, 0) is late
     request.rewrite("orders")
     for _ in request.chunks(LinkBatches(ServiceBusMessageBatch, 1000), 0):
         pass
-    told = counted(late, request, 0, 0)
+    told = with_count(late, request, 0, 0)
     assert (told.accepted, told.size) == (2, request.parked_bytes)
 
 
@@ -354,9 +356,9 @@ def test_what_came_of_the_backlogs_is_told_with_its_cause() -> None:
 
 def test_a_pool_belongs_to_a_backlog_by_its_slash_and_keeps_one_link_for_the_primary() -> None:
     assert (role_of("/0"), role_of("orders"), role_of("topic/orders")) == (S, P, P)
-    assert (spared("/0"), spared("orders")) == (0, 1)
+    assert (spare_links("/0"), spare_links("orders")) == (0, 1)
     over = EntityFailedOver(NOW, "orders", "why")
-    assert failed_over([BacklogsCreated(NOW, "", ()), over]) == ["orders"]
+    assert entities_failed_over([BacklogsCreated(NOW, "", ()), over]) == ["orders"]
 
 
 @pytest.mark.parametrize("value", ["maybe" * 10, "2"])

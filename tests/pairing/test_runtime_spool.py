@@ -59,7 +59,11 @@ def spooling(**options: Any) -> tuple[Base, Spooled]:
 def test_who_has_no_spool_spools_nothing() -> None:
     core = Base()
     core._spooling = None
-    assert (core.is_spooling("orders"), core.spooled(None), core.spooled("orders")) == (False, 0, 0)
+    assert (core.is_spooling("orders"), core.count_spooled(None), core.count_spooled("orders")) == (
+        False,
+        0,
+        0,
+    )
     core._leave_spool()
     assert core._has_left_spool is False
     error = core._write("orders", freeze(ServiceBusMessage("x")))
@@ -73,7 +77,7 @@ def test_newer_messages_queue_behind_one_that_waits() -> None:
     spool.ahead["orders"] = 1
     assert core.is_spooling("orders")
     assert not core.is_spooling("invoices")
-    assert (core.spooled(None), core.spooled("orders")) == (70, 7)
+    assert (core.count_spooled(None), core.count_spooled("orders")) == (70, 7)
     flow = core._flow("orders", freeze(ServiceBusMessage("x")), Choice(), 990.0, 60.0, None)
     assert next(flow) == SpoolStep(1050.0)
     flow = core._flow("invoices", freeze(ServiceBusMessage("x")), Choice(), 990.0, 60.0, None)

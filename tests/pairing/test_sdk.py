@@ -26,7 +26,7 @@ from sbpair.pairing.sdk import (
     messages_of,
     token_status_of,
     was_rejected,
-    wrapped,
+    wrap,
 )
 from sbpair.pairing.shared_link import SharedLink, _tcp_of
 from sbpair.pairing.wire import Wire, _socket_of
@@ -242,7 +242,7 @@ def test_a_frame_of_the_announced_size_and_a_protocol_header_pass(head: bytes) -
 @pytest.mark.spec("P-2")
 def test_a_wrapped_message_is_what_the_sdk_sends() -> None:
     message = AmqpAnnotatedMessage(data_body=b"x")
-    made = wrapped(message)
+    made = wrap(message)
     assert isinstance(made, ServiceBusMessage)
     assert made.raw_amqp_message is message
 

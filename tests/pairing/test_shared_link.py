@@ -341,9 +341,9 @@ def test_without_a_thread_a_token_is_fetched_in_that_of_the_send(monkeypatch: py
         return "token"
 
     wire = Wire(SdkSender(None))
-    assert wire._fetched(fetch) == "token"
+    assert wire._fetch(fetch) == "token"
     monkeypatch.setattr("sbpair.pairing.wire.Job.start", no_thread)
-    assert wire._fetched(fetch) == "token"
+    assert wire._fetch(fetch) == "token"
     assert [each is threading.current_thread() for each in fetched_in] == [False, True]
 
 

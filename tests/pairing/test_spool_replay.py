@@ -435,7 +435,7 @@ def test_what_is_written_as_a_replay_ends_is_replayed_too(
 def test_a_spool_is_opened_as_the_options_say_or_not_at_all(tmp_path: Path) -> None:
     def opened(**options: object) -> Spooling | None:
         given = PairedNamespaceOptions(**options)  # type: ignore[arg-type]
-        return Spooling.opened(given, "contoso", send, told.append, random.Random(7))
+        return Spooling.open(given, "contoso", send, told.append, random.Random(7))
 
     def send(path: str, request: SendRequest, choice: Choice) -> Outcome:
         sent.append(path)
@@ -462,7 +462,7 @@ def test_a_spool_is_opened_as_the_options_say_or_not_at_all(tmp_path: Path) -> N
     assert (event.path, event.backlog, event.message_ids) == ("orders", None, ("a",))
     spooling.close()
     with pytest.raises(SpoolError, match="'contoso', not for 'fabrikam'"):
-        Spooling.opened(
+        Spooling.open(
             PairedNamespaceOptions(spool=tmp_path / "spool"), "fabrikam", send, told.append, random.Random(7)
         )
 
@@ -482,7 +482,7 @@ def test_a_damaged_spool_is_refused_at_once_or_by_the_first_to_read_it(
     options = PairedNamespaceOptions(spool=path)
 
     def opened() -> Spooling | None:
-        return Spooling.opened(
+        return Spooling.open(
             options, "contoso", lambda *_: AWAY, lambda _: None, random.Random(7), is_read_later=is_read_later
         )
 

@@ -43,7 +43,7 @@ ONLY_OURS = {
         "primary",
         "release",
         "secondary",
-        "spooled",
+        "count_spooled",
         "stand_in",
         "state_of",
     },

@@ -42,7 +42,7 @@ def sender_that_accepts() -> Any:
         "_session_of": lambda _: "s",
         "_may_go_fast": accepted,
         "_fast_seconds": lambda _: 1.0,
-        "_reported": reported,
+        "_report": reported,
     }
     for name, value in stubs.items():
         setattr(sender, name, value)

@@ -60,7 +60,7 @@ def test_messages_that_another_consumer_holds_do_not_make_a_link_silent() -> Non
         async with story.processor():
             for _ in range(30):
                 await asyncio.sleep(55)  # keeps the lock for half an hour
-                await receiver.settled(held[-1], Accepted())
+                await receiver.settle_and_wait(held[-1], Accepted())
                 await story.put([numbered(2)])
                 receiver.flow(1)
             attached = sum(type(event).__name__ == "ReceivingStarted" for event in story.events)

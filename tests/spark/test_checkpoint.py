@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sbpair.broker import Broker
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.group import cli
-from sbpair.spark.checkpoint import CheckpointError, Offset, committed, with_origin
+from sbpair.spark.checkpoint import CheckpointError, Offset, committed_offset, with_origin
 from sbpair.spark.entities import Entities
 from sbpair.spark.ranges import Mark
 from sbpair.spark.source_errors import SourceError
@@ -45,7 +45,7 @@ def given(broker: Broker, namespace: str = "contoso") -> dict[str, str]:
 
 def test_a_batch_that_was_planned_and_not_committed_does_not_count(tmp_path: Path) -> None:
     offsets = [{"orders": each, "orders@until": FAR} for each in (5, 9, 12)]
-    assert committed(checkpoint(tmp_path, *offsets, done=1)) == offsets[1]
+    assert committed_offset(checkpoint(tmp_path, *offsets, done=1)) == offsets[1]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_batch_that_was_planned_and_not_committed_does_not_count(tmp_path: Pat
 )
 def test_what_cannot_be_settled_from_is_said_on_one_line(tmp_path: Path, offset: object, told: str) -> None:
     with pytest.raises(CheckpointError) as raised:
-        committed(checkpoint(tmp_path, offset, done=0))
+        committed_offset(checkpoint(tmp_path, offset, done=0))
     assert told in str(raised.value)
     assert str(tmp_path) in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -67,7 +67,7 @@ def test_what_cannot_be_settled_from_is_said_on_one_line(tmp_path: Path, offset:
 
 def test_a_directory_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="not the checkpoint of a query that has committed a batch"):
-        committed(tmp_path)
+        committed_offset(tmp_path)
 
 
 @pytest.mark.spec("G-1")

@@ -26,20 +26,20 @@ def test_after_any_batches_each_file_has_its_last_position(batches: list[dict[st
     expected: dict[str, int] = {}
     for ends in batches:
         if ends:  # Spark plans no batch without data
-            offset = json.loads(json.dumps(Positions.of(offset).advanced(ends).offset()))
+            offset = json.loads(json.dumps(Positions.of(offset).advance(ends).offset()))
             expected |= ends
             assert Positions.of(offset).named == ends
 
     found = Positions.of(offset)
-    assert {name: found.reached(name) for name in expected} == expected
-    assert found.reached("never seen") is None
+    assert {name: found.position_in(name) for name in expected} == expected
+    assert found.position_in("never seen") is None
 
 
 def test_an_offset_that_names_every_file_is_continued() -> None:
     positions = Positions.of({"sender-a-000001.jsonl": 7, "sender-b-000001.jsonl.gz": 9})
 
-    after = Positions.of(positions.advanced({"sender-a-000001.jsonl": 8}).offset())
-    assert [after.reached(f"sender-{each}") for each in ("a-000001.jsonl", "b-000001.jsonl.gz")] == [8, 9]
+    after = Positions.of(positions.advance({"sender-a-000001.jsonl": 8}).offset())
+    assert [after.position_in(f"sender-{each}") for each in ("a-000001.jsonl", "b-000001.jsonl.gz")] == [8, 9]
 
 
 @pytest.mark.parametrize(

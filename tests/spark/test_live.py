@@ -8,14 +8,14 @@ from functools import cache
 
 import pytest
 
-from sbpair.spark.audit.live import Until, counters, unmatched
+from sbpair.spark.audit.live import Until, counters, find_unmatched
 from tests.audit.story import Story
 
 COUNTERS = "counters"
 QUERIES = {
     COUNTERS: counters,
-    Until.HOME: lambda events: unmatched(events),
-    Until.RECEIVED: lambda events: unmatched(events, until=Until.RECEIVED),
+    Until.HOME: lambda events: find_unmatched(events),
+    Until.RECEIVED: lambda events: find_unmatched(events, until=Until.RECEIVED),
 }
 
 

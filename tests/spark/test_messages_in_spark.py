@@ -11,7 +11,7 @@ import pytest
 
 from sbpair.broker import Broker
 from sbpair.broker.clock import ShiftedClock
-from sbpair.spark.checkpoint import committed
+from sbpair.spark.checkpoint import committed_offset
 from sbpair.spark.ranges import numbers
 from tests.spark import ledger
 from tests.spark.ledger import BACKLOGS, ids_in, park, parked, send, string
@@ -82,7 +82,7 @@ def test_a_slow_program_that_looks_twice_beside_a_syphon_loses_nothing(
     forwarded = set(ids_in(broker, "busy"))
     assert set(sent) - seen - forwarded == set()
     assert forwarded, "the syphon had its share"
-    assert numbers(committed(tmp_path / "state"))  # as Spark itself writes it
+    assert numbers(committed_offset(tmp_path / "state"))  # as Spark itself writes it
     assert parked(broker) == 0
 
 

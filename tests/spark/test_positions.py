@@ -11,7 +11,7 @@ from sbpair.amqp.message import Header, Message, Section, decode_map_section, en
 from sbpair.amqp.types import Byte, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from sbpair.envelope.scan import MAX_LESSONS, SectionLayout
 from sbpair.spark import positions
-from sbpair.spark.glimpse import glimpse, unsettled
+from sbpair.spark.glimpse import glimpse, unsettled_message
 from sbpair.spark.positions import ENQUEUED, MAX_LAYOUTS, NUMBER, STATE, position_in, position_of
 
 KINDS = (int, Int, Short, Byte, ULong, UInt, UShort, UByte, Timestamp)
@@ -60,8 +60,8 @@ def test_a_message_to_be_settled_has_the_position_of_the_message_that_was_read(
     payload = message.encode()
     found = glimpse(payload)
     assert position_of(payload) == found[:3]
-    assert unsettled(payload) == (*found[:3], payload)
-    assert unsettled(payload).deliveries == (3 if has_header else 0)
+    assert unsettled_message(payload) == (*found[:3], payload)
+    assert unsettled_message(payload).deliveries == (3 if has_header else 0)
 
 
 @pytest.mark.spec("R-77")
@@ -75,9 +75,9 @@ def test_a_message_that_is_cut_or_changed_has_no_position_or_the_one_that_can_be
     for each in (payload[:place], changed):
         found = glimpse(each)
         if found.trouble is None:
-            assert unsettled(each) == (*found[:3], each)
+            assert unsettled_message(each) == (*found[:3], each)
         else:
-            assert unsettled(each).payload == each  # it raised nothing
+            assert unsettled_message(each).payload == each  # it raised nothing
 
 
 @pytest.mark.spec("R-77")
@@ -86,7 +86,7 @@ def test_a_message_that_is_cut_or_changed_has_no_position_or_the_one_that_can_be
 )
 def test_a_message_that_ends_within_the_head_of_a_section_has_no_position(begin: bytes) -> None:
     for payload in (begin, begin + b"\x00", Message(Header(delivery_count=1)).encode() + begin):
-        assert unsettled(payload) == (None, None, 0, payload)
+        assert unsettled_message(payload) == (None, None, 0, payload)
 
 
 def test_layouts_that_alternate_are_not_cached_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

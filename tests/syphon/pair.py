@@ -87,7 +87,7 @@ async def take_over(connection: NamespaceConnection, path: str, count: int) -> l
         receiver.flow(count)
         while len(found) < count:
             await asyncio.sleep(0.002)
-        await asyncio.gather(*(receiver.settled(number, Accepted()) for number in numbers))
+        await asyncio.gather(*(receiver.settle_and_wait(number, Accepted()) for number in numbers))
     return found
 
 

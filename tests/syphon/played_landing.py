@@ -68,7 +68,7 @@ class PlayedSender:
         taken, self.waiting = self.waiting, []
         return taken
 
-    def unanswered(self) -> list[InFlightMessage]:
+    def unanswered_messages(self) -> list[InFlightMessage]:
         return list(self.plain)
 
     def transfer(self, message: InFlightMessage) -> None:

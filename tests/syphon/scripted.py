@@ -126,7 +126,7 @@ class PlayedLink:
         taken, self.waiting = self.waiting, []
         return taken
 
-    def unanswered(self) -> Sequence[object]:
+    def unanswered_messages(self) -> Sequence[object]:
         return list(self.sent)
 
     def let_go(self) -> None:

@@ -111,7 +111,11 @@ async def test_a_hundred_messages_go_in_one_transaction_and_four_transactions_at
     landed.send(*range(1, 451))
     assert landed.link.credit == -50
     await turns(1)
-    assert (len(landed.link.unanswered()), landed.link.in_flight, landed.link.credit) == (400, 450, -50)
+    assert (len(landed.link.unanswered_messages()), landed.link.in_flight, landed.link.credit) == (
+        400,
+        450,
+        -50,
+    )
     assert [each.delivery_id for each in landed.link.take_waiting()] == list(range(401, 451))
     await turns(60)
     assert sorted(number for number, _ in landed.answers) == list(range(1, 401))
@@ -289,7 +293,7 @@ async def test_where_no_transaction_can_be_declared_messages_are_sent_plainly() 
     assert [each.delivery_id for each in landed.plain.plain] == [1, 2]
     without = Landed(transactions=False)
     without.send(3)
-    assert [each.delivery_id for each in without.link.unanswered()] == [3]
+    assert [each.delivery_id for each in without.link.unanswered_messages()] == [3]
     assert (without.link.credit, without.link.is_open) == (7, True)
 
 

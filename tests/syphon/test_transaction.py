@@ -100,7 +100,7 @@ async def test_a_lost_lock_rolls_the_whole_transaction_back() -> None:
             txn_id = await work.controller.declare()
             clock.advance(61_000)
             await work.sender.send(work.came[0].payload, state=TransactionalState(txn_id))
-            answer = await work.receiver.settled(work.ids[0], TransactionalState(txn_id, ACCEPTED))
+            answer = await work.receiver.settle_and_wait(work.ids[0], TransactionalState(txn_id, ACCEPTED))
             assert isinstance(answer, Rejected)
             with pytest.raises(RolledBack, match="amqp:transaction:rollback"):
                 await work.controller.commit(txn_id)

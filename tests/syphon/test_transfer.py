@@ -14,7 +14,7 @@ from sbpair.amqp.types import Int, Symbol, Timestamp, UInt
 from sbpair.envelope.aliases import ANNOTATION_DESTINATION, ANNOTATION_SCHEDULED
 from sbpair.envelope.inspect import read_parked
 from sbpair.envelope.restore import Forward, restore
-from sbpair.syphon.transfer import DestinationUnknown, addressed, parked_again
+from sbpair.syphon.transfer import DestinationUnknown, address, park_again
 
 NOW = 1_795_219_200_000
 DAY = 86_400_000
@@ -48,7 +48,7 @@ def refused(payload: bytes) -> bytes:
 
 def round_trip(message: Message) -> Forward:
     """Restored, sent via the backlog, refused, parked again, and restored again."""
-    restored = restore(parked_again(refused(addressed(message.encode(), "orders"))), NOW)
+    restored = restore(park_again(refused(address(message.encode(), "orders"))), NOW)
     assert isinstance(restored, Forward), restored
     return restored
 
@@ -80,7 +80,7 @@ def test_it_comes_back_bit_for_bit_with_its_lifetime_and_its_schedule(lifetime, 
         message_annotations=RESTORED.message_annotations | annotations,
         properties=replace(RESTORED.properties, creation_time=created, absolute_expiry_time=expires),
     )
-    again = parked_again(refused(addressed(message.encode(), "orders")))
+    again = park_again(refused(address(message.encode(), "orders")))
     held = Message.decode(again)
     assert held.header.ttl is None, "or it would expire in the backlog"
     assert held.properties.absolute_expiry_time is None
@@ -104,7 +104,7 @@ def test_any_body_and_properties_keep_their_bytes(path, body, properties):
         application_properties={k: v for k, v in properties.items() if not k.startswith("DeadLetter")},
         body=DataBody((body,)),
     )
-    back = restore(parked_again(refused(addressed(message.encode(), path))), NOW)
+    back = restore(park_again(refused(address(message.encode(), path))), NOW)
     assert isinstance(back, Forward)
     assert back.path == path
     assert_same(back.payload, message)
@@ -112,30 +112,30 @@ def test_any_body_and_properties_keep_their_bytes(path, body, properties):
 
 @pytest.mark.spec("C-2")
 def test_what_lands_is_what_was_restored_but_for_one_annotation():
-    before, after = split(RESTORED.encode()), split(addressed(RESTORED.encode(), "orders"))
+    before, after = split(RESTORED.encode()), split(address(RESTORED.encode(), "orders"))
     assert after._replace(message_annotations=b"") == before._replace(message_annotations=b"")
-    said = Message.decode(addressed(RESTORED.encode(), "orders")).message_annotations
+    said = Message.decode(address(RESTORED.encode(), "orders")).message_annotations
     assert said == RESTORED.message_annotations | {Symbol(ANNOTATION_DESTINATION): "orders"}
 
 
 def test_a_destination_of_an_earlier_landing_is_replaced():
-    twice = addressed(addressed(RESTORED.encode(), "bills"), "orders")
-    assert twice == addressed(RESTORED.encode(), "orders")
+    twice = address(address(RESTORED.encode(), "bills"), "orders")
+    assert twice == address(RESTORED.encode(), "orders")
 
 
 def test_peeking_shows_where_it_was_to_go_and_why_it_is_there():
-    found = read_parked(refused(addressed(RESTORED.encode(), "orders")))
+    found = read_parked(refused(address(RESTORED.encode(), "orders")))
     assert (found.path, found.reason) == ("orders", "QuotaExceededException")
 
 
 def test_without_a_destination_it_is_refused():
     with pytest.raises(DestinationUnknown, match="x-opt-sbpair-path"):
-        parked_again(refused(RESTORED.encode()))
+        park_again(refused(RESTORED.encode()))
 
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_message_are_refused_by_name(payload):
     try:
-        parked_again(payload)
+        park_again(payload)
     except (DecodeError, IndexError, DestinationUnknown):
         pass

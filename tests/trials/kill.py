@@ -133,7 +133,7 @@ class Trial:
                 self.ledger.received(key)
                 if key in self.confirmed:
                     self.came_back.add(key)
-                if isinstance(await receiver.settled(delivery, Accepted()), Accepted):
+                if isinstance(await receiver.settle_and_wait(delivery, Accepted()), Accepted):
                     self.confirmed.add(key)
                 in_hand -= 1
                 receiver.flow(credit - in_hand)

@@ -75,7 +75,7 @@ def send_until_told(primary: str, secondary: str, folder: Path, seed: int) -> No
         told.set()
         for thread in threads:
             thread.join()
-        while client.spooled():
+        while client.count_spooled():
             time.sleep(0.05)
 
 

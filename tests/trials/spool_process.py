@@ -132,7 +132,7 @@ class SendingProcess:
         code = self._process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         self._process.stdout.close()
-        if not self._process.stdin.closed:
+        if not self._process.stdin.closed_result:
             self._process.stdin.close()
         return code
 
@@ -181,7 +181,7 @@ def send(spool: str, start: int, count: int, rate: float) -> None:
     is_over.set()
     for thread in threads:
         thread.join()
-    settled(lambda: client.spooled() == 0)
+    settled(lambda: client.count_spooled() == 0)
     client.close()
 
 

@@ -57,7 +57,7 @@ def test_kills_during_an_outage_of_both_and_during_the_replay_lose_nothing_and_k
         primary.connection_string, secondary.connection_string, options=spool_process.options(spool)
     )
     with last:
-        settled(lambda: last.spooled() == 0)
+        settled(lambda: last.count_spooled() == 0)
 
     arrived = list(chain.from_iterable(received(primary).values()))
     ledger.received_all(arrived)

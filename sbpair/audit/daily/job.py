@@ -20,7 +20,7 @@ from ..expected import Expected
 from ..facts import Facts, FileSums
 from ..grouping import Bools, Ints, hashes
 from ..job import SKEW, as_json, check_skew
-from ..journal_files import packed, ranges, whole_lines
+from ..journal_files import pack, ranges, whole_lines
 from ..journal_listing import Unread, list_files, plain_of
 from ..mentions import Mentions
 from ..object_storage import without_secret
@@ -123,7 +123,7 @@ class _Run:
         self._judge(judging, new, is_changed=self._is_changed(judging))
         self._state.shifts = shifts
         days = self._days_found()
-        traced = evidence.traced()
+        traced = evidence.traced_primaries()
         episodes = timeline(facts.state_events(shifts))
         rows = day_rows({day: merged(each, traced) for day, each in days.items()}, episodes)
         first = self._terms.since or date.min
@@ -146,14 +146,14 @@ class _Run:
             if end < state.positions.get(name, 0)
         ]
         pieces = ranges(self._journal, state.positions.get, ends, TASK_BYTES)
-        tasks = [tuple(group) for group in packed(pieces, TASK_BYTES)]
+        tasks = [tuple(group) for group in pack(pieces, TASK_BYTES)]
         mentions = []
         if tasks:
             read = self._engine.scatter(tasks, Read(1), 1)
             for each in read.answers():
                 state.facts.add(each)
             collected = read.regroup(_Collect())
-            mentions = [found for content in collected.answers() if (found := gathered(iter([content])))]
+            mentions = [found for content in collected.answers() if (found := gather(iter([content])))]
             collected.close()
             read.close()
         state.positions |= {name: max(end, state.positions.get(name, 0)) for name, end in ends.items()}
@@ -178,7 +178,7 @@ class _Run:
         pool += [*new, *(found for found in (kept.open(),) if found is not None)]
         state.quiet = set() if is_changed else state.quiet
         had_open, state.open, state.now = set(state.open), {}, {}
-        whole = joined(pool) if pool else None
+        whole = join(pool) if pool else None
         if whole is None or not len(whole.message):
             kept.save_open(None)
         else:
@@ -188,7 +188,7 @@ class _Run:
             for day in np.unique(days[is_settled]).tolist():
                 before = rest[day] if day in rest else kept.settled(day)
                 now = chosen(whole, is_settled & (days == day))
-                rest[day] = now if before is None else joined([before, now])
+                rest[day] = now if before is None else join([before, now])
             self._write_open(judging, whole, ~is_settled, days)
             self._judge_order(judging, whole, ids_of(whole) if is_changed else late)
         for day, mentions in rest.items():

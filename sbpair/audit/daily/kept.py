@@ -146,13 +146,13 @@ class Kept:
 
     def _mentions(self, name: str) -> Mentions | None:
         path = self._folder.current / name
-        return gathered(iter([path.read_bytes()])) if path.exists() else None
+        return gather(iter([path.read_bytes()])) if path.exists() else None
 
     def _save_mentions(self, name: str, mentions: Mentions | None) -> None:
         if mentions is None or not len(mentions.message):
             self._folder.remove(name)
             return
-        for _, content in scattered(mentions, 1):
+        for _, content in scatter(mentions, 1):
             self._folder.staged(name).write_bytes(content)
 
     def _read(self, name: str) -> object:

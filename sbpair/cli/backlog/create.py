@@ -136,12 +136,12 @@ def bicep(label: str, count: int, *, is_ordered: bool = False) -> str:
         version=API_VERSION,
         example=example,
         name=_resource_name(example),
-        properties=_rendered(PROPERTIES),
+        properties=_render(PROPERTIES),
     )
     if not is_ordered:
         return text
     example = ordered_backlog_name(label, 0)
-    properties = _rendered((*PROPERTIES, ("requiresSession", "true")))
+    properties = _render((*PROPERTIES, ("requiresSession", "true")))
     return text + ORDERED_TEMPLATE.format(
         version=API_VERSION, example=example, name=_resource_name(example), properties=properties
     )
@@ -151,5 +151,5 @@ def _resource_name(example: str) -> str:
     return example.removesuffix("0").replace("/", "~").replace("'", "\\'")
 
 
-def _rendered(properties: Iterable[tuple[str, str]]) -> str:
+def _render(properties: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"    {name}: {value}" for name, value in properties)

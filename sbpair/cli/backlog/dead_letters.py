@@ -13,7 +13,7 @@ from sbpair.cli.backlog.target import BacklogTarget, index_option, with_target
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.signals import stop_on_signal
 
-from .target import MissingQueues, connected
+from .target import MissingQueues, connect
 
 if TYPE_CHECKING:
     from ...syphon.deadletters import RedriveCounts
@@ -86,9 +86,9 @@ async def _redrive(
     stop = stop_on_signal()
     backlogs = target.names(index)
     missing = MissingQueues(backlogs, index)
-    async with connected(target) as connection:
+    async with connect(target) as connection:
         for backlog in backlogs:
-            with missing.tolerated():
+            with missing.tolerate():
                 await send_back(connection, backlog, counts, reason=reason, untransferred=transfer, stop=stop)
             if stop.is_set():
                 return True
@@ -142,9 +142,9 @@ async def _count(target: BacklogTarget, index: int | None, found: list[None]) ->
 
     backlogs = target.names(index)
     missing = MissingQueues(backlogs, index)
-    async with connected(target) as connection:
+    async with connect(target) as connection:
         for backlog in backlogs:
-            with missing.tolerated():
+            with missing.tolerate():
                 async for _ in peek_parked(connection, backlog + DEAD_LETTERS):
                     found.append(None)  # noqa: PERF401  (kept also when the next page fails)
 
@@ -155,9 +155,9 @@ async def _purge(target: BacklogTarget, index: int | None, deleted: list[None]) 
     stop = stop_on_signal()
     backlogs = target.names(index)
     missing = MissingQueues(backlogs, index)
-    async with connected(target) as connection:
+    async with connect(target) as connection:
         for backlog in backlogs:
-            with missing.tolerated():
+            with missing.tolerate():
                 await delete(connection, backlog, lambda: deleted.append(None), stop=stop)
             if stop.is_set():
                 return True

@@ -13,8 +13,8 @@ import click
 from sbpair.cli.backlog.target import BacklogTarget, with_target
 from sbpair.cli.output import age_seconds, age_text
 
-from ..inventory import Inventory, index_of, take_inventory
-from .target import administering, connected
+from ..inventory import index_of, take_inventory
+from .target import administering, connect
 
 if TYPE_CHECKING:
     from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
@@ -82,12 +82,8 @@ async def _listing(target: BacklogTarget) -> BacklogListing:
         for name in names
     ]
     if any(row.active or row.dead_lettered for row in rows):  # else there is nothing to peek at
-        async with connected(target) as connection:
+        async with connect(target) as connection:
             rows = [await _aged(row, connection) for row in rows]
-    return _found(rows, inventory)
-
-
-def _found(rows: list[BacklogRow], inventory: Inventory) -> BacklogListing:
     return BacklogListing(tuple(rows), inventory.missing, inventory.others)
 
 

@@ -12,7 +12,7 @@ import click
 from sbpair.cli.backlog.target import BacklogTarget, index_option, with_target
 from sbpair.cli.output import instant_text
 
-from .target import MissingQueues, connected
+from .target import MissingQueues, connect
 
 if TYPE_CHECKING:
     from sbpair.envelope.inspect import ParkedMessage
@@ -51,7 +51,7 @@ def peek(
     from sbpair.syphon.peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS
 
     part = DEAD_LETTERS if dead_letter else TRANSFER_DEAD_LETTERS if transfer else ""
-    found = asyncio.run(_found(target, index, part, count))
+    found = asyncio.run(_find(target, index, part, count))
     if as_json:
         for backlog, message in found:
             click.echo(json.dumps({"backlog": backlog, **asdict(message)}))
@@ -59,15 +59,15 @@ def peek(
     _show(found)
 
 
-async def _found(target: BacklogTarget, index: int | None, part: str, count: int) -> Found:
+async def _find(target: BacklogTarget, index: int | None, part: str, count: int) -> Found:
     from sbpair.syphon.peeking import peek_parked
 
     found: Found = []
     backlogs = target.names(index)
     missing = MissingQueues(backlogs, index)
-    async with connected(target) as connection:
+    async with connect(target) as connection:
         for backlog in backlogs:
-            with missing.tolerated():
+            with missing.tolerate():
                 found += [
                     (backlog, each) async for each in peek_parked(connection, backlog + part, most=count)
                 ]

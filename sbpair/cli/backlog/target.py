@@ -119,7 +119,7 @@ def with_target(command: Callable[..., Result]) -> Callable[..., Result]:
     """Add the flags that select backlog queues; the command receives them as ``target``."""
 
     @wraps(command)
-    def called(
+    def call(
         *,
         primary: NamespaceArgument | None,
         secondary: NamespaceArgument | None,
@@ -134,8 +134,8 @@ def with_target(command: Callable[..., Result]) -> Callable[..., Result]:
         return command(target=given, **rest)
 
     for option in reversed(_OPTIONS):
-        called = option(called)
-    return called
+        call = option(call)
+    return call
 
 
 def _label(primary: NamespaceArgument | None, name: str | None) -> str:
@@ -153,7 +153,7 @@ def _label(primary: NamespaceArgument | None, name: str | None) -> str:
 
 
 @asynccontextmanager
-async def connected(target: BacklogTarget) -> AsyncIterator[NamespaceConnection]:
+async def connect(target: BacklogTarget) -> AsyncIterator[NamespaceConnection]:
     """Open an AMQP connection to the secondary, closed at the end. Raises CommandError for every AMQP error."""
     from sbpair.client.dial import connect
 
@@ -175,7 +175,7 @@ def over_amqp(endings: Mapping[str, Ending] = BY_CONDITION) -> Iterator[None]:
     except ClientError as error:
         symbol = str(error.condition.symbol) if error.condition else ""
         ending = endings.get(symbol) or BY_CLASS.get(type(error).__name__, REFUSED)
-        raise _ended(error, ending) from error
+        raise _command_error(error, ending) from error
 
 
 @contextmanager
@@ -190,10 +190,10 @@ def administering() -> Iterator[None]:
         ending = BY_STATUS.get(error.status_code or 0, unproved)
         if ending is NO_RIGHT:
             ending = (ExitCode.AUTHORIZATION, "listing and creating queues needs the Manage right")
-        raise _ended(error, ending) from error
+        raise _command_error(error, ending) from error
     except AzureError as error:
         known = BY_CLASS.get(type(error).__name__, NO_ANSWER)
-        raise _ended(error, NO_TRUST if is_certificate(error) else known) from error
+        raise _command_error(error, NO_TRUST if is_certificate(error) else known) from error
 
 
 def is_certificate(error: BaseException) -> bool:
@@ -201,7 +201,7 @@ def is_certificate(error: BaseException) -> bool:
     return isinstance(error.__context__, ssl.SSLError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
-def _ended(error: BaseException, ending: Ending) -> CommandError:
+def _command_error(error: BaseException, ending: Ending) -> CommandError:
     code, step = ending
     return CommandError(with_step(error, step), code)
 
@@ -218,7 +218,7 @@ class MissingQueues:
         self._missing = 0
 
     @contextmanager
-    def tolerated(self) -> Iterator[None]:
+    def tolerate(self) -> Iterator[None]:
         """Wrap the work on one queue. Re-raises the error of the last one when none exists."""
         from sbpair.client.errors import LinkRefused, TokenRefused
 

@@ -20,15 +20,15 @@ HELP = "A TOML file of options and namespaces, the emulator's config.json, or an
 def broker_config_option() -> click.Option:
     """Return the flag --config, which also accepts the emulator's file."""
     option = config_option()
-    load, option.help = option.callback, HELP
+    load_toml, option.help = option.callback, HELP
 
-    def loaded(context: click.Context, parameter: click.Parameter, value: str | None) -> object:
+    def load(context: click.Context, parameter: click.Parameter, value: str | None) -> object:
         if value and is_json(Path(value)):
             context.meta[META] = Path(value)
             return None
-        return load(context, parameter, value) if load is not None else None
+        return load_toml(context, parameter, value) if load_toml is not None else None
 
-    option.callback = loaded
+    option.callback = load
     return option
 
 
@@ -95,8 +95,8 @@ def planned_namespaces(parameters: Mapping[str, str]) -> list[NamespacePlan]:
 def _beside(file: Path, resolve: Callable[[str, str], str]) -> Callable[[str, str], str]:
     """Return ``resolve``, with the paths of `file:` relative to ``file``."""
 
-    def resolved(value: str, name: str) -> str:
+    def resolve_beside(value: str, name: str) -> str:
         kind, _, where = value.partition(":")
         return resolve(f"file:{file.parent / where}" if kind == "file" else value, name)
 
-    return resolved
+    return resolve_beside

@@ -120,7 +120,7 @@ class Application:
 
     def _handle(self, message: ReceivedMessage) -> None:
         self._ledger.received(str(message.message_id))
-        self._board.update(_consumed(NAMES[message.side], self._board.elapsed()))
+        self._board.update(_score_arrival(NAMES[message.side], self._board.elapsed_seconds()))
 
     def _on_processor_event(self, event: object) -> None:
         if isinstance(event, MessagesReceived):
@@ -142,7 +142,7 @@ class Application:
             try:
                 receipt = sender.send_messages(payload)
             except ServiceBusError:
-                self._board.update(_repeated(call))
+                self._board.update(_score_repetition(call))
                 self._is_over.wait(RETRY_PAUSE)
             else:
                 self._note(call, receipt)
@@ -152,7 +152,7 @@ class Application:
         for key in call.message_ids:
             self._ledger.acknowledged(key, call.session)
         self._on_sent(send_accepted(QUEUE, receipt))
-        self._board.update(_landed(call, receipt))
+        self._board.update(_score_landing(call, receipt))
 
     def _next_call(self, lane: deque[SendCall]) -> SendCall | None:
         try:
@@ -177,7 +177,7 @@ def lanes(calls: tuple[SendCall, ...]) -> deque[deque[SendCall]]:
     return found
 
 
-def _landed(call: SendCall, receipt: SendReceipt) -> Callable[[Score], None]:
+def _score_landing(call: SendCall, receipt: SendReceipt) -> Callable[[Score], None]:
     def change(score: Score) -> None:
         score.acknowledged += len(call.message_ids)
         score.where[PRIMARY if receipt.backlog is None else str(receipt.backlog)] += len(call.message_ids)
@@ -185,7 +185,7 @@ def _landed(call: SendCall, receipt: SendReceipt) -> Callable[[Score], None]:
     return change
 
 
-def _repeated(call: SendCall) -> Callable[[Score], None]:
+def _score_repetition(call: SendCall) -> Callable[[Score], None]:
     def change(score: Score) -> None:
         score.retried += 1
         score.retried_messages |= set(call.message_ids)
@@ -193,7 +193,7 @@ def _repeated(call: SendCall) -> Callable[[Score], None]:
     return change
 
 
-def _consumed(namespace: str, at: float) -> Callable[[Score], None]:
+def _score_arrival(namespace: str, at: float) -> Callable[[Score], None]:
     def change(score: Score) -> None:
         pause = 0.0 if score.received_last is None else at - score.received_last
         score.longest_pause = max(score.longest_pause or 0.0, pause)

@@ -87,7 +87,7 @@ class Scoreboard:
         self._began = time.monotonic()
         self._on_entry = on_entry
 
-    def elapsed(self) -> float:
+    def elapsed_seconds(self) -> float:
         return time.monotonic() - self._began
 
     def update(self, change: Callable[[Score], None]) -> None:
@@ -97,7 +97,7 @@ class Scoreboard:
 
     def note(self, text: str) -> None:
         """Add a line to the timeline."""
-        entry = TimelineEntry(self.elapsed(), text)
+        entry = TimelineEntry(self.elapsed_seconds(), text)
 
         def change(score: Score) -> None:
             score.timeline = (*score.timeline, entry)
@@ -115,7 +115,7 @@ class Scoreboard:
         with self._changed:
             now = self._score
             return Score(
-                now.planned, self.elapsed(), now.state, now.primary_is_up, now.acknowledged, now.retried,
+                now.planned, self.elapsed_seconds(), now.state, now.primary_is_up, now.acknowledged, now.retried,
                 now.retried_messages, Counter(now.where), dict(now.depth), dict(now.deepest),
                 now.emptied_at, now.brought_home, now.received, Counter(now.received_from),
                 now.received_last, now.longest_pause, now.timeline,
@@ -158,13 +158,13 @@ def picture(score: Score) -> RenderableType:
 def _progress(score: Score) -> RenderableType:
     table = _grid()
     table.add_row("accepted", _bar(score.acknowledged, score.planned, "cyan"), f"{score.acknowledged:>6}")
-    table.add_row("received", _bar(score.received, score.planned, "green"), _received(score))
+    table.add_row("received", _bar(score.received, score.planned, "green"), _received_line(score))
     table.add_row("brought home", _bar(score.brought_home, score.parked, "magenta"), _of(score))
     table.add_row("sends repeated", "", f"{score.retried:>6}")
     return table
 
 
-def _received(score: Score) -> str:
+def _received_line(score: Score) -> str:
     if score.received_from:
         there = score.received_from["contoso-dr"]
         return f"{score.received:>6}, {there} of them from contoso-dr; longest pause {score.longest_pause or 0:.1f} s"

@@ -126,7 +126,7 @@ class Stage:
 
         def watch() -> None:
             while not is_done.wait(POLL_INTERVAL):
-                self._board.update(_depths(self.depths(), self._board.elapsed()))
+                self._board.update(_depths(self.depths(), self._board.elapsed_seconds()))
 
         with self.threads("monitor", 1, watch, is_done.set):
             yield
@@ -155,7 +155,9 @@ class Stage:
         return thread
 
 
-def billed(primary: NamespaceControl, secondary: NamespaceControl, *, lands: bool) -> dict[str, int]:
+def billed_operations(
+    primary: NamespaceControl, secondary: NamespaceControl, *, lands: bool
+) -> dict[str, int]:
     """Return the billed operations of both namespaces by kind: two per direct message, four per parked one (P-43)."""
     here, there = primary.operations, secondary.operations
     return {

@@ -40,7 +40,7 @@ from sbpair.testing import Ledger
 from .application import SENDERS, Application
 from .plan import Act, DemoPlan
 from .scoreboard import DemoResult, Score, Scoreboard
-from .stage import PRIMARY_NAME, QUEUE, SECONDARY_NAME, Stage, billed
+from .stage import PRIMARY_NAME, QUEUE, SECONDARY_NAME, Stage, billed_operations
 
 if TYPE_CHECKING:
     from sbpair import PairedServiceBusClient, PairingEvent
@@ -189,7 +189,7 @@ class Story:
     # The timeline.
 
     def _mark(self, name: str, text: str) -> None:
-        self._marks[name] = self._board.elapsed()
+        self._marks[name] = self._board.elapsed_seconds()
         self._board.note(text)
 
     def _power(self, *, is_up: bool, text: str) -> None:
@@ -201,10 +201,10 @@ class Story:
             case EntitySuspected():
                 self._became(EntityState.SUSPECT, "is SUSPECT: sends raise, the application repeats them")
             case EntityFailedOver():
-                self._marks["failed over"] = self._board.elapsed()
+                self._marks["failed over"] = self._board.elapsed_seconds()
                 self._became(EntityState.FAILED_OVER, "has FAILED OVER: its messages are parked")
             case EntityRecovered():
-                self._marks["recovered"] = self._board.elapsed()
+                self._marks["recovered"] = self._board.elapsed_seconds()
                 self._became(EntityState.HEALTHY, "is HEALTHY again: sends go to the primary")
             case FenceOpened(backlog=backlog, sessions=sessions) if sessions:
                 its_sessions = "1 session uses" if sessions == 1 else f"{sessions} sessions use"
@@ -225,8 +225,8 @@ class Story:
     def _outcome(self, stage: Stage) -> DemoResult:
         spans = {name: (self._marks.get(a), self._marks.get(b)) for name, (a, b) in SPANS.items()}
         known = {n: round(b - a, 3) for n, (a, b) in spans.items() if a is not None and b is not None}
-        durations = {"total": round(self._board.elapsed(), 3)} | known
-        numbers = billed(stage.primary, stage.secondary, lands=self._has_consumers)
+        durations = {"total": round(self._board.elapsed_seconds(), 3)} | known
+        numbers = billed_operations(stage.primary, stage.secondary, lands=self._has_consumers)
         return DemoResult(self._ledger.check(), self._board.read(), numbers, durations)
 
 

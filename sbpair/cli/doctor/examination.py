@@ -101,7 +101,7 @@ class Examination:
             from_secondary = await self._connect(stack, "secondary", secondary)
             to_primary = await self._connect(stack, "primary", primary)
             backlogs = [await self._backlog(from_secondary, name) for name in names] if from_secondary else []
-            described = self._described("secondary") if from_secondary else None
+            described = self._descriptions("secondary") if from_secondary else None
             if described is not None:
                 sizes = self._sizes()
                 backlogs = [_described_backlog(each, described, sizes) for each in backlogs]
@@ -160,12 +160,12 @@ class Examination:
             else:
                 receiver = await connection.open_receiver(name, lambda event: None)  # without credit
                 await receiver.close()
-            return await self._peeked(connection, backlog)
+            return await self._peek(connection, backlog)
         except (LinkRefused, TokenRefused) as error:
             self._refused("secondary", name, "Listen", error)
             return backlog
 
-    async def _peeked(self, connection: NamespaceConnection, backlog: Backlog) -> Backlog:
+    async def _peek(self, connection: NamespaceConnection, backlog: Backlog) -> Backlog:
         name = backlog.name
         now = time.time_ns() // 1_000_000
         ages: list[float] = []
@@ -193,7 +193,7 @@ class Examination:
     async def _destinations(self, connection: NamespaceConnection) -> tuple[PrimaryEntity, ...]:
         found = {path: await self._largest(connection, "primary", path) for path in self.oldest}
         there = {path: largest for path, largest in found.items() if largest is not None}
-        described = (self._described("primary", list(there)) if there else None) or {}
+        described = (self._descriptions("primary", list(there)) if there else None) or {}
         return tuple(
             _described_destination(
                 PrimaryEntity(path, self.oldest[path], largest=largest or None),
@@ -233,7 +233,7 @@ class Examination:
 
     # Descriptions, if the key has Manage.
 
-    def _described(self, side: str, paths: list[str] | None = None) -> dict[str, QueueProperties] | None:
+    def _descriptions(self, side: str, paths: list[str] | None = None) -> dict[str, QueueProperties] | None:
         try:
             with self._administration(side) as client:
                 if paths is None:

@@ -68,7 +68,7 @@ async def _is_delivered(connection: NamespaceConnection, path: str) -> bool:
     except TimeoutError:
         pass
     for delivery_id in deliveries:
-        await receiver.settled(delivery_id, Accepted())
+        await receiver.settle_and_wait(delivery_id, Accepted())
     await asyncio.gather(receiver.close(), sender.close())
     return arrived.is_set()
 

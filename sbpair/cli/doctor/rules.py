@@ -72,10 +72,10 @@ def _rights(facts: PairFacts) -> Iterator[Finding]:
     for refusals in alike.values():
         first, more = refusals[0], len(refusals) - 1
         about = f"{first.side} {first.path}".strip() + (f" and {more} more" if more else "")
-        yield Finding(ERROR, about, *_refused(first))
+        yield Finding(ERROR, about, *_explain_refusal(first))
 
 
-def _refused(refusal: Refusal) -> tuple[str, str, str]:
+def _explain_refusal(refusal: Refusal) -> tuple[str, str, str]:
     is_secondary = refusal.side == "secondary"
     if refusal.path == NAMESPACE and refusal.condition == UNAUTHORIZED:
         what = "the namespace refuses the key"

@@ -50,27 +50,27 @@ class CanarySearch:
 
     async def in_backlog(self, backlog: str, wanted: Collection[str]) -> set[str]:
         """Return those of ``wanted`` that are still in this backlog queue, locked or not."""
-        return {str(each.message_id) for each in await self._parked(backlog, wanted)}
+        return {str(each.message_id) for each in await self._find_parked(backlog, wanted)}
 
     async def dead_lettered(self, backlog: str, wanted: Collection[str]) -> dict[str, str]:
         """Return those of ``wanted`` that were dead-lettered on this backlog queue: reasons by message id."""
         return {
             str(each.message_id): f"{each.reason}: {each.description}"
-            for each in await self._parked(backlog + DEAD_LETTERS, wanted)
+            for each in await self._find_parked(backlog + DEAD_LETTERS, wanted)
         }
 
     async def is_empty(self) -> bool:
         """Whether the entity at which the canaries arrive is empty."""
         return not [each async for each in self._find(self.primary, self.path, 1, 1)]
 
-    async def _parked(self, path: str, wanted: Collection[str]) -> list[ParkedMessage]:
+    async def _find_parked(self, path: str, wanted: Collection[str]) -> list[ParkedMessage]:
         messages = self._find(self.secondary, path, 1, MAX_IN_A_BACKLOG)
         return [each async for each in messages if each.message_id in wanted]
 
     async def _find(
         self, namespace: NamespaceAccess, path: str, start: int, most: int | None
     ) -> AsyncIterator[ParkedMessage]:
-        connection = await self._connected(namespace)
+        connection = await self._connect(namespace)
         self.peeks += 1
         seen = 0
         async for message in peek_parked(connection, path, start=start, most=most):
@@ -78,7 +78,7 @@ class CanarySearch:
             self.peeks += seen % PAGE == 1
             yield message
 
-    async def _connected(self, namespace: NamespaceAccess) -> NamespaceConnection:
+    async def _connect(self, namespace: NamespaceAccess) -> NamespaceConnection:
         """Return an open connection; reconnects if the service has closed it as idle."""
         connection = self._connections.get(namespace.netloc)
         if connection is None or not connection.is_open:

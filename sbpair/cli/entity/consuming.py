@@ -75,7 +75,7 @@ async def consume(
             left = most
             while (left is None or left > 0) and not stop.is_set():
                 receiver.flow(WINDOW if left is None else min(left, WINDOW), drain=wait == 0)
-                if not await _arrived(arrivals, receiver, stop, wait):
+                if not await _wait_for_arrival(arrivals, receiver, stop, wait):
                     return
                 handled = await _handle(arrivals, receiver, handle, counts, left)
                 left = None if left is None else left - handled
@@ -118,7 +118,9 @@ async def _receiving(
         await receiver.close()
 
 
-async def _arrived(arrivals: _Arrivals, receiver: Receiver, stop: asyncio.Event, wait: float | None) -> bool:
+async def _wait_for_arrival(
+    arrivals: _Arrivals, receiver: Receiver, stop: asyncio.Event, wait: float | None
+) -> bool:
     """Wait for messages. Returns False after ``wait`` seconds or a signal. Raises ConnectionLost when the link ends."""
     from sbpair.client.errors import ConnectionLost
 

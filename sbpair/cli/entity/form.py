@@ -92,7 +92,7 @@ def as_object(payload: bytes) -> dict[str, object]:
     }
     shown = {name: _plain(value, name) for name, value in found.items() if value is not None}
     if own:
-        shown["application_properties"] = {str(key): _typed(value) for key, value in own.items()}
+        shown["application_properties"] = {str(key): _typed_form(value) for key, value in own.items()}
     return shown
 
 
@@ -134,19 +134,19 @@ def _body(body: Body | None) -> dict[str, object]:
             except UnicodeDecodeError:
                 return {"body_base64": base64.b64encode(body.data).decode()}
         case SequenceBody(lists):
-            return {"body": [_typed(each) for part in lists for each in part], "body_type": "sequence"}
+            return {"body": [_typed_form(each) for part in lists for each in part], "body_type": "sequence"}
         case ValueBody(value):
-            return {"body": _typed(value), "body_type": "value"}
+            return {"body": _typed_form(value), "body_type": "value"}
 
 
 def _plain(value: object, name: str) -> object:
     """Return the value of a named field: a time as text, because the name already says that it is a time."""
     if isinstance(value, Timestamp) and name.endswith("_utc"):
         return _time_text(value)
-    return value if name in ("body", "application_properties") else _typed(value)
+    return value if name in ("body", "application_properties") else _typed_form(value)
 
 
-def _typed(value: object) -> object:
+def _typed_form(value: object) -> object:
     match value:
         case None | bool() | float():
             return value
@@ -161,9 +161,9 @@ def _typed(value: object) -> object:
         case UUID():
             return {"$uuid": str(value)}
         case dict():
-            return {str(key): _typed(each) for key, each in value.items()}
+            return {str(key): _typed_form(each) for key, each in value.items()}
         case list():
-            return [_typed(each) for each in value]
+            return [_typed_form(each) for each in value]
     return str(value)
 
 

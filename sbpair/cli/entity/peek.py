@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sbpair.cli.entity.receive import follow_help, print_json, session_option
-from sbpair.cli.entity.target import EntityTarget, connected, dead_letter_option, with_entity
+from sbpair.cli.entity.target import EntityTarget, connect, dead_letter_option, with_entity
 from sbpair.cli.output import plain
 from sbpair.cli.signals import stop_on_signal
 
@@ -69,9 +69,9 @@ async def _peek(
 ) -> None:
     stop = stop_on_signal()
     left = most
-    async with connected(target) as connection:
+    async with connect(target) as connection:
         while not stop.is_set():
-            async for number, payload in peeked(connection, target.path, start, left, session_id):
+            async for number, payload in peek_payloads(connection, target.path, start, left, session_id):
                 print_json(payload) if as_json else _print_line(payload)
                 start = start if number is None else max(start, number + 1)
                 left = None if left is None else left - 1
@@ -84,7 +84,7 @@ async def _peek(
                 pass
 
 
-def peeked(
+def peek_payloads(
     connection: NamespaceConnection, path: str, start: int, most: int | None, session_id: str | None = None
 ) -> AsyncIterator[tuple[int | None, bytes]]:
     """Iterate over the sequence number and bytes of up to ``most`` messages from ``start`` on.
@@ -93,10 +93,12 @@ def peeked(
     """
     from sbpair.syphon.peeking import peek_all
 
-    return peek_all(connection, path, _numbered, itemgetter(0), start=start, most=most, session_id=session_id)
+    return peek_all(
+        connection, path, _with_number, itemgetter(0), start=start, most=most, session_id=session_id
+    )
 
 
-def _numbered(payload: bytes) -> tuple[int | None, bytes]:
+def _with_number(payload: bytes) -> tuple[int | None, bytes]:
     from sbpair.cli.entity.form import as_object
 
     found = as_object(payload).get("sequence_number")

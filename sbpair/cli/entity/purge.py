@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbpair.cli.entity.peek import peeked
-from sbpair.cli.entity.target import EntityTarget, connected, dead_letter_option, with_entity
+from sbpair.cli.entity.peek import peek_payloads
+from sbpair.cli.entity.target import EntityTarget, connect, dead_letter_option, with_entity
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.signals import stop_on_signal
 
@@ -53,12 +53,12 @@ def command(target: EntityTarget, dead_letter: bool, yes: bool) -> int:
 
 
 async def _count(target: EntityTarget) -> int:
-    async with connected(target) as connection:
-        return await _left(connection, target.path)
+    async with connect(target) as connection:
+        return await _count_left(connection, target.path)
 
 
-async def _left(connection: NamespaceConnection, path: str) -> int:
-    return len([number async for number, _ in peeked(connection, path, 1, None)])
+async def _count_left(connection: NamespaceConnection, path: str) -> int:
+    return len([number async for number, _ in peek_payloads(connection, path, 1, None)])
 
 
 async def _purge(target: EntityTarget, counts: Consumed) -> int | None:
@@ -68,7 +68,7 @@ async def _purge(target: EntityTarget, counts: Consumed) -> int | None:
     stop = stop_on_signal()
     sessions: SessionChoice | None = None
     empty = 0
-    async with connected(target) as connection:
+    async with connect(target) as connection:
         while not stop.is_set() and empty < MAX_EMPTY:
             before = counts.completed
             try:
@@ -86,7 +86,7 @@ async def _purge(target: EntityTarget, counts: Consumed) -> int | None:
             empty = empty + 1 if counts.completed == before else 0
             if sessions is None:
                 break
-        return None if stop.is_set() else await _left(connection, target.path)
+        return None if stop.is_set() else await _count_left(connection, target.path)
 
 
 def _drop(payload: bytes) -> None:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import click
 
-from sbpair.cli.entity.target import EntityTarget, connected, with_entity
+from sbpair.cli.entity.target import EntityTarget, connect, with_entity
 from sbpair.cli.errors import CommandError, ExitCode, one_line
 from sbpair.cli.signals import stop_on_signal
 
@@ -139,13 +139,17 @@ class SendProgress:
     def ended(self, what: str, outcome: DeliveryState | None) -> None:
         """Record the outcome of one message; None when the link was lost before the answer."""
         from sbpair.amqp.performatives import Accepted, Rejected
-        from sbpair.client.errors import said
+        from sbpair.client.errors import condition_text
 
         self.in_flight -= 1
         if isinstance(outcome, Accepted):
             self.accepted += 1
         elif outcome is not None and self.refusal is None:
-            why = said(outcome.error) if isinstance(outcome, Rejected) else type(outcome).__name__.lower()
+            why = (
+                condition_text(outcome.error)
+                if isinstance(outcome, Rejected)
+                else type(outcome).__name__.lower()
+            )
             self.refusal = f"{what} was refused: {why}"
         self.changed.set()
 
@@ -212,7 +216,7 @@ class _Input:
 
 async def _send(target: EntityTarget, source: _Input, progress: SendProgress) -> None:
     stop = stop_on_signal()
-    async with connected(target) as connection:
+    async with connect(target) as connection:
         sender = await connection.open_sender(target.path)
         try:
             feeding = asyncio.ensure_future(_feed(sender, source, progress, stop))

@@ -83,7 +83,7 @@ def with_entity(command: Callable[..., Result]) -> Callable[..., Result]:
     """Add the argument TARGET and the flags of its namespace; the command receives an EntityTarget as ``target``."""
 
     @wraps(command)
-    def called(
+    def call(
         *,
         target: str,
         primary: NamespaceArgument | None,
@@ -110,8 +110,8 @@ def with_entity(command: Callable[..., Result]) -> Callable[..., Result]:
         namespace_option("primary", required=False),
         click.argument("target", metavar="NAMESPACE/ENTITY"),
     ):
-        called = option(called)
-    return called
+        call = option(call)
+    return call
 
 
 dead_letter_option = click.option(
@@ -120,7 +120,7 @@ dead_letter_option = click.option(
 
 
 @asynccontextmanager
-async def connected(target: EntityTarget) -> AsyncIterator[NamespaceConnection]:
+async def connect(target: EntityTarget) -> AsyncIterator[NamespaceConnection]:
     """Open an AMQP connection to the namespace, closed at the end. Raises CommandError for every AMQP error."""
     from sbpair.client.dial import connect
 

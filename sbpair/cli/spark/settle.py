@@ -39,7 +39,7 @@ def settle(namespace: NamespaceArgument, ca_file: str | None, checkpoint: Path, 
       sbpair spark settle --namespace env:SBPAIR_PRIMARY --checkpoint /var/lib/orders
     """
     try:
-        from sbpair.spark.checkpoint import committed
+        from sbpair.spark.checkpoint import committed_offset
         from sbpair.spark.entities import Entities
         from sbpair.spark.ranges import marks
         from sbpair.spark.source_errors import SourceError
@@ -47,7 +47,7 @@ def settle(namespace: NamespaceArgument, ca_file: str | None, checkpoint: Path, 
 
         from ...spark.checkpoint import check_origin, positions_in
 
-        offset = committed(checkpoint)
+        offset = committed_offset(checkpoint)
         positions = positions_in(offset)
         committed_marks = marks(positions)
         given = spark_options_of_one(namespace, caFile=ca_file, queueName=",".join(committed_marks))

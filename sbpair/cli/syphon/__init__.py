@@ -20,7 +20,7 @@ from sbpair.cli.output import as_log
 from sbpair.cli.parameters import DurationType
 from sbpair.syphon.options import SyphonOptions
 
-from .monitoring import monitored, monitoring_from, monitoring_options
+from .monitoring import monitor, monitoring_from, monitoring_options
 from .telemetry import exported_telemetry
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def command(
     run = SyphonRun(syphon, patience=patience.total_seconds() if drain else None)
 
     async def until_done() -> int:
-        async with monitored(syphon, monitoring, primary, secondary):
+        async with monitor(syphon, monitoring, primary, secondary):
             return await run.until_done()
 
     with exported_telemetry(otel):

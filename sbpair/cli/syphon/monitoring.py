@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from sbpair.cli.errors import ConfigurationError, configuration
-from sbpair.cli.namespaces import NamespaceArgument, fetched
+from sbpair.cli.namespaces import NamespaceArgument, fetch
 from sbpair.cli.output import notice, remember
 from sbpair.tracing import current
 
@@ -107,14 +107,14 @@ def monitoring_from(
         return Monitoring(journal, status_port, status_host, None, None)
     if not webhook_secret.startswith(SOURCES):
         raise ConfigurationError("--webhook-secret must be env:NAME or file:PATH")
-    url, secret = fetched(webhook, "--webhook"), fetched(webhook_secret, "--webhook-secret")
+    url, secret = fetch(webhook, "--webhook"), fetch(webhook_secret, "--webhook-secret")
     remember(url)
     remember(secret)
     return Monitoring(journal, status_port, status_host, url, secret)
 
 
 @asynccontextmanager
-async def monitored(
+async def monitor(
     syphon: Syphon, monitoring: Monitoring, primary: NamespaceArgument, secondary: NamespaceArgument
 ) -> AsyncIterator[None]:
     """Monitor the syphon until the block ends.

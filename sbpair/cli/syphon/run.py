@@ -59,7 +59,7 @@ class SyphonRun:
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
         self._syphon.on_event(self._on_event)
-        before = {number: signal.signal(number, self._signalled(loop)) for number in SIGNALS}
+        before = {number: signal.signal(number, self._signal_handler(loop)) for number in SIGNALS}
         progress = asyncio.ensure_future(self._report_progress())
         try:
             await self._work()
@@ -79,7 +79,7 @@ class SyphonRun:
         try:
             await work
         except SyphonFaulted as error:
-            raise refused(str(error), None if drains else ExitCode.AUTHORIZATION) from error
+            raise refusal_error(str(error), None if drains else ExitCode.AUTHORIZATION) from error
         finally:
             if self._over.done():
                 self._over.result()
@@ -132,7 +132,7 @@ class SyphonRun:
 
     # Signals.
 
-    def _signalled(self, loop: asyncio.AbstractEventLoop) -> Callable[[int, FrameType | None], None]:
+    def _signal_handler(self, loop: asyncio.AbstractEventLoop) -> Callable[[int, FrameType | None], None]:
         def handler(number: int, frame: FrameType | None) -> None:
             if self._shutdown.is_set():
                 os._exit(ExitCode.FAILED)  # the second signal: at once, without closing
@@ -172,7 +172,7 @@ class SyphonRun:
             self._giving_up = None  # messages move: the problem is over, or will be reported again
             return
         if UNAUTHORIZED in self._last_problem:
-            self._end(refused(self._last_problem))
+            self._end(refusal_error(self._last_problem))
             return
         problem = f"gave up after {self._patience:g} s: {self._last_problem}"
         self._end(CommandError(f"{problem}; no message is lost, drain again later", ExitCode.UNAVAILABLE))
@@ -202,7 +202,7 @@ def progress_line(syphon: Syphon) -> str:
     )
 
 
-def refused(reason: str, code: ExitCode | None = None) -> CommandError:
+def refusal_error(reason: str, code: ExitCode | None = None) -> CommandError:
     """Return the error for a refusal, with ``code``; by default 4 for a credential, 3 for a certificate or address."""
     is_key = UNAUTHORIZED in reason
     kind = code or (ExitCode.AUTHORIZATION if is_key else ExitCode.CONFIGURATION)

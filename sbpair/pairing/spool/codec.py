@@ -82,12 +82,12 @@ def to_bytes(message: AmqpAnnotatedMessage) -> bytes:
 def from_bytes(stored: bytes) -> AmqpAnnotatedMessage:
     """Restore a message. Raises ValueError if ``stored`` is malformed."""
     try:
-        return _restored(stored)
+        return _restore(stored)
     except (struct.error, ArithmeticError, AttributeError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(f"not a spooled message: {error}") from error
 
 
-def _restored(stored: bytes) -> AmqpAnnotatedMessage:
+def _restore(stored: bytes) -> AmqpAnnotatedMessage:
     (length,) = _HEAD_LENGTH.unpack_from(stored)
     start = _HEAD_LENGTH.size
     head = json.loads(stored[start : start + length])
@@ -154,7 +154,7 @@ class _JsonWriter:
     def items(self, value: list[object]) -> list[object]:
         return ["l", [self.value(item) for item in value]]
 
-    def described(self, value: tuple[object, ...]) -> list[object]:
+    def describe(self, value: tuple[object, ...]) -> list[object]:
         return ["t", [self.value(item) for item in value]]
 
     def map(self, value: Mapping[object, object]) -> list[object]:
@@ -168,7 +168,7 @@ _WRITERS: tuple[tuple[type | tuple[type, ...], Callable[[_JsonWriter, Any], list
     (datetime, lambda _, value: ["d", _instant(value)]),
     (Decimal, lambda _, value: ["n", str(value)]),
     (list, _JsonWriter.items),
-    (tuple, _JsonWriter.described),
+    (tuple, _JsonWriter.describe),
     (Mapping, _JsonWriter.map),
 )
 

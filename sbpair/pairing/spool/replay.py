@@ -177,7 +177,7 @@ class Spooling:
         self._schedule.hurry(now)
 
     @classmethod
-    def opened(
+    def open(
         cls,
         options: PairedNamespaceOptions,
         primary: str,
@@ -215,7 +215,7 @@ class Spooling:
         """
         self._wait_for_the_last(path)
         request.rewrite(path)
-        entries = [_entry(*each) for each in request.unparked_until()]
+        entries = [_entry(*each) for each in request.unparked()]
         if not self.waiting(path):
             _logger.warning("spooling messages for %s to %s", path, self._spool.path)
         self._spool.append(path, entries, time.time_ns() // 1_000_000)
@@ -288,19 +288,19 @@ class Spooling:
 
     def _replay_unit(self, path: str, most: int) -> tuple[Progress, int]:
         """Replay one batch of at most ``most`` messages; returns also the limit for the next batch."""
-        return self._tried(path, self._spool.oldest(path, most), SpooledRequest, most)
+        return self._try(path, self._spool.oldest(path, most), SpooledRequest, most)
 
     def _replay_overtaken(self, path: str) -> bool:
         """Replay the overtaken messages one by one until one is not accepted; whether any was."""
         has_moved = False
         while not self._is_closed and (stored := self._spool.oldest_overtaken(path)) is not None:
-            progress, _ = self._tried(path, [stored], PrimaryOnlyRequest, 1)
+            progress, _ = self._try(path, [stored], PrimaryOnlyRequest, 1)
             if progress is not Progress.MOVED:
                 break
             has_moved = True
         return has_moved
 
-    def _tried(
+    def _try(
         self, path: str, stored: Sequence[Spooled], kind: type[SpooledRequest], most: int
     ) -> tuple[Progress, int]:
         if not stored:
@@ -313,11 +313,11 @@ class Spooling:
         request.deadlines = deadlines
         outcome = self._send_again(path, request, self._choices.setdefault(path_key(path), Choice()))
         if isinstance(outcome, Stored):
-            stored_in = request.stored_in() or ((outcome.backlog, len(messages)),)
+            stored_in = request.backlog_ends() or ((outcome.backlog, len(messages)),)
             self._accepted(path, stored, stored_in)
             return Progress.MOVED, min(2 * most, MAX_UNIT_MESSAGES)
         if request.parked:  # some chunks of a split batch
-            self._accepted(path, stored, request.stored_in())
+            self._accepted(path, stored, request.backlog_ends())
             return Progress.MOVED, most
         if self._is_closed:  # closing may be the cause
             return Progress.STOPPED, most

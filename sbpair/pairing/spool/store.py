@@ -187,7 +187,7 @@ class Spool:
         self._reserve(ticket)
         with self._writing:  # the first thread also writes for those that arrived meanwhile
             if not ticket.is_done:
-                self._write(self._taken())
+                self._write(self._take())
         if not ticket.is_done:  # a signal interrupted the thread that wrote for this one
             raise SpoolError(self._interrupted)
         if ticket.error is not None:
@@ -200,7 +200,7 @@ class Spool:
     def oldest(self, path: str, most: int) -> list[Spooled]:
         """The oldest waiting messages of this entity, in order, at most ``most``."""
         self._recount()
-        return self._selected(
+        return self._select(
             "sender = ? AND refused IS NULL AND number > ? ORDER BY number LIMIT ?",
             (path_key(path), self._passed.get(path_key(path), 0), most),
         )
@@ -218,7 +218,7 @@ class Spool:
         """The oldest overtaken message of this entity."""
         with self._counting:
             numbers = self._overtaken.get(path_key(path), [])[:1]
-        rows = self._selected("number = ? AND refused IS NULL", tuple(numbers)) if numbers else []
+        rows = self._select("number = ? AND refused IS NULL", tuple(numbers)) if numbers else []
         return rows[0] if rows else None
 
     @_counting
@@ -325,7 +325,7 @@ class Spool:
             room.bytes += ticket.size
             self._tickets.append(ticket)
 
-    def _taken(self) -> list[_Ticket]:
+    def _take(self) -> list[_Ticket]:
         with self._counting:
             taken, self._tickets = self._tickets, []
         return taken
@@ -417,7 +417,7 @@ class Spool:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def _selected(self, condition: str, values: tuple[object, ...]) -> list[Spooled]:
+    def _select(self, condition: str, values: tuple[object, ...]) -> list[Spooled]:
         columns = "SELECT number, path, message_id, spooled_at, message, checksum FROM spooled WHERE "
         rows = self._read(columns + condition, values)
         return [

@@ -71,7 +71,7 @@ def counters(events: DataFrame, *, every: str = "1 minute", late: str = LATE) ->
     ).where(" + ".join(COUNTERS) + " > 0")
 
 
-def unmatched(
+def find_unmatched(
     events: DataFrame, *, after: str = "15 minutes", late: str = LATE, until: Until = Until.HOME
 ) -> DataFrame:
     """One row for each message without the awaited event within ``after``: ``primary, path, message_id, last_at``.

@@ -422,7 +422,7 @@ def sends_again_what_is_answered_late(monkeypatch: pytest.MonkeyPatch) -> None:
     stall = Destination._stall
 
     def impatient(self, sender, still):
-        late = [Again(each) for each in sender.unanswered() if not isinstance(each, Again)]
+        late = [Again(each) for each in sender.unanswered_messages() if not isinstance(each, Again)]
         stall(self, sender, still)
         if sender.is_open:
             for each in late:
