@@ -256,11 +256,11 @@ async def test_the_spool_takes_what_both_refuse_and_replays_it(aio_pairing, tmp_
     for n in range(3):
         receipt = await sender.send_messages(ServiceBusMessage(str(n)), timeout=60)
         assert receipt.stored_in is StoredIn.SPOOL
-    assert client.spooled("orders") == 3
+    assert client.count_spooled("orders") == 3
     aio_pairing.primary.bring_up()
     await aio_pairing.heard(aio.SpoolReplayed)
     assert await aio_pairing.bodies(aio_pairing.primary, "orders") == [b"0", b"1", b"2"]
-    assert client.spooled() == 0
+    assert client.count_spooled() == 0
     aio_pairing.secondary.bring_up()
 
 
@@ -273,7 +273,7 @@ async def test_more_sends_at_once_than_there_are_threads_find_their_way_into_the
     sender = client.get_queue_sender("orders")
     receipts = await asyncio.gather(*(sender.send_messages(ServiceBusMessage(str(n))) for n in range(150)))
     assert {receipt.stored_in for receipt in receipts} == {StoredIn.SPOOL}
-    assert client.spooled("orders") == 150
+    assert client.count_spooled("orders") == 150
     aio_pairing.secondary.bring_up()
 
 
@@ -285,10 +285,10 @@ async def test_a_forked_child_leaves_the_spool_to_its_parent(aio_pairing, tmp_pa
     await sender.send_messages(ServiceBusMessage("parent"))
     child = os.fork()
     if child == 0:
-        os._exit(client.spooled())
+        os._exit(client.count_spooled())
     assert exit_code_of(child) == 0
     assert (await sender.send_messages(ServiceBusMessage("parent again"))).stored_in is StoredIn.SPOOL
-    assert client.spooled() == 2
+    assert client.count_spooled() == 2
     aio_pairing.secondary.bring_up()
 
 

@@ -53,7 +53,7 @@ def take_down(pairing) -> None:
 
 def emptied(client) -> None:
     """Wait until the spool is empty."""
-    wait_until(lambda: client.spooled() == 0)
+    wait_until(lambda: client.count_spooled() == 0)
 
 
 @pytest.mark.spec("G-1", "F-35")
@@ -66,7 +66,7 @@ def test_what_both_refuse_is_spooled_and_comes_home_in_order_when_the_primary_is
     assert (receipt.stored_in, receipt.backlog, receipt.message_ids) == (StoredIn.SPOOL, None, ("m-0",))
     for n in range(1, 100):
         assert sender.send_messages(ServiceBusMessage(str(n))).stored_in is StoredIn.SPOOL
-    assert client.spooled("ORDERS") == client.spooled() == 100
+    assert client.count_spooled("ORDERS") == client.count_spooled() == 100
     pairing.primary.bring_up()
     emptied(client)
     assert sender.send_messages(ServiceBusMessage("after")).stored_in is StoredIn.PRIMARY
@@ -101,7 +101,7 @@ def test_with_a_spool_a_healthy_primary_gets_everything_and_a_first_failure_is_s
     take_down(pairing)
     with pytest.raises(ServiceBusConnectionError):
         sender.send_messages(ServiceBusMessage("raised"))
-    assert client.spooled() == 0
+    assert client.count_spooled() == 0
 
 
 @pytest.mark.spec("P-5")
@@ -139,7 +139,7 @@ def test_while_older_messages_wait_newer_ones_go_behind_them_though_the_primary_
             client.get_queue_sender("invoices").send_messages(ServiceBusMessage("x")).stored_in
             is StoredIn.PRIMARY
         )
-        assert client.spooled("orders") == 4
+        assert client.count_spooled("orders") == 4
     emptied(client)
     assert sender.send_messages(ServiceBusMessage("4")).stored_in is StoredIn.PRIMARY
     assert pairing.bodies(pairing.primary, "orders") == [b"0", b"1", b"2", b"3", b"4"]
@@ -177,7 +177,7 @@ def test_a_full_spool_is_an_error_that_names_the_first_cause_and_nothing_is_acce
     with pytest.raises(SpoolFullError) as raised:
         other.send_messages([ServiceBusMessage("2"), ServiceBusMessage("3")])
     assert isinstance(raised.value.__cause__, ServiceBusConnectionError)
-    assert client.spooled() == 2
+    assert client.count_spooled() == 2
     pairing.primary.bring_up()
     client.mark_path_healthy("orders")
     emptied(client)
@@ -218,7 +218,7 @@ def test_a_message_that_cannot_be_encoded_is_refused_by_the_spool_too(pairing, s
     sender.send_messages(ServiceBusMessage("first"))
     with pytest.raises(ValueError, match="int"):
         sender.send_messages(ServiceBusMessage("x", application_properties={"n": 2**40}))
-    assert client.spooled() == 1
+    assert client.count_spooled() == 1
 
 
 @pytest.mark.spec("G-18", "F-35")
@@ -252,7 +252,7 @@ def test_a_forked_child_leaves_the_spool_to_its_parent(pairing, spool) -> None:
             os._exit(status)
     assert exit_code_of(child) == 0
     assert sender.send_messages(ServiceBusMessage("parent again")).stored_in is StoredIn.SPOOL
-    assert client.spooled() == 2
+    assert client.count_spooled() == 2
 
 
 @pytest.mark.spec("G-1", "G-2", "G-3", "F-35")
