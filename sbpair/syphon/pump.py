@@ -559,7 +559,7 @@ class Pump:
             self._link_used_at = now
             receiver.flow(receiver.credit)
 
-    def _locked(self) -> Iterator[InFlightMessage | KeptDelivery]:
+    def _locked_deliveries(self) -> Iterator[InFlightMessage | KeptDelivery]:
         yield from self._messages.values()
         yield from self._overflow
 
