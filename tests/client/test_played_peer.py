@@ -236,7 +236,7 @@ async def test_messages_are_passed_on_and_settled_in_runs(played: Played) -> Non
     first = played.received[0].delivery_id
     answers = await receiver.settled_run(first, first + 1, ACCEPTED)
     assert answers == [ACCEPTED, ACCEPTED]
-    assert await receiver.settled(first + 2, Released()) == Released()
+    assert await receiver.settle_and_wait(first + 2, Released()) == Released()
     assert [(each.first, each.last) for each in told] == [(first, first + 1), (first + 2, first + 2)]
     receiver.give_back(first + 3, first + 3, Released())
     await turns()

@@ -363,7 +363,7 @@ def judges_everything_unavailable_final(monkeypatch: pytest.MonkeyPatch) -> None
 def completes_what_lands_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(self, messages, txn_id):
         for message in messages:
-            await self._receiver.settled(message.delivery_id, Accepted())
+            await self._receiver.settle_and_wait(message.delivery_id, Accepted())
         return True
 
     monkeypatch.setattr(Pump, "completed_in", at_once)
