@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from sbpair.amqp.events import DispositionReceived, MessageReceived
 from sbpair.amqp.performatives import DeliveryState, Rejected
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import said
+from sbpair.client.errors import condition_text
 from sbpair.client.link import Receiver
 from sbpair.client.locks import LockClock
 from sbpair.client.settling import Settlements, release
@@ -166,7 +166,7 @@ class EntityLink(ABC):
     def _confirmed(self, delivery: Delivery, state: DeliveryState | None) -> None:
         answer = answer_to(delivery.state, state)
         error = state.error if isinstance(state, Rejected) else None
-        self._answered(delivery, answer, "" if answer is Answer.CONFIRMED else said(error))
+        self._answered(delivery, answer, "" if answer is Answer.CONFIRMED else condition_text(error))
 
     def _report_received(self, deliveries: Iterable[Delivery]) -> None:
         """Report deliveries that their handlers completed or dead-lettered as received, each once."""

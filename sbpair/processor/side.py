@@ -114,7 +114,9 @@ class ProcessorSide:
         pause = self._backoff.link_ended(self._loop.time() - began, condition)
         if not pause:
             return 0.0
-        return self._tell_lost(said(condition) if condition is not None else "the link was lost", pause)
+        return self._tell_lost(
+            condition_text(condition) if condition is not None else "the link was lost", pause
+        )
 
     async def _connect(self) -> NamespaceConnection:
         if self.connection is None or not self.connection.is_open:

@@ -168,7 +168,7 @@ class Receiving:
         try:
             for event in self._arrived:
                 self._others.append(event.delivery_id)
-                if self.claim.take(unsettled(event.payload)):
+                if self.claim.take(unsettled_message(event.payload)):
                     self._settlements.add(self._others.pop(), None)
         finally:
             self._settlements.flush(receiver)

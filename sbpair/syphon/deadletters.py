@@ -26,7 +26,7 @@ from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.performatives import Accepted, DeliveryState, Rejected
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ConnectionLost, said
+from sbpair.client.errors import ConnectionLost, condition_text
 from sbpair.client.link import Receiver, Sender
 from sbpair.client.lock_keeper import LockKeeper
 from sbpair.client.locks import LockClock
@@ -129,7 +129,7 @@ async def _one(
         counts.refused += 1
         counts.refusal = _refusal(outcome)
         release(receiver, [event.delivery_id])
-    elif isinstance(await receiver.settled(event.delivery_id, Accepted()), Accepted):
+    elif isinstance(await receiver.settle_and_wait(event.delivery_id, Accepted()), Accepted):
         counts.redriven += 1
     else:
         counts.twice += 1

@@ -26,7 +26,7 @@ from sbpair.amqp.errors import SERVER_BUSY
 from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 from sbpair.asked_pause import asked_pause
 from sbpair.client.backoff import Backoff
-from sbpair.client.errors import ClientError, ConnectionLost, said
+from sbpair.client.errors import ClientError, ConnectionLost, condition_text
 from sbpair.shortage import came_of_shortage
 
 from .awaited import AwaitedAnswers

@@ -433,7 +433,7 @@ class ForwardingSession:
                 was_missing = False
                 # P-41: with DETACH_FORCED, the link was idle
                 if condition is None or condition.symbol != DETACH_FORCED:
-                    self._links.note_detached(pump.backlog, said(condition))
+                    self._links.note_detached(pump.backlog, condition_text(condition))
                 await asyncio.sleep(backoff.link_ended(loop.time() - began, condition))
                 continue
             await asyncio.sleep(backoff.failed())

@@ -191,7 +191,7 @@ class LandingLink:
             return
         restored_at = self._loop.time()
         self._leave_out(batch, restored_at)
-        payloads = _addressed(batch, (attach and attach.max_message_size) or None)
+        payloads = _address(batch, (attach and attach.max_message_size) or None)
         plain = [each for each in batch if each not in payloads]
         batch[:] = payloads
         self._send_plainly(plain)

@@ -33,7 +33,7 @@ from sbpair.amqp.performatives import (
 from sbpair.amqp.types import Symbol
 from sbpair.auth.redaction import blank_keys
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import said
+from sbpair.client.errors import condition_text
 from sbpair.client.link import LINK_USED_EVERY, Receiver, runs
 from sbpair.client.settling import Settlements, release
 from sbpair.envelope.inspect import message_id_of

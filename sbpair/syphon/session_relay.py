@@ -24,7 +24,7 @@ from functools import partial
 from sbpair.amqp.events import DispositionReceived, MessageReceived
 from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected
 from sbpair.auth.redaction import blank_keys
-from sbpair.client.errors import said
+from sbpair.client.errors import condition_text
 from sbpair.client.locks import DEFAULT_LOCK
 from sbpair.client.session import SessionReceiver
 from sbpair.client.settling import Settlements, release
