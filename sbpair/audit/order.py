@@ -88,7 +88,7 @@ def in_sessions(
             "has_arrived": has_landed | (number != NULL) | (numbers["received"][rows] > 0),
             "is_parked": numbers["parked"][rows] > 0,
             "is_promised": messages.is_promised[rows],
-            **{name: picked(column, rows) for name, column in (more or {}).items()},
+            **{name: pick(column, rows) for name, column in (more or {}).items()},
         }
     )
     part = (hashes(table.column("session_id")) % np.uint64(parts)).astype(np.int64)
@@ -112,10 +112,10 @@ class Order:
                 tables.append(reader.read_all())
         found = order(pa.concat_tables(tables).combine_chunks().to_batches()[0])
         self.out.write_table("order", found, part)
-        yield TaskResult(summed(found))
+        yield TaskResult(sum_counts(found))
 
 
-def summed(table: pa.Table) -> SessionCounts:
+def sum_counts(table: pa.Table) -> SessionCounts:
     """The numbers of a part of the table ``order``."""
     verdict = np.array([VERDICTS.index(OrderVerdict(each)) for each in table.column("verdict").to_pylist()])
     is_broken = np.asarray(table.column("is_promised")) & (

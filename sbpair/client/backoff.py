@@ -22,7 +22,7 @@ class Backoff:
     jitter: Callable[[], float] = lambda: random.random()  # as it is when called
     failures: int = 0
 
-    def failed(self) -> float:
+    def next_pause(self) -> float:
         """Record a failure; return the seconds to wait: half to all of ``first * 2**n``, at most ``most``."""
         span = min(self.most, self.first * 2.0 ** min(self.failures, 32))
         self.failures += 1
@@ -34,7 +34,7 @@ class Backoff:
             self.succeeded()
             if condition is not None and condition.symbol == DETACH_FORCED:
                 return 0.0  # the service detaches idle links
-        return self.failed()
+        return self.next_pause()
 
     def succeeded(self) -> None:
         """Start over from ``first``."""

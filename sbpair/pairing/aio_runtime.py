@@ -342,7 +342,7 @@ class AsyncRuntime(BaseRuntime):
         match step:
             case Attempt():
                 before = request.parked, request.parked_bytes
-                result = await self._attempt(self._bound(step), path, request)
+                result = await self._attempt(self._limit(step), path, request)
                 self._hear(step.backlog, result)
                 return with_count(result, request, *before)
             case Pause(until):

@@ -255,7 +255,7 @@ class BaseRuntime:
         headroom.linked(limit, is_backlog=step.backlog is not None)
         if step.backlog is not None or request.is_smaller(headroom.roomy):
             return
-        for message, deadline in request.unparked():
+        for message, deadline in request.unstored():
             if sdk.is_smaller(copies.raw(message), headroom.roomy):
                 continue
             if headroom.must_learn(time.monotonic()):
@@ -447,15 +447,15 @@ class BaseRuntime:
             self.pair.sized(found, time.monotonic())
         self.publish()
 
-    def bound(self, seconds: float) -> float:
+    def limit_attempt(self, seconds: float) -> float:
         """The seconds one attempt may take: at most the SDK's ``try_timeout``."""
         return seconds if self._try_timeout is None else min(seconds, self._try_timeout)
 
-    def _bound(self, step: Attempt) -> Attempt:
+    def _limit(self, step: Attempt) -> Attempt:
         if self._try_timeout is None:
             return step
         now = time.monotonic()
-        return replace(step, until=now + self.bound(step.until - now))
+        return replace(step, until=now + self.limit_attempt(step.until - now))
 
     def _link_keywords(self, key: str) -> dict[str, Any]:
         """Keyword arguments for the SDK's senders of this pool."""

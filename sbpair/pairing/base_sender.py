@@ -47,7 +47,7 @@ class BaseSender:
             self._health, seconds = core.pair.fast_path(entity_name, budget)
             if links != LinkSettings():
                 core.links[self._key] = links
-        self._fast_budget = core.bound(seconds)
+        self._fast_budget = core.limit_attempt(seconds)
         self.fully_qualified_namespace = namespace
         self._core = core
         self._batch_limit: int | None = None  # the last one a link reported
@@ -115,7 +115,9 @@ class BaseSender:
         if timeout is None:
             return self._fast_budget
         core = self._core
-        return core.bound(core.pair.fast_path(self.entity_name, timeout_seconds(timeout, core.options))[1])
+        return core.limit_attempt(
+            core.pair.fast_path(self.entity_name, timeout_seconds(timeout, core.options))[1]
+        )
 
     def _limit_without_link(self, error: ServiceBusError) -> int:
         """The size limit of a batch while no link to the primary opens; records ``error`` as its failure (R-11).

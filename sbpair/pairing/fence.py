@@ -118,7 +118,7 @@ class Fence:
         session.peeked_at = now
         return PeekRequest(place.queue, place.parked_id, self._next())
 
-    def peeked_empty(self, peek: PeekRequest) -> int:
+    def note_empty_peek(self, peek: PeekRequest) -> int:
         """Record a peek that found no message. Returns the number of fenced sessions that it opened."""
         queue = self._queues[peek.index]
         asked = queue.fenced if peek.parked_id is None else (peek.parked_id,)

@@ -76,7 +76,7 @@ class OrderedSends:
             return result.now
         self._unproved.discard(peek.index)
         if result.is_empty or classification is not None:  # a queue that does not exist holds nothing
-            opened = self.fence.peeked_empty(peek)
+            opened = self.fence.note_empty_peek(peek)
             if opened:
                 self._events.append(FenceOpened(result.now, send.path, backlog, opened))
         return result.now

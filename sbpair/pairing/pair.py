@@ -254,7 +254,7 @@ class Pair:
         if found is None:
             self.room.refused()
         else:
-            self._events += [is_filling(each, now) for each in self.room.counted(found)]
+            self._events += [is_filling(each, now) for each in self.room.measure(found)]
 
     def ping_lost(self, path: str) -> None:
         """Forget a ping that ended without a result, so that the next one is sent when due."""

@@ -107,7 +107,7 @@ class Room:
         self._look_at = now + self._spread(LOOK_EVERY)
         return tuple(self._queues)
 
-    def counted(self, found: Mapping[int, BacklogSize]) -> list[Filling]:
+    def measure(self, found: Mapping[int, BacklogSize]) -> list[Filling]:
         """Record the sizes of backlog queues as the service counts them; return the warnings that are due."""
         for backlog, size in found.items():
             queue = self._queues.setdefault(backlog, _Queue())

@@ -337,7 +337,7 @@ class Runtime(BaseRuntime):
         match step:
             case Attempt():
                 before = request.parked, request.parked_bytes
-                result = self._attempt(self._bound(step), path, request)
+                result = self._attempt(self._limit(step), path, request)
                 self._hear(step.backlog, result)
                 return with_count(result, request, *before)
             case Pause(until):

@@ -112,9 +112,9 @@ class _Wire(Generic[KeepAlive]):
         limit = private(connection, "_max_frame_size", _NO_FRAME_LIMIT)
         read = private(transport, "_read", _NO_FRAME_LIMIT)
         if isinstance(limit, int) and callable(read):
-            transport._read = self._bound(read, limit)  # type: ignore[attr-defined]
+            transport._read = self._limit(read, limit)  # type: ignore[attr-defined]
 
-    def _bound(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
+    def _limit(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
         """``read`` of a transport, but a frame of more than ``limit`` bytes is refused at its head."""
         raise NotImplementedError
 
@@ -222,7 +222,7 @@ class Wire(_Wire[threading.Thread]):
             raise ServiceBusError("The credential returned no token: it was interrupted.")
         return tokens[0]
 
-    def _bound(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
+    def _limit(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
         size_of = _SIZE.unpack_from
 
         def read_bounded(size: int, *, initial: bool = False, buffer: memoryview | None = None) -> memoryview:
@@ -275,7 +275,7 @@ class AsyncWire(_Wire["asyncio.Future[object]"]):
         """Let the SDK close the link again; call when no send is in progress."""
         vars(self._sender).pop("_close_handler", None)
 
-    def _bound(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
+    def _limit(self, read: Callable[..., Any], limit: int) -> Callable[..., Any]:
         async def read_bounded(
             size: int, *, initial: bool = False, buffer: memoryview | None = None
         ) -> memoryview:

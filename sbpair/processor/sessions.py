@@ -133,7 +133,7 @@ class Sessions:
 
     async def _pause(self, error: ClientError) -> None:
         """Wait before the next request for a session; a session that ends may make room for it, on the peer too."""
-        pause = self._backoff.failed()
+        pause = self._backoff.next_pause()
         logger.warning(
             "%s on the %s gives no further session, while %d are held; asking again in %.1f s: %s",
             self._context.path,

@@ -104,10 +104,10 @@ class ProcessorSide:
         except ClientError as error:
             if error.condition is not None and error.condition.symbol == NOT_FOUND:
                 return self._missing()
-            return self._tell_lost(str(error), self._backoff.failed())
+            return self._tell_lost(str(error), self._backoff.next_pause())
         except Exception as error:  # a defect of one attempt must not end the side unnoticed
             logger.exception("receiving from %s on the %s failed", self._context.path, self.role)
-            return self._tell_lost(f"{type(error).__name__}: {error}", self._backoff.failed())
+            return self._tell_lost(f"{type(error).__name__}: {error}", self._backoff.next_pause())
         self._is_missing = False
         if self._reception.is_replaced:
             return 0.0

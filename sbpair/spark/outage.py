@@ -59,7 +59,7 @@ class OutageState:
         left = self.began + self.limit - now
         if left <= 0:
             return None
-        wait = min(max(self._backoff.failed(), at_least), left)
+        wait = min(max(self._backoff.next_pause(), at_least), left)
         self.retry_at = now + wait
         return wait
 

@@ -345,7 +345,7 @@ class Destination:
         self._queue.add_all(self._alone.take_all())
         self._queue.hold_all()
         self.state = WAITING
-        span = max(self._backoff.failed(), self._pace.paused_for(self._loop.time()))
+        span = max(self._backoff.next_pause(), self._pace.paused_for(self._loop.time()))
         self._emit_held(reason, span)
         self._retry = self._loop.call_later(span, self._probe)
         if not is_in_reach:

@@ -393,7 +393,7 @@ class ForwardingSession:
         """Record a refused link; it may be a refusal by the primary as a whole (F-61, R-119b)."""
         if is_refusal(error):
             others_are_open = any(each.is_open for each in self._destinations.values())
-            if self._own.refused(destination.path, others_are_open=others_are_open):
+            if self._own.note_refusal(destination.path, others_are_open=others_are_open):
                 self._sides.refused(Side.PRIMARY, str(error))
 
     def _backlog_refused(self, error: ClientError) -> None:
@@ -436,4 +436,4 @@ class ForwardingSession:
                     self._links.note_detached(pump.backlog, condition_text(condition))
                 await asyncio.sleep(backoff.link_ended(loop.time() - began, condition))
                 continue
-            await asyncio.sleep(backoff.failed())
+            await asyncio.sleep(backoff.next_pause())

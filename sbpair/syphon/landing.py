@@ -55,7 +55,7 @@ class Landing:
             if len(self._since) > MAX_PATHS:
                 self._forget(next(iter(self._since)))
 
-    def answered(self, key: str) -> bool:
+    def note_answer(self, key: str) -> bool:
         """Record that a destination answered; return whether its messages had begun to land."""
         was_landing = key in self._landing
         self._forget(key)

@@ -245,7 +245,7 @@ class LandingLink:
         for message in batch:
             origin.reported(message)
         try:
-            if not await origin.completed_in(batch, txn_id) or self._is_late(batch, restored_at):
+            if not await origin.complete_in(batch, txn_id) or self._is_late(batch, restored_at):
                 await self._controller.roll_back(txn_id)
                 self._give_up(batch)
                 return

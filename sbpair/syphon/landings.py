@@ -132,7 +132,7 @@ class Landings:
         key = path_key(home.path)
         self._cancel(key)
         home.detour = None
-        if self._landing.answered(key):
+        if self._landing.note_answer(key):
             self._emit(LandingEnded(time.time(), home.path))
         self._recall(key)
 

@@ -225,13 +225,13 @@ class OrderedBacklog:
     async def _lost(self, error: ClientError) -> None:
         self.is_open = False
         self._links.note_detached(self.name, str(error))
-        await asyncio.sleep(self._backoff.failed())
+        await asyncio.sleep(self._backoff.next_pause())
 
     async def _refused(self, error: ClientError) -> None:
         self.is_open = False
         if error.condition is None or error.condition.symbol != NOT_FOUND:
             self._links.note_detached(self.name, str(error), is_refusal=is_refusal(error))
-            await asyncio.sleep(self._backoff.failed())
+            await asyncio.sleep(self._backoff.next_pause())
             return
         if not self.is_missing:
             self.is_missing = True

@@ -36,7 +36,7 @@ class OwnPaths:
             del self._paths[oldest]
             self._refused.discard(oldest)
 
-    def refused(self, path: str, *, others_are_open: bool) -> bool:
+    def note_refusal(self, path: str, *, others_are_open: bool) -> bool:
         """Record that a link to ``path`` was refused; return whether the side refuses the syphon as a whole.
 
         That is so when it accepted no path so far or ``path`` itself, and no link to another is open; with a key that

@@ -317,7 +317,7 @@ class Pump:
         if self._reports.add(message):
             self._settle_soon()
 
-    async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
+    async def complete_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
         """Complete messages as part of a transaction; return whether all locks were still held.
 
         The messages are reported first. After False, roll the transaction back and give up the locks, because a settled

@@ -78,7 +78,7 @@ class WaitingAlone:
 
     def begin(self, message: InFlightMessage) -> None:
         """Let ``message`` wait for twice as long as after its last rejection."""
-        span = Backoff(self._longest, FIRST_WAIT, failures=message.rejections).failed()
+        span = Backoff(self._longest, FIRST_WAIT, failures=message.rejections).next_pause()
         message.rejections += 1
         self._timers[message] = self._loop.call_later(span, self._end, message)
 

@@ -221,7 +221,7 @@ class SessionRelay:
     def reported(self, message: InFlightMessage) -> None:
         """Not called: see :meth:`completed_in`."""
 
-    async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
+    async def complete_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
         """Not called: messages of a session wait for the primary, which has received earlier ones."""
         return False
 

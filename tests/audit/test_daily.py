@@ -211,7 +211,7 @@ def test_two_runs_at_once_and_a_directory_of_something_else_are_refused(tmp_path
     journals, state = tmp_path / "journals", tmp_path / "state"
     next(month(journals, days=1, messages=5))
     audit_daily(journals, state)
-    with StateFolder(state).held(), pytest.raises(StateInUse, match="another audit is using"):
+    with StateFolder(state).hold(), pytest.raises(StateInUse, match="another audit is using"):
         audit_daily(journals, state)
     with pytest.raises(OtherState, match="another skew"):
         audit_daily(journals, state, terms=Terms(skew=2.0))
@@ -268,7 +268,7 @@ def test_a_reason_names_the_same_journals_in_whichever_order_they_were_read() ->
     """Else the row of an unproven message would change from run to run."""
     writers = [WriterFacts(f"{number}", role="syphon", primary="contoso") for number in range(5)]
     said = {
-        Evidence(each, {}, {}, 1.0).answered("{syphon}", "contoso", None)
+        Evidence(each, {}, {}, 1.0).fill_in("{syphon}", "contoso", None)
         for each in (writers, writers[::-1], writers[2:] + writers[:2])
     }
     assert len(said) == 1

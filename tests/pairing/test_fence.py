@@ -25,7 +25,7 @@ def known(count: int = 1) -> Fence:
     """Return a fence whose queues were all seen empty."""
     fence = Fence(count)
     for queue in range(count):
-        fence.peeked_empty(peek_of(fence, SessionPlace(queue, "x"), -100.0))
+        fence.note_empty_peek(peek_of(fence, SessionPlace(queue, "x"), -100.0))
     assert fence.is_open
     return fence
 
@@ -45,7 +45,7 @@ def test_a_fence_that_knows_nothing_lets_no_session_pass() -> None:
 @pytest.mark.spec("O-4")
 def test_an_empty_queue_opens_all_of_its_sessions_and_no_others() -> None:
     fence = Fence(2)
-    assert fence.peeked_empty(peek_of(fence, A, 0.0)) == 0
+    assert fence.note_empty_peek(peek_of(fence, A, 0.0)) == 0
     assert fence.lets_pass(A)
     assert fence.lets_pass(B)
     assert not fence.lets_pass(ELSEWHERE)
@@ -66,7 +66,7 @@ def test_what_is_parked_during_a_peek_is_not_proved_by_it() -> None:
     park(fence, A)
     peek = peek_of(fence, A, 1.0)
     park(fence, A)
-    assert fence.peeked_empty(peek) == 0
+    assert fence.note_empty_peek(peek) == 0
     assert not fence.lets_pass(A)
 
 
@@ -76,7 +76,7 @@ def test_an_attempt_under_way_is_not_proved_to_have_left() -> None:
     park(fence, B)
     fence.park_began(A)
     peek = peek_of(fence, B, 1.0)
-    assert fence.peeked_empty(peek) == 1
+    assert fence.note_empty_peek(peek) == 1
     assert fence.lets_pass(B)
     assert not fence.lets_pass(A)
     fence.park_ended(A)
@@ -100,7 +100,7 @@ def test_a_queue_and_each_of_its_sessions_are_asked_once_a_second() -> None:
 def test_a_session_seen_empty_passes_although_its_queue_is_unknown() -> None:
     fence = Fence(1)
     peek_of(fence, A, 0.0)  # of the queue: not empty
-    assert fence.peeked_empty(peek_of(fence, A, 0.0)) == 1
+    assert fence.note_empty_peek(peek_of(fence, A, 0.0)) == 1
     assert fence.lets_pass(A)
     assert not fence.lets_pass(B)
     assert not fence.is_open
@@ -115,7 +115,7 @@ def test_a_fence_with_too_many_sessions_forgets_and_fences_them_all(monkeypatch:
     assert fence.fenced <= 4
     assert not any(fence.lets_pass(SessionPlace(0, str(number))) for number in range(20))
     fence.park_ended(A)
-    fence.peeked_empty(peek_of(fence, A, 9.0))
+    fence.note_empty_peek(peek_of(fence, A, 9.0))
     assert fence.is_open
 
 
@@ -139,7 +139,7 @@ def test_a_peek_during_which_sessions_are_forgotten_proves_nothing(
         fence.park_ended(each)
     if is_remembered:
         fence.next_peek(place, 0.7)  # the session is known again, and nothing of it
-    fence.peeked_empty(peek)
+    fence.note_empty_peek(peek)
     assert not fence.lets_pass(place)
     assert not fence.is_open
 
@@ -224,7 +224,7 @@ class OrderedSession(RuleBasedStateMachine):
     def the_answer_comes(self) -> None:
         assert self.peek is not None
         if self.peek_answer:
-            self.fence.peeked_empty(self.peek)
+            self.fence.note_empty_peek(self.peek)
         self.peek = self.peek_answer = None
 
     @rule()

@@ -148,7 +148,7 @@ def test_a_session_is_fenced_from_before_its_message_is_parked_until_a_later_pee
     ordered.now = PEEK_EVERY
     peek = fence.next_peek(place, ordered.now)
     assert peek is not None
-    assert fence.peeked_empty(peek) == 1
+    assert fence.note_empty_peek(peek) == 1
 
 
 @pytest.mark.spec("O-5")

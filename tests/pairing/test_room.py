@@ -44,7 +44,7 @@ def test_a_queue_that_fills_at_one_stroke_is_warned_of_once_at_the_higher_thresh
 
 def test_what_the_service_counts_replaces_what_was_parked_and_later_messages_are_added(room: Room) -> None:
     room.parked(0, 1000, 0.0)
-    assert room.counted({0: BacklogSize(80, 100, 7)})[0].threshold == 0.7
+    assert room.measure({0: BacklogSize(80, 100, 7)})[0].threshold == 0.7
     assert room.levels()[0].messages == 7
     filling = room.parked(0, 15, 1.0)
     assert filling is not None
@@ -52,9 +52,9 @@ def test_what_the_service_counts_replaces_what_was_parked_and_later_messages_are
 
 
 def test_a_queue_that_was_drained_is_warned_of_anew(room: Room) -> None:
-    room.counted({0: BacklogSize(95, 100, 7)})
-    room.counted({0: BacklogSize(10, 100, 1)})
-    assert room.counted({0: BacklogSize(75, 100, 7)})[0].threshold == 0.7
+    room.measure({0: BacklogSize(95, 100, 7)})
+    room.measure({0: BacklogSize(10, 100, 1)})
+    assert room.measure({0: BacklogSize(75, 100, 7)})[0].threshold == 0.7
 
 
 def test_a_new_outage_does_not_add_to_what_was_parked_in_the_last(room: Room) -> None:
@@ -80,7 +80,7 @@ def test_the_service_is_asked_a_minute_after_the_first_parked_message_and_then_e
 
 def test_the_service_is_no_longer_asked_when_all_are_empty_or_the_key_has_no_manage(room: Room) -> None:
     room.parked(0, 10, 0.0)
-    room.counted({0: BacklogSize(0, 100, 0)})
+    room.measure({0: BacklogSize(0, 100, 0)})
     assert room.next_timer() is None
     room.parked(0, 10, 5.0)
     assert room.next_timer() is not None

@@ -263,12 +263,12 @@ def test_a_spool_is_opened_for_this_client(tmp_path: Path) -> None:
 
 def test_an_attempt_takes_no_longer_than_a_try() -> None:
     core = Base(try_timeout=4.0)
-    assert (core.bound(3.0), core.bound(5.0)) == (3.0, 4.0)
+    assert (core.limit_attempt(3.0), core.limit_attempt(5.0)) == (3.0, 4.0)
     step = Attempt(2, NOW + 9.0, is_fresh=True)
-    assert core._bound(step) == Attempt(2, NOW + 4.0, is_fresh=True)
-    assert core._bound(Attempt(None, NOW + 1.0)) == Attempt(None, NOW + 1.0)
-    assert Base().bound(5.0) == 5.0
-    assert Base()._bound(step) is step
+    assert core._limit(step) == Attempt(2, NOW + 4.0, is_fresh=True)
+    assert core._limit(Attempt(None, NOW + 1.0)) == Attempt(None, NOW + 1.0)
+    assert Base().limit_attempt(5.0) == 5.0
+    assert Base()._limit(step) is step
 
 
 def test_settings_of_a_link_are_for_its_entity_alone() -> None:

@@ -240,7 +240,7 @@ class Scene:
     def reported(self, message: InFlightMessage) -> None:
         self.told.append(("reported", message.delivery_id))
 
-    async def completed_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
+    async def complete_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
         self.told.append(("completed in", [each.delivery_id for each in messages], txn_id))
         return True
 

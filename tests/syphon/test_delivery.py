@@ -59,7 +59,7 @@ def test_a_refusal_that_may_pass_holds_the_message(symbol: str) -> None:
 def test_the_pause_doubles_up_to_its_cap_and_is_jittered_downwards() -> None:
     longest, shortest = Backoff(10.0, 1.0, lambda: 1.0), Backoff(10.0, 1.0, lambda: 0.0)
 
-    assert [longest.failed() for _ in range(6)] == [1, 2, 4, 8, 10, 10]
-    assert [shortest.failed() for _ in range(5)] == [0.5, 1, 2, 4, 5]
+    assert [longest.next_pause() for _ in range(6)] == [1, 2, 4, 8, 10, 10]
+    assert [shortest.next_pause() for _ in range(5)] == [0.5, 1, 2, 4, 5]
     longest.succeeded()
-    assert longest.failed() == 1
+    assert longest.next_pause() == 1

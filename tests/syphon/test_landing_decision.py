@@ -76,7 +76,7 @@ def test_a_landing_begins_and_ends_once() -> None:
     landing = landing_after(("out_of_reach", "orders", 0.0))
     assert [landing.begins("orders"), landing.begins("orders")] == [True, False]
     assert landing.landing == ("orders",)
-    assert [landing.answered("orders"), landing.answered("orders")] == [True, False]
+    assert [landing.note_answer("orders"), landing.note_answer("orders")] == [True, False]
     assert landing.landing == ()
 
 
@@ -126,7 +126,7 @@ def test_messages_land_exactly_when_nothing_answered_for_the_whole_span(
                 landing.out_of_reach(path, now)
                 out.setdefault(path, now if side is None else side)
             case ("answered", path):
-                landing.answered(path)
+                landing.note_answer(path)
                 out.pop(path, None)
                 missing.pop(path, None)
             case ("twin_missing", path):

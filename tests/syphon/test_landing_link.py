@@ -367,7 +367,7 @@ async def test_a_lock_that_was_lost_rolls_the_transaction_back_and_gives_the_loc
     async def lost(messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
         return False
 
-    landed.scene.completed_in = lost  # type: ignore[method-assign]
+    landed.scene.complete_in = lost  # type: ignore[method-assign]
     landed.send(1)
     await turns(20)
     assert landed.log[-1] == ("roll back", b"t2")
@@ -505,7 +505,7 @@ async def test_a_slow_completion_in_a_transaction_gives_up_what_has_a_deadline(
         await asyncio.sleep(STALE_AFTER)
         return True
 
-    monkeypatch.setattr(landed.scene, "completed_in", slow)
+    monkeypatch.setattr(landed.scene, "complete_in", slow)
     (message,) = landed.send(1)
     with_deadline(message)
     await asyncio.sleep(STALE_AFTER + 1.0)

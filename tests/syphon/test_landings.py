@@ -191,11 +191,11 @@ async def test_a_twin_whose_probe_was_rolled_back_takes_the_next_message(
     await turns(20)
     assert [twin.state for twin in shore.landings._twins.values()] == [WAITING]
 
-    async def completed_in(messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
+    async def complete_in(messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
         return is_locked
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shore.scene, "completed_in", completed_in)
+        patch.setattr(shore.scene, "complete_in", complete_in)
         patch.setitem(shore.controller.fails, "commit", RolledBack("no"))
         await asyncio.sleep(0.6)
     assert shore.scene.told[-1] == ("given up", [2])

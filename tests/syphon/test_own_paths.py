@@ -10,7 +10,7 @@ pytestmark = pytest.mark.spec("R-119")
 
 
 def refused(own: OwnPaths, *paths: str) -> list[bool]:
-    return [own.refused(path, others_are_open=False) for path in paths]
+    return [own.note_refusal(path, others_are_open=False) for path in paths]
 
 
 def test_a_key_for_single_entities_is_refused_with_the_last_of_them() -> None:
@@ -34,7 +34,7 @@ def test_a_key_for_the_namespace_is_refused_with_the_first_path_or_one_that_it_a
 def test_a_refusal_beside_an_open_link_is_that_of_its_path() -> None:
     own = OwnPaths()
     own.accepted("orders")
-    assert not own.refused("orders", others_are_open=True)
+    assert not own.note_refusal("orders", others_are_open=True)
 
 
 def test_the_latest_paths_are_remembered() -> None:

@@ -228,7 +228,7 @@ async def test_what_landed_in_a_transaction_is_complete_without_a_settlement() -
     for message in (one, two):
         pumped.pump.reported(message)
     assert pumped.scene.said(MessagesForwarded) == []
-    assert await pumped.pump.completed_in([one, two], b"txn")
+    assert await pumped.pump.complete_in([one, two], b"txn")
     assert pumped.receiver.in_transaction == [(1, 2, TransactionalState(b"txn", Accepted()))]
     (event,) = pumped.scene.said(MessagesForwarded)
     assert (event.message_ids, event.side, event.path) == (("m1", "m2"), "secondary", "orders")
@@ -240,10 +240,10 @@ async def test_what_landed_in_a_transaction_is_complete_without_a_settlement() -
     assert len(pumped.scene.said(MessagesForwarded)) == 1
     pumped.pump.forwarded(one)  # its link is closed and it was counted
     assert pumped.counted()["pending"] == 2
-    assert await pumped.pump.completed_in([three], b"two")
+    assert await pumped.pump.complete_in([three], b"two")
     pumped.receiver.loses_locks = True
-    assert not await pumped.pump.completed_in(sent[2:], b"three")
-    assert not await pumped.pump.completed_in([one, three], b"four")  # one delivery is no longer known
+    assert not await pumped.pump.complete_in(sent[2:], b"three")
+    assert not await pumped.pump.complete_in([one, three], b"four")  # one delivery is no longer known
     assert len(pumped.receiver.in_transaction) == 3
 
 

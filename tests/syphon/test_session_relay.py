@@ -320,7 +320,7 @@ async def test_the_messages_of_a_session_wait_for_the_primary_and_never_land() -
     (message,) = relayed.link.sent
     assert message.stays
     assert (message.lock_ends, message.lock_span, message.size) == (60.0, 60.0, len(message.payload))
-    assert not await relayed.relay.completed_in([message], b"txn")
+    assert not await relayed.relay.complete_in([message], b"txn")
     relayed.relay.reported(message)
     relayed.relay.lock_given_up([message])
     assert relayed.counted() == {"received": 1, "pending": 1}

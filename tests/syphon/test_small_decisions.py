@@ -137,12 +137,14 @@ def test_the_options_say_how_to_connect() -> None:
 def test_a_pause_doubles_up_to_its_most_and_begins_anew_after_a_success() -> None:
     for jitter, part in ((0.0, 0.5), (0.5, 0.75), (1.0, 1.0)):
         backoff = Backoff(10.0, 1.0, lambda jitter=jitter: jitter)  # type: ignore[misc]
-        assert [backoff.failed() for _ in range(5)] == [each * part for each in (1.0, 2.0, 4.0, 8.0, 10.0)]
+        assert [backoff.next_pause() for _ in range(5)] == [
+            each * part for each in (1.0, 2.0, 4.0, 8.0, 10.0)
+        ]
         assert backoff.failures == 5
         backoff.succeeded()
-        assert backoff.failed() == part
+        assert backoff.next_pause() == part
     backoff = Backoff(1e300, 1.0, lambda: 1.0, failures=5000)
-    assert backoff.failed() == 2.0**32
+    assert backoff.next_pause() == 2.0**32
 
 
 def test_a_window_has_room_for_what_is_active_settling_and_held() -> None:

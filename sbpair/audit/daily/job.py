@@ -25,7 +25,7 @@ from ..journal_listing import Unread, list_files, plain_of
 from ..mentions import Mentions
 from ..object_storage import without_secret
 from ..order import SessionCounts
-from ..packets import gathered, joined
+from ..packets import gather, join
 from ..reading import TASK_BYTES, Read, facts_of_unread
 from ..separate_runs import separate_runs
 from ..summary import Summary, summarise
@@ -34,7 +34,7 @@ from ..timeline import timeline
 from ..writers import WriterFacts
 from . import sessions
 from .days import DayRow, day_of, day_rows, days_table
-from .judging import Judging, chosen, days_of, ids_of, merged
+from .judging import Judging, choose_mentions, days_of, ids_of, merge
 from .kept import DayFound, Hashes, Kept
 from .page import page
 from .silence import silences
@@ -85,9 +85,9 @@ def audit_daily(
     terms = terms or Terms()
     check_skew(terms.skew)
     folder = StateFolder(Path(state))
-    with folder.held():
+    with folder.hold():
         run = _Run(str(journal), folder, terms, engine or LocalEngine(), at or datetime.now(UTC))
-        return run.done()
+        return run.run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class _Run:
         self._state = self._kept.state((terms.skew, tuple(sorted(self._aliases.names.items()))))
         self._orders: dict[int, SessionCounts] = {}  # of the days whose sessions this run changes
 
-    def done(self) -> DailyResult:
+    def run(self) -> DailyResult:
         new, unread = self._new()
         facts = deepcopy(self._state.facts)
         facts.add(facts_of_unread(unread))
@@ -125,9 +125,9 @@ class _Run:
         days = self._days_found()
         traced = evidence.traced_primaries()
         episodes = timeline(facts.state_events(shifts))
-        rows = day_rows({day: merged(each, traced) for day, each in days.items()}, episodes)
+        rows = day_rows({day: merge(each, traced) for day, each in days.items()}, episodes)
         first = self._terms.since or date.min
-        found = merged([part for day, each in days.items() if day_of(day) >= first for part in each], traced)
+        found = merge([part for day, each in days.items() if day_of(day) >= first for part in each], traced)
         missed = self._terms.expected.differences(facts.writers.values())
         missed += silences(facts.writers.values(), self._terms.heartbeats, self._at)
         ordered = self._orders_found(first)
@@ -174,7 +174,7 @@ class _Run:
         """Settle what can be settled, and write the days that change."""
         state, kept = self._state, self._kept
         late = np.unique(np.concatenate([ids_of(each) for each in new])) if new else np.zeros(0, np.uint64)
-        pool, rest = self._reopened(late, is_changed=is_changed)
+        pool, rest = self._reopen(late, is_changed=is_changed)
         pool += [*new, *(found for found in (kept.open(),) if found is not None)]
         state.quiet = set() if is_changed else state.quiet
         had_open, state.open, state.now = set(state.open), {}, {}
@@ -186,8 +186,8 @@ class _Run:
             state.quiet |= silent
             days = days_of(whole)
             for day in np.unique(days[is_settled]).tolist():
-                before = rest[day] if day in rest else kept.settled(day)
-                now = chosen(whole, is_settled & (days == day))
+                before = rest[day] if day in rest else kept.settled_mentions(day)
+                now = choose_mentions(whole, is_settled & (days == day))
                 rest[day] = now if before is None else join([before, now])
             self._write_open(judging, whole, ~is_settled, days)
             self._judge_order(judging, whole, ids_of(whole) if is_changed else late)
@@ -199,7 +199,7 @@ class _Run:
     def _judge_order(self, judging: Judging, whole: Mentions, late: Hashes) -> None:
         """Judge the sessions that have messages with ids ``late``, and write the days that change."""
         state = self._state
-        rows = judging.sessions(chosen(whole, np.isin(hashes(whole.message), late)))
+        rows = judging.sessions(choose_mentions(whole, np.isin(hashes(whole.message), late)))
         for day, found in sessions.replace_messages(self._kept, state.orders, rows, late).items():
             if found is None:
                 state.orders.discard(day)
@@ -218,9 +218,7 @@ class _Run:
                 found.add(self._orders.get(day) or self._kept.session_counts(day))
         return found
 
-    def _reopened(
-        self, late: Hashes, *, is_changed: bool
-    ) -> tuple[list[Mentions], dict[int, Mentions | None]]:
+    def _reopen(self, late: Hashes, *, is_changed: bool) -> tuple[list[Mentions], dict[int, Mentions | None]]:
         """The mentions of settled messages that are open again, as those with ids ``late`` are, and those that remain,
         by day, of the same days."""
         again: list[Mentions] = []
@@ -228,17 +226,17 @@ class _Run:
         for day in sorted(self._state.days):
             if not (is_changed or self._kept.has_any(day, late)):
                 continue
-            settled = self._kept.settled(day)
+            settled = self._kept.settled_mentions(day)
             if settled is not None:
                 is_open = np.isin(hashes(settled.message), late) | is_changed
-                again.append(chosen(settled, is_open))
-                rest[day] = chosen(settled, ~is_open)
+                again.append(choose_mentions(settled, is_open))
+                rest[day] = choose_mentions(settled, ~is_open)
         return again, rest
 
     def _write_open(self, judging: Judging, whole: Mentions, is_open: Bools, days: Ints) -> None:
-        self._kept.save_open(chosen(whole, is_open))
+        self._kept.save_open(choose_mentions(whole, is_open))
         for day in np.unique(days[is_open]).tolist():
-            table, self._state.open[day] = judging.rows(chosen(whole, is_open & (days == day)))
+            table, self._state.open[day] = judging.rows(choose_mentions(whole, is_open & (days == day)))
             self._table(_table("messages", day, "open"), table)
 
     def _write_settled(self, judging: Judging, day: int, mentions: Mentions | None) -> None:
@@ -257,7 +255,7 @@ class _Run:
         found: dict[int, list[DayFound]] = {}
         for day in self._state.days:
             now = self._state.now.get(day)
-            found.setdefault(day, []).append(self._kept.found(day) if now is None else now)
+            found.setdefault(day, []).append(self._kept.day_found(day) if now is None else now)
         for day, each in self._state.open.items():
             found.setdefault(day, []).append(each)
         return found
@@ -266,14 +264,14 @@ class _Run:
         self._table("days/part-00000.parquet", days_table(rows))
         self._table("writers/part-00000.parquet", writers_table(facts.writers.values()))
         made = without_secret(self._journal)
-        self._folder.staged(REPORT).write_text(page(summary, shown, made, self._at), "utf-8")
-        self._folder.staged(SUMMARY).write_text(as_json(summary) + "\n", "utf-8")
+        self._folder.stage(REPORT).write_text(page(summary, shown, made, self._at), "utf-8")
+        self._folder.stage(SUMMARY).write_text(as_json(summary) + "\n", "utf-8")
         self._state.now = {}
         self._kept.save(self._state)
         self._folder.commit()
 
     def _table(self, name: str, table: pa.Table) -> None:
-        pq.write_table(table, self._folder.staged(name), store_schema=False)
+        pq.write_table(table, self._folder.stage(name), store_schema=False)
 
 
 def _table(name: str, day: int, part: str) -> str:

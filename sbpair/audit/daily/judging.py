@@ -36,7 +36,7 @@ class Judging:
 
     def rows(self, mentions: Mentions) -> tuple[pa.Table, DayFound]:
         """The messages with their verdicts, and the findings about them."""
-        messages, judgement = self._judged(mentions)
+        messages, judgement = self._judge(mentions)
         table = messages_table(messages, judgement)
         untraced = replace(judgement, is_traced=np.zeros(len(messages), bool))
         return table, DayFound(findings(messages, untraced, table), _one_way(messages))
@@ -52,7 +52,7 @@ class Judging:
 
     def is_settled(self, mentions: Mentions) -> tuple[Bools, set[str]]:
         """Which mentions are of ids whose messages are all settled, and the primaries that must stay quiet for it."""
-        messages, judgement = self._judged(mentions)
+        messages, judgement = self._judge(mentions)
         number = messages.numbers
         sent = number["accepted_by_primary"] + number["parked"] + number["spooled"] + number["handed_on"] > 0
         known = sent | (number["raised"] > 0)
@@ -73,7 +73,7 @@ class Judging:
         found: Bools = ~np.isin(hashes(mentions.message), unsettled)
         return found, silent
 
-    def _judged(self, mentions: Mentions) -> tuple[Messages, Judgement]:
+    def _judge(self, mentions: Mentions) -> tuple[Messages, Judgement]:
         messages = fold(mentions, self.shifts, self.aliases, self.runs)
         return messages, judge(messages, self.evidence)
 
@@ -106,7 +106,7 @@ def ids_of(mentions: Mentions) -> Hashes:
     return found
 
 
-def chosen(mentions: Mentions, which: Bools) -> Mentions:
+def choose_mentions(mentions: Mentions, which: Bools) -> Mentions:
     """These mentions, with their contexts alone."""
     used, context = np.unique(mentions.context[which], return_inverse=True)
     rows = pa.array(which)
@@ -121,7 +121,7 @@ def chosen(mentions: Mentions, which: Bools) -> Mentions:
     )
 
 
-def merged(several: list[DayFound], traced: frozenset[str]) -> Found:
+def merge(several: list[DayFound], traced: frozenset[str]) -> Found:
     """All findings together; ``traced`` are the primaries whose journals tell the whole way of a message."""
     found = Found()
     for each in several:

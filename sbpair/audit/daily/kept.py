@@ -16,7 +16,7 @@ from ..folding import Found
 from ..grouping import Bools
 from ..mentions import Mentions
 from ..order import SessionCounts
-from ..packets import gathered, scattered
+from ..packets import gather, scatter
 from . import plain
 from .state_folder import StateFolder
 
@@ -100,16 +100,16 @@ class Kept:
         """Whether a message settled for ``day`` has an id with one of these hashes."""
         return bool(is_among(self._hashes(f"{_day(day)}/ids.npy"), ids).any())
 
-    def settled(self, day: int) -> Mentions | None:
+    def settled_mentions(self, day: int) -> Mentions | None:
         return self._mentions(f"{_day(day)}/mentions")
 
-    def found(self, day: int) -> DayFound:
+    def day_found(self, day: int) -> DayFound:
         found = self._read(f"{_day(day)}/found")
         return found if isinstance(found, DayFound) else DayFound()
 
     def save_settled(self, day: int, mentions: Mentions | None, ids: Hashes, found: DayFound) -> None:
         self._save_mentions(f"{_day(day)}/mentions", mentions)
-        np.save(self._folder.staged(f"{_day(day)}/ids.npy"), ids)
+        np.save(self._folder.stage(f"{_day(day)}/ids.npy"), ids)
         self._write(f"{_day(day)}/found", found)
 
     def are_sessions_of(self, day: int, sessions: Hashes) -> Bools:
@@ -125,9 +125,9 @@ class Kept:
         return pq.read_table(self._folder.current / f"{_sessions(day)}/rows.parquet")
 
     def save_session_rows(self, day: int, rows: pa.Table, sessions: Hashes, ids: Hashes) -> None:
-        pq.write_table(rows, self._folder.staged(f"{_sessions(day)}/rows.parquet"))
-        np.save(self._folder.staged(f"{_sessions(day)}/sessions.npy"), sessions)
-        np.save(self._folder.staged(f"{_sessions(day)}/ids.npy"), ids)
+        pq.write_table(rows, self._folder.stage(f"{_sessions(day)}/rows.parquet"))
+        np.save(self._folder.stage(f"{_sessions(day)}/sessions.npy"), sessions)
+        np.save(self._folder.stage(f"{_sessions(day)}/ids.npy"), ids)
 
     def session_counts(self, day: int) -> SessionCounts:
         found = self._read(f"{_sessions(day)}/counts")
@@ -153,14 +153,14 @@ class Kept:
             self._folder.remove(name)
             return
         for _, content in scatter(mentions, 1):
-            self._folder.staged(name).write_bytes(content)
+            self._folder.stage(name).write_bytes(content)
 
     def _read(self, name: str) -> object:
         path: Path = self._folder.current / name
         return plain.loads(path.read_bytes()) if path.exists() else None
 
     def _write(self, name: str, content: object) -> None:
-        self._folder.staged(name).write_bytes(plain.dumps(content))
+        self._folder.stage(name).write_bytes(plain.dumps(content))
 
 
 def _day(day: int) -> str:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ..fold import Messages
 from ..grouping import Ints, hashes
-from ..order import SESSION, SessionCounts, in_sessions, order, summed
+from ..order import SESSION, SessionCounts, in_sessions, order, sum_counts
 from .kept import Hashes, Kept
 
 DAY = "day"
@@ -72,7 +72,7 @@ def replace_messages(
 
 def _order_of(rows: pa.Table) -> OrderOfDay:
     table = order(rows.drop_columns([DAY]).combine_chunks().to_batches()[0])
-    return OrderOfDay(table, summed(table))
+    return OrderOfDay(table, sum_counts(table))
 
 
 def _settle(homes: Ints, sessions: Hashes, rows: pa.Table | None) -> Ints:

@@ -39,7 +39,7 @@ class StateFolder:
         return self.path / VERSIONS / str(self.number + 1)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Lock the directory, and remove all versions but the last whole one.
 
         Raises StateInUse, also on Windows, and OSError.
@@ -66,7 +66,7 @@ class StateFolder:
         ours = {VERSIONS, DRAFT, LOCK} | ({CURRENT} if self.current.is_symlink() else set())
         return sorted(path.name for path in self.path.iterdir() if path.name not in ours)
 
-    def staged(self, name: str) -> Path:
+    def stage(self, name: str) -> Path:
         """Where to write the new file ``name``."""
         found = self._next / name
         found.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class StateFolder:
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
         for name in before.keys() - staged.keys() - self._gone - {CHANGES}:
-            _link(self.staged(name), before[name])
+            _link(self.stage(name), before[name])
         draft = self.path / DRAFT
         draft.unlink(missing_ok=True)
         draft.symlink_to(Path(VERSIONS, self._next.name))
@@ -109,7 +109,7 @@ class StateFolder:
                 table, _, day = folder.partition("/day=")
                 tables.setdefault(table, {})[day] = self.number + 1
         told = json.dumps({"run": self.number + 1, "tables": tables}, separators=(",", ":"))
-        self.staged(CHANGES).write_text(told + "\n", "utf-8")
+        self.stage(CHANGES).write_text(told + "\n", "utf-8")
 
 
 def _name(file: Path, folder: Path) -> str:

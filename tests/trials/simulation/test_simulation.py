@@ -366,14 +366,14 @@ def completes_what_lands_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
             await self._receiver.settle_and_wait(message.delivery_id, Accepted())
         return True
 
-    monkeypatch.setattr(Pump, "completed_in", at_once)
+    monkeypatch.setattr(Pump, "complete_in", at_once)
 
 
 def lands_and_completes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(self, messages, txn_id):
         return True
 
-    monkeypatch.setattr(Pump, "completed_in", never)
+    monkeypatch.setattr(Pump, "complete_in", never)
 
 
 def lands_and_goes_home(monkeypatch: pytest.MonkeyPatch) -> None:
