@@ -9,16 +9,16 @@ from unittest.mock import patch
 
 from sbpair.broker.entities.message_store import REASON
 from sbpair.broker.entities.namespace import Namespace
-from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.queue_partition import QueuePartition
 from sbpair.broker.entities.stored_message import StoredMessage
 from sbpair.broker.entities.timers import Call
 from sbpair.broker.errors import PartitionUnavailable
 
 
 class Watcher(Protocol):
-    def stored(self, queue: Queue, message: StoredMessage) -> None: ...
-    def completed(self, queue: Queue, message: StoredMessage) -> None: ...
-    def not_completed(self, queue: Queue, message: StoredMessage) -> None: ...
+    def stored(self, queue: QueuePartition, message: StoredMessage) -> None: ...
+    def completed(self, queue: QueuePartition, message: StoredMessage) -> None: ...
+    def not_completed(self, queue: QueuePartition, message: StoredMessage) -> None: ...
     def set_aside(self, path: str, message_id: str, reason: str) -> None: ...
     def locked(self, path: str, message: StoredMessage) -> None: ...
     def later(self) -> AbstractContextManager[None]: ...
@@ -32,26 +32,26 @@ def watching(watcher: Watcher) -> Iterator[None]:
     """
     held: dict[object, StoredMessage] = {}
     enqueue_all, lock_all, complete, complete_all, dead_letter = (
-        Queue.enqueue_all,
-        Queue._lock_all,
-        Queue.complete,
-        Queue.complete_all,
-        Queue.dead_letter,
+        QueuePartition.enqueue_all,
+        QueuePartition._lock_all,
+        QueuePartition.complete,
+        QueuePartition.complete_all,
+        QueuePartition.dead_letter,
     )
 
-    def enqueue(self: Queue, messages: Sequence[StoredMessage], now: int) -> list[int]:
+    def enqueue(self: QueuePartition, messages: Sequence[StoredMessage], now: int) -> list[int]:
         numbers = enqueue_all(self, messages, now)
         for message in messages:
             watcher.stored(self, message)
         return numbers
 
-    def hold(self: Queue, messages: Sequence[StoredMessage], *args: object) -> None:
+    def hold(self: QueuePartition, messages: Sequence[StoredMessage], *args: object) -> None:
         lock_all(self, messages, *args)  # type: ignore[arg-type]
         for message in messages:
             held[message.lock_token] = message
             watcher.locked(self.path, message)
 
-    def done(self: Queue, token: object, now: int) -> None:
+    def done(self: QueuePartition, token: object, now: int) -> None:
         try:
             complete(self, token, now)  # type: ignore[arg-type]
         except PartitionUnavailable:
@@ -59,13 +59,13 @@ def watching(watcher: Watcher) -> Iterator[None]:
             raise
         watcher.completed(self, held.pop(token))
 
-    def done_all(self: Queue, tokens: Sequence[object], now: int) -> bool:
+    def done_all(self: QueuePartition, tokens: Sequence[object], now: int) -> bool:
         are_done = complete_all(self, tokens, now)  # type: ignore[arg-type]
         for token in tokens if are_done else ():
             watcher.completed(self, held.pop(token))
         return are_done
 
-    def bury(self: Queue, token: object, now: int, properties: dict[str, object]) -> None:
+    def bury(self: QueuePartition, token: object, now: int, properties: dict[str, object]) -> None:
         dead_letter(self, token, now, properties)  # type: ignore[arg-type]
         message_id = str(held.pop(token).message_id)
         watcher.set_aside(self.path, message_id, str(properties.get(REASON, "")))
@@ -91,5 +91,5 @@ def watching(watcher: Watcher) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(Namespace, "call_at", put_off))
         for name, instead in replaced.items():
-            stack.enter_context(patch.object(Queue, name, instead))
+            stack.enter_context(patch.object(QueuePartition, name, instead))
         yield

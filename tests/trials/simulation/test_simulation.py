@@ -285,13 +285,13 @@ def delivers_pings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loses_a_copy_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    enqueue_all = instruments.Queue.enqueue_all
+    enqueue_all = instruments.QueuePartition.enqueue_all
 
     def forgetful(self, messages, now):
         kept = [each for each in messages if str(each.message_id) != "m2"]
         return enqueue_all(self, kept, now) if kept else [0]
 
-    monkeypatch.setattr(instruments.Queue, "enqueue_all", forgetful)
+    monkeypatch.setattr(instruments.QueuePartition, "enqueue_all", forgetful)
 
 
 def gives_what_was_left_when_it_came(monkeypatch: pytest.MonkeyPatch) -> None:

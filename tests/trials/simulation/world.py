@@ -17,7 +17,7 @@ from sbpair.broker.entities.change_log import ChangeLog
 from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.partition import Health
-from sbpair.broker.entities.queue import Queue
+from sbpair.broker.entities.queue_partition import QueuePartition
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
 from sbpair.broker.errors import BrokerError
 from sbpair.broker.faults import Effect, FaultRule, Operation, RejectWith
@@ -62,6 +62,10 @@ class Ordered(dict[Any, None]):
 
     def add(self, item: object) -> None:
         self[item] = None
+
+    def update(self, items: Iterable[object]) -> None:  # type: ignore[override]
+        for item in items:
+            self[item] = None
 
     def union(self, other: Iterable[object]) -> Iterator[object]:
         return iter({**self, **dict.fromkeys(other)})
@@ -184,9 +188,9 @@ class World:
                 del self._written[place]
         return [each for its_side, path in self._written if its_side == side for each in readable(path)]
 
-    def _side_of(self, queue: Queue) -> str:
+    def _side_of(self, queue: QueuePartition) -> str:
         secondary = self.namespace(SECONDARY)
-        return SECONDARY if queue._context.ready is secondary._context.ready else PRIMARY
+        return SECONDARY if queue._ready is secondary._context.ready else PRIMARY
 
     # -- what is wrong
 
@@ -406,7 +410,7 @@ class World:
 
     # -- what the entities do (see instruments)
 
-    def stored(self, queue: Queue, message: StoredMessage) -> None:
+    def stored(self, queue: QueuePartition, message: StoredMessage) -> None:
         name, host = str(message.message_id), self.network.actor
         path, side = queue.path, self._side_of(queue)
         self.history.note(self.now, host, "stored", name, f"{path} of {side}")
@@ -465,7 +469,7 @@ class World:
             if value is not None:
                 self.history.wrong(f"P-20: {message.message_id} lies in {path} with {what}: {value!r}")
 
-    def completed(self, queue: Queue, message: StoredMessage) -> None:
+    def completed(self, queue: QueuePartition, message: StoredMessage) -> None:
         host, path, message_id = self.network.actor, queue.path, str(message.message_id)
         if path in self.processed:
             self._consumed(queue, message)
@@ -481,14 +485,14 @@ class World:
             return
         self.history.wrong(f"G-20: {host} completed {message_id}, which no destination has from it")
 
-    def not_completed(self, queue: Queue, message: StoredMessage) -> None:
+    def not_completed(self, queue: QueuePartition, message: StoredMessage) -> None:
         """Its partition is down: what was forwarded comes again once it is up."""
         hop = self.history.open_hop(self.network.actor, str(message.message_id))
         if queue.path in self.backlogs and hop is not None:
             hop.is_kept = True
             self.history.reached["forwarded, and its partition down"] += 1
 
-    def _consumed(self, queue: Queue, message: StoredMessage) -> None:
+    def _consumed(self, queue: QueuePartition, message: StoredMessage) -> None:
         """A processor completed it: its handler has returned, or it is a copy of a message that had one."""
         host, path, side = self.network.actor, queue.path, self._side_of(queue)
         name = str(message.message_id)
