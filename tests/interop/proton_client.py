@@ -66,7 +66,7 @@ class Management:
 
 def modify(receiver: BlockingReceiver, *, failed: bool = False, undeliverable: bool = False) -> None:
     """Settle what was received last: 3.4.5, which proton's own `release` says without its fields."""
-    delivery = receiver.fetcher.unsettled_message[0]
+    delivery = receiver.fetcher.unsettled[0]
     delivery.local.failed, delivery.local.undeliverable = failed, undeliverable
     receiver.settle(Delivery.MODIFIED)
 
