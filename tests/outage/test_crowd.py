@@ -71,7 +71,7 @@ async def test_sends_that_begin_one_after_the_other_on_one_link_are_stored_once_
         for _ in range(n % 7):
             await asyncio.sleep(0)
     receipts = await asyncio.gather(*sending)
-    assert {receipt.backlog_ends for receipt in receipts} == {StoredIn.PRIMARY}
+    assert {receipt.stored_in for receipt in receipts} == {StoredIn.PRIMARY}
     assert aio_pairing.primary.counts("orders").active == 200
 
 
@@ -157,7 +157,7 @@ async def test_whoever_waits_for_a_link_at_the_failover_parks_at_once(aio_pairin
     await until(lambda: len(aio_pairing.pool("orders")._waiters) == 200)
     client.fail_over("orders")
     receipts = await asyncio.gather(*sending)
-    assert {receipt.backlog_ends for receipt in receipts} == {StoredIn.BACKLOG}
+    assert {receipt.stored_in for receipt in receipts} == {StoredIn.BACKLOG}
     assert sum(aio_pairing.parked()) == 200
     assert not told(aio_pairing, BacklogWithdrawn)
 
@@ -167,7 +167,7 @@ async def test_a_crowd_at_a_primary_that_refuses_is_parked_and_no_backlog_is_wit
     client = aio_pairing.client(interval=0, ping=60, timeout=60)
     aio_pairing.primary.take_down("refuse")
     receipts = await asyncio.gather(*crowd(client.get_queue_sender("orders"), 200))
-    assert {receipt.backlog_ends for receipt in receipts} == {StoredIn.BACKLOG}
+    assert {receipt.stored_in for receipt in receipts} == {StoredIn.BACKLOG}
     assert sum(aio_pairing.parked()) == 200
     assert not told(aio_pairing, BacklogWithdrawn)
 
@@ -179,7 +179,7 @@ async def test_a_crowd_on_a_lost_connection_writes_to_it_no_more(aio_pairing, ca
     await asyncio.gather(*crowd(sender, 20))
     aio_pairing.primary.take_down("refuse")
     receipts = await asyncio.gather(*crowd(sender, 20))
-    assert {receipt.backlog_ends for receipt in receipts} == {StoredIn.BACKLOG}
+    assert {receipt.stored_in for receipt in receipts} == {StoredIn.BACKLOG}
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
@@ -247,5 +247,5 @@ async def test_a_primary_whose_name_is_not_found_costs_the_secondary_nothing(
         primary, aio_pairing.secondary.connection_string, options=options_of(interval=0, timeout=20)
     )
     receipts = await asyncio.gather(*crowd(client.get_queue_sender("orders"), 32))
-    assert {receipt.backlog_ends for receipt in receipts} == {StoredIn.BACKLOG}
+    assert {receipt.stored_in for receipt in receipts} == {StoredIn.BACKLOG}
     assert sum(aio_pairing.parked()) == 32

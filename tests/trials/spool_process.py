@@ -132,7 +132,7 @@ class SendingProcess:
         code = self._process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         self._process.stdout.close()
-        if not self._process.stdin.closed_result:
+        if not self._process.stdin.closed:
             self._process.stdin.close()
         return code
 
