@@ -119,7 +119,7 @@ class LockRenewal:
         self._connection: NamespaceConnection | None = None
         self._link_ends: asyncio.Future[Condition | None] = self._loop.create_future()
         self._keeper = LockKeeper[InFlightMessage | KeptDelivery](
-            backlog, self.clock, time.time, self._renewed, self._not_renewed
+            backlog, self.clock, lambda: time.time(), self._renewed, self._not_renewed
         )
 
     def start(self, connection: NamespaceConnection, link_ends: asyncio.Future[Condition | None]) -> None:

@@ -121,7 +121,7 @@ async def test_a_full_pool_of_stuck_writes_is_an_error_of_the_spool(
     with monkeypatch.context() as stuck:
         stuck.setattr(client._runtime._writers, "run", full)
         until = asyncio.get_running_loop().time() + 60
-        result = await client._runtime._write("orders", freeze(ServiceBusMessage("x")), until)
+        result = await client._runtime._write_within("orders", freeze(ServiceBusMessage("x")), until)
     assert type(result.error) is SpoolError
     assert "hang" in str(result.error)
     await client.close()

@@ -31,7 +31,7 @@ TABLE: list[tuple[str, list[tuple[object, ...]], float, Side]] = [
     ("the side is back", [("side_lost", 10.0), ("side_reached",)], 9999.0, HOME),
     ("the entity does not answer", [("out_of_reach", "orders", 10.0)], 310.0, AWAY),
     ("another entity does not answer", [("out_of_reach", "bills", 10.0)], 9999.0, HOME),
-    ("the entity answered", [("out_of_reach", "orders", 10.0), ("answered", "orders")], 9999.0, HOME),
+    ("the entity answered", [("out_of_reach", "orders", 10.0), ("note_answer", "orders")], 9999.0, HOME),
     (
         "the side is back and the entity has not answered",
         [("side_lost", 10.0), ("out_of_reach", "orders", 50.0), ("side_reached",)],

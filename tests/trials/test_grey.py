@@ -72,7 +72,9 @@ def test_the_keys_of_a_throttled_partition_are_parked_and_others_do_not_notice()
     name = "one partition of 16 throttled, with keys"
     figures = measure(name, clients=50, redirects=True, minutes=10)
     assert figures.ended["raised"] <= 0.02 * figures.ended.total()
-    assert figures.ended["parked"] <= 0.0625 * figures.ended.total()
+    assert (
+        figures.ended["parked"] <= 0.07 * figures.ended.total()
+    )  # 63 of the 1,000 keys are that partition's
 
 
 @pytest.mark.trial
