@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 
 import pytest
 from azure.servicebus.exceptions import (
@@ -19,75 +18,20 @@ from sbpair.pairing.aio_sender_pool import (
     IDLE,
     LOOK,
     MAX_SENDERS,
-    AsyncPooledSender,
-    AsyncSenderPool,
-    Tasks,
 )
 from sbpair.pairing.crowding import CROWD
 from sbpair.pairing.waiting import StillWaiting
+from tests.pairing.async_pools import MakePool, pools
 from tests.pairing.scripted_sender import Sender
 from tests.waiting import PATIENCE, turns
 
 pytestmark = pytest.mark.spec("R-66")
 
 
-@dataclass
-class Pooled:
-    pool: AsyncSenderPool
-    tasks: Tasks
-    made: list[Sender]
-    failures: list[Exception] = field(default_factory=list)
-    opened: list[int] = field(default_factory=list)
-    later: list[Sender] = field(default_factory=list)  # made next
-
-    async def acquired(self, count: int, **settings: bool) -> list[AsyncPooledSender]:
-        return [await self.pool.acquire(time.monotonic() + PATIENCE, **settings) for _ in range(count)]
-
-    async def several(self, count: int) -> list[AsyncPooledSender]:
-        """Open ``count`` senders, each with a call and no room for another."""
-        found = []
-        while len(found) < count:
-            (pooled,) = await self.acquired(1)
-            pooled.wire.is_shared = False
-            found.append(pooled)
-        return found
-
-
-MakePool = Callable[..., Pooled]
-
-
 @pytest.fixture
-async def make() -> MakePool:
-    built: list[Pooled] = []
-
-    def build(*senders: Sender, find: Callable[[], Awaitable[None]] | None = None) -> Pooled:
-        made: list[Sender] = []
-        next_ones = list(senders)
-        failures: list[Exception] = []
-        opened: list[int] = []
-
-        def make_one() -> Sender:
-            made.append(next_ones.pop(0) if next_ones else Sender())
-            return made[-1]
-
-        tasks = Tasks()
-        settings = {} if find is None else {"find": find}
-        pool = AsyncSenderPool(
-            make_one,  # type: ignore[arg-type]
-            tasks,
-            failed=failures.append,
-            opened=lambda: opened.append(len(made)),
-            **settings,
-        )
-        built.append(Pooled(pool, tasks, made, failures, opened, next_ones))
-        return built[-1]
-
-    yield build
-    for each in built:
-        each.pool.close(now=True)
-        for sender in each.made:
-            sender.gate.set()
-        await each.tasks.join(PATIENCE)
+async def make() -> AsyncIterator[MakePool]:
+    async with pools() as build:
+        yield build
 
 
 async def test_a_sender_is_opened_beside_and_used_again(make: MakePool) -> None:
@@ -364,115 +308,6 @@ async def test_after_a_failure_a_fresh_call_uses_no_sender_without_a_success_sin
     it.pool.release(busy)
     await turns()
     assert it.made[1].closings == ["sbpair-close"]
-
-
-async def reduced(make: MakePool) -> Pooled:
-    """A pool whose links were lost three times in a row, so that each call has a link of its own."""
-    it = make()
-    for _ in range(3):
-        (pooled,) = await it.acquired(1)
-        pooled.wire.is_shared = True
-        it.pool.discard(pooled)
-    return it
-
-
-@pytest.mark.spec("H-54")
-async def test_while_links_are_lost_again_and_again_calls_wait_for_links_of_their_own_opened_side_by_side(
-    make: MakePool,
-) -> None:
-    it = await reduced(make)
-    it.later.extend(Sender(hangs=True) for _ in range(3))
-    calls = [asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE)) for _ in range(3)]
-    await turns()
-    first, second, third = it.made[-3:]
-    assert all(each.is_entered.is_set() for each in (first, second, third))
-    second.gate.set()
-    await turns()
-    assert [call.done() for call in calls] == [True, False, False]
-    third.gate.set()
-    first.gate.set()
-    assert {(await call).sender for call in calls} == {first, second, third}
-    assert len(it.made) == 6
-
-
-@pytest.mark.spec("H-54")
-async def test_while_calls_keep_apart_an_opening_that_fails_ends_the_wait_of_one(make: MakePool) -> None:
-    it = await reduced(make)
-    refused = Sender(ServiceBusConnectionError(message="refused"), hangs=True)
-    it.later.extend([Sender(hangs=True), refused])
-    calls = [asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE)) for _ in range(2)]
-    await turns()
-    refused.gate.set()
-    await turns()
-    assert [call.done() for call in calls] == [True, False]
-    with pytest.raises(ServiceBusConnectionError, match="refused"):
-        await calls[0]
-    it.made[-2].gate.set()
-    assert (await calls[1]).sender is it.made[-2]
-
-
-@pytest.mark.spec("H-54")
-async def test_while_calls_keep_apart_a_fresh_call_leaves_links_in_use_alone(make: MakePool) -> None:
-    it = await reduced(make)
-    busy, idle, failed = await it.several(3)
-    it.pool.release(idle)
-    it.pool.discard(failed)
-    (fresh,) = await it.acquired(1, is_fresh=True)
-    assert fresh not in (busy, idle, failed)
-    assert (busy.is_retired, idle.is_retired) == (False, True)
-
-
-@pytest.mark.spec("H-54")
-async def test_calls_that_keep_apart_share_links_again_once_there_are_as_many_as_allowed(
-    make: MakePool,
-) -> None:
-    it = await reduced(make)
-    for pooled in await it.acquired(MAX_SENDERS):
-        pooled.wire.is_shared = True
-    assert it.pool.links == MAX_SENDERS
-    (shared,) = await it.acquired(1)
-    assert shared.calls == 2
-
-
-@pytest.mark.spec("H-54")
-async def test_calls_that_were_cancelled_are_no_lost_links(make: MakePool) -> None:
-    it = make()
-    for _ in range(4):
-        (pooled,) = await it.acquired(1)
-        it.pool.abandon(pooled)
-    assert not it.pool._crowding.is_reduced
-    await turns()
-    assert [bool(sender.closings) for sender in it.made] == [True] * 4
-
-
-@pytest.mark.spec("H-54")
-async def test_while_calls_keep_apart_and_no_link_opens_they_share_those_there_are(make: MakePool) -> None:
-    it = await reduced(make)
-    (busy,) = await it.acquired(1)
-    busy.wire.is_shared = True
-    it.later.append(Sender(ServiceBusConnectionError(message="refused")))
-    assert await it.acquired(1) == [busy]
-    busy.wire.is_shared = False
-    it.later.append(Sender(ServiceBusConnectionError(message="refused")))
-    with pytest.raises(ServiceBusConnectionError, match="refused"):  # there is no room on it
-        await it.acquired(1)
-
-
-@pytest.mark.spec("H-54", "R-8")
-async def test_one_late_opening_does_not_end_those_that_other_calls_wait_for(make: MakePool) -> None:
-    it = await reduced(make)
-    it.later.extend(Sender(hangs=True) for _ in range(5))
-    calls = [asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE)) for _ in range(4)]
-    await turns()
-    assert it.pool._opening is not None
-    it.pool._opening.is_late = True  # a call gave up on it
-    last = asyncio.ensure_future(it.pool.acquire(time.monotonic() + PATIENCE))
-    await turns()
-    *awaited, _, new = it.made[-5:]
-    for sender in (*awaited, new):
-        sender.gate.set()
-    found = await asyncio.wait_for(asyncio.gather(*calls, last), PATIENCE)
-    assert {each.sender for each in found} >= {*awaited, new}
 
 
 async def test_a_call_that_waits_as_its_pool_is_closed_has_the_next_sender_that_returns(
