@@ -72,10 +72,8 @@ class Repeats:
 
     def is_news(self, kind: str, subject: object, words: Mapping[str, Any]) -> bool:
         """Whether an event with these fields, ``at`` among them, is to be logged at its level."""
-        now, said = (
-            words["at"],
-            {name: _lasting(word) for name, word in words.items() if name not in _FLEETING},
-        )
+        now = words["at"]
+        said = {name: _lasting(word) for name, word in words.items() if name not in _FLEETING}
         known = self._known.pop((kind, subject), None)
         if known is None or known.words != said or not 0 <= now - known.seen_at < FORGOTTEN:
             known = _Repeated(said, now, now)

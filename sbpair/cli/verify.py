@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from sbpair.contract.target import Target
     from sbpair.side import Side
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
 SHOWN = 12  # names of a list on the terminal
 UNTRUSTED = "name the authority that signed it with --ca-file"
 
@@ -56,6 +58,12 @@ class Wishes:
     json_file: Path | None
     page_file: Path | None
     record_file: Path | None
+
+
+def _file_option(flag: str, name: str, metavar: str, text: str) -> Callable[[Command], Command]:
+    """A flag that names a file to write; the command receives it as ``name``."""
+    kind = click.Path(dir_okay=False, path_type=Path)
+    return click.option(flag, name, type=kind, metavar=metavar, help=text)
 
 
 @click.command("verify")
@@ -88,26 +96,13 @@ class Wishes:
 @click.option("--keep", is_flag=True, help="Keep the entities that it creates; --clean deletes them.")
 @click.option("--clean", is_flag=True, help="Delete what earlier runs left behind, and check nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write the result as JSON, without names of namespaces.",
-)
-@click.option(
-    "--out",
-    "page_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="PAGE",
-    help="Write the result as an HTML page.",
-)
-@click.option(
+@_file_option("--json", "json_file", "FILE", "Write the result as JSON, without names of namespaces.")
+@_file_option("--out", "page_file", "PAGE", "Write the result as an HTML page.")
+@_file_option(
     "--record",
     "record_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Keep the frames of the run, without keys, tokens and host names, to replay a difference.",
+    "FILE",
+    "Keep the frames of the run, without keys, tokens and host names, to replay a difference.",
 )
 def command(
     primary: NamespaceArgument,

@@ -11,7 +11,7 @@ ClientError
 
 from __future__ import annotations
 
-from sbpair.amqp.performatives import Condition
+from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 
 
 class ClientError(Exception):
@@ -55,3 +55,8 @@ def condition_text(condition: Condition | None) -> str:
         return "the peer gave no reason"
     text = f"{condition.symbol}: {condition.description}" if condition.description else str(condition.symbol)
     return "".join(c if c.isprintable() else " " for c in text)[:1000]
+
+
+def outcome_text(outcome: DeliveryState) -> str:
+    """Why a peer did not accept a delivery: its condition, or the name of the outcome."""
+    return condition_text(outcome.error) if isinstance(outcome, Rejected) else type(outcome).__name__.lower()

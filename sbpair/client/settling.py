@@ -27,9 +27,7 @@ class Settlements(Generic[T]):
         self._loop = asyncio.get_running_loop()
         self._due: dict[int, T] = {}
         self._refusals: dict[int, DeliveryState] = {}  # of those due that are not to be accepted
-        self._sent: dict[
-            int, tuple[float, dict[int, T]]
-        ] = {}  # when, and the items of all that were sent then
+        self._sent: dict[int, tuple[float, dict[int, T]]] = {}  # when, and the items of all sent then
         self.is_empty = asyncio.Event()
         """Set while nothing is due or unconfirmed."""
         self.is_empty.set()

@@ -114,6 +114,11 @@ class Scratch:
             body, ttl=ttl, annotations={"x-opt-scheduled-enqueue-time": Timestamp(round(at * 1000))}
         )
 
+    @property
+    def audience(self) -> str:
+        """What a token for the entry's queue is for."""
+        return self.target().namespace.audience(self.path())
+
     # Links.
 
     async def connection(self, side: Side = Side.PRIMARY) -> NamespaceConnection:

@@ -51,7 +51,7 @@ from .events import (
 from .headroom import Headroom
 from .health import EntityState
 from .options import VARIABLE, PairedNamespaceOptions, is_disabled
-from .outcome import Classification, Failure, Stranded
+from .outcome import Classification, Failure, SendReceipt, Stranded
 from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
 from .pair_state import PairState, SideChange, SideState
 from .request import LinkProbe, ParkedOrder, SendRequest, one_session, ping
@@ -66,8 +66,6 @@ from .time_limits import MAX_PING_SECONDS
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
-
-    from .outcome import SendReceipt
 
 
 REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message

@@ -17,6 +17,7 @@ from sbpair.client.link import LINK_USED_EVERY, Receiver
 from sbpair.client.lock_keeper import LockKeeper
 from sbpair.client.locks import LockClock
 from sbpair.client.request import RequestNode, peek
+from sbpair.client.watchdog import Watchdog
 from sbpair.envelope.restore import locked_until_of
 from sbpair.side import Side
 
@@ -27,7 +28,6 @@ from .link import ANSWER_WITHIN, CONFIRM_WITHIN, EntityLink
 from .message import ReceivedMessage
 from .settlement import Answer, Verb, answer_to
 from .strays import Stray, Strays
-from .watchdog import Watchdog
 
 logger = logging.getLogger("sbpair.processor")
 

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.events import MessageReceived
-from sbpair.amqp.performatives import Accepted, DeliveryState, Rejected
+from sbpair.amqp.performatives import Accepted, DeliveryState
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ConnectionLost, condition_text
+from sbpair.client.errors import ConnectionLost, outcome_text
 from sbpair.client.link import Receiver, Sender
 from sbpair.client.lock_keeper import LockKeeper
 from sbpair.client.locks import LockClock
@@ -136,9 +136,7 @@ async def _one(
 
 
 def _refusal(outcome: DeliveryState | None) -> str:
-    if isinstance(outcome, Rejected):
-        return condition_text(outcome.error)
-    return "the link was lost before the answer" if outcome is None else type(outcome).__name__.lower()
+    return "the link was lost before the answer" if outcome is None else outcome_text(outcome)
 
 
 async def purge(

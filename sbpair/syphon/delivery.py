@@ -26,7 +26,7 @@ from sbpair.amqp.errors import SERVER_BUSY
 from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 from sbpair.asked_pause import asked_pause
 from sbpair.client.backoff import Backoff
-from sbpair.client.errors import ClientError, ConnectionLost, condition_text
+from sbpair.client.errors import ClientError, ConnectionLost
 from sbpair.shortage import came_of_shortage
 
 from .awaited import AwaitedAnswers
@@ -41,6 +41,7 @@ from .in_flight import (
     action_for_condition,
     is_answer,
     is_busy,
+    reason_of,
 )
 from .pace import Pace
 from .rejections import RecentAnswers, WaitingAlone
@@ -252,7 +253,7 @@ class Destination:
             elif state is None and self.state is not WAITING:
                 self._pace.link_lost()
             if (state is None and not was_left) or not self._waits_alone(message):
-                self._hold(message, _reason(state, self._sender), is_in_reach=is_in_reach)
+                self._hold(message, reason_of(state, self._sender), is_in_reach=is_in_reach)
             return
         if self._hold_emitted:
             self._hold_emitted = False
@@ -560,7 +561,7 @@ class Destination:
             if sender.is_open:
                 self._is_opened(sender)
             else:
-                self._wait(_reason(None, sender))
+                self._wait(reason_of(None, sender))
 
     def _is_opened(self, sender: SendingLink) -> None:
         self._sender = sender
@@ -591,12 +592,3 @@ class Destination:
         for message in self._queue.take_all():
             self._refused(message, error.condition)
         self._host.destination_idle(self)
-
-
-def _reason(state: DeliveryState | None, sender: SendingLink | None) -> str:
-    if isinstance(state, Rejected):
-        return condition_text(state.error)
-    if state is not None:
-        return f"the message was answered with {type(state).__name__.lower()}"
-    gone = sender.detached.result() if sender is not None and sender.detached.done() else None
-    return f"the link was lost: {condition_text(gone)}"

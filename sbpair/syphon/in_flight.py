@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Protocol
 
 from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, TransactionalState
+from sbpair.client.errors import condition_text, outcome_text
 from sbpair.envelope.restore import Forward, Poison
 
 from ..amqp.errors import (
@@ -233,3 +234,13 @@ def is_answer(condition: Condition | None, *, is_final: bool) -> bool:
 def is_busy(state: DeliveryState | None) -> bool:
     """Return whether the outcome of a transfer shows that the entity is reachable but cannot accept it now."""
     return isinstance(state, Rejected) and is_answer(state.error, is_final=False)
+
+
+def reason_of(state: DeliveryState | None, link: SendingLink | None) -> str:
+    """Why a message waits: the answer it got over ``link``, or, without one, why that was lost."""
+    if isinstance(state, Rejected):
+        return condition_text(state.error)
+    if state is not None:
+        return f"the message was answered with {outcome_text(state)}"
+    gone = link.detached.result() if link is not None and link.detached.done() else None
+    return f"the link was lost: {condition_text(gone)}"

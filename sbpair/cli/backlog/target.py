@@ -153,7 +153,7 @@ def _label(primary: NamespaceArgument | None, name: str | None) -> str:
 
 
 @asynccontextmanager
-async def connect(target: BacklogTarget) -> AsyncIterator[NamespaceConnection]:
+async def connection_to(target: BacklogTarget) -> AsyncIterator[NamespaceConnection]:
     """Open an AMQP connection to the secondary, closed at the end. Raises CommandError for every AMQP error."""
     from sbpair.client.dial import connect
 

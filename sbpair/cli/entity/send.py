@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import click
 
-from sbpair.cli.entity.target import EntityTarget, connect, with_entity
+from sbpair.cli.entity.target import EntityTarget, connection_to, with_entity
 from sbpair.cli.errors import CommandError, ExitCode, one_line
 from sbpair.cli.signals import stop_on_signal
 
@@ -138,19 +138,14 @@ class SendProgress:
 
     def ended(self, what: str, outcome: DeliveryState | None) -> None:
         """Record the outcome of one message; None when the link was lost before the answer."""
-        from sbpair.amqp.performatives import Accepted, Rejected
-        from sbpair.client.errors import condition_text
+        from sbpair.amqp.performatives import Accepted
+        from sbpair.client.errors import outcome_text
 
         self.in_flight -= 1
         if isinstance(outcome, Accepted):
             self.accepted += 1
         elif outcome is not None and self.refusal is None:
-            why = (
-                condition_text(outcome.error)
-                if isinstance(outcome, Rejected)
-                else type(outcome).__name__.lower()
-            )
-            self.refusal = f"{what} was refused: {why}"
+            self.refusal = f"{what} was refused: {outcome_text(outcome)}"
         self.changed.set()
 
 
@@ -216,7 +211,7 @@ class _Input:
 
 async def _send(target: EntityTarget, source: _Input, progress: SendProgress) -> None:
     stop = stop_on_signal()
-    async with connect(target) as connection:
+    async with connection_to(target) as connection:
         sender = await connection.open_sender(target.path)
         try:
             feeding = asyncio.ensure_future(_feed(sender, source, progress, stop))

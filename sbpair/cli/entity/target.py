@@ -120,7 +120,7 @@ dead_letter_option = click.option(
 
 
 @asynccontextmanager
-async def connect(target: EntityTarget) -> AsyncIterator[NamespaceConnection]:
+async def connection_to(target: EntityTarget) -> AsyncIterator[NamespaceConnection]:
     """Open an AMQP connection to the namespace, closed at the end. Raises CommandError for every AMQP error."""
     from sbpair.client.dial import connect
 

@@ -34,8 +34,7 @@ def _key(at: Scratch) -> SharedKey:
 
 async def _expect_refused(at: Scratch, token: Token) -> str:
     """Show a token for the queue. Raises Differs unless it is refused with 401."""
-    audience = at.target().namespace.audience(at.path())
-    status = await put_token(await at.another_connection(), audience, token)
+    status = await put_token(await at.another_connection(), at.audience, token)
     expect(status == 401, f"the status is {status}")
     return "401"
 
@@ -53,10 +52,8 @@ def _within(seconds: float) -> int:
 )
 async def accepted(at: Scratch) -> str:
     connection = await at.another_connection()
-    namespace = at.target().namespace
-    audience = namespace.audience(at.path())
-    token = await namespace.tokens.token(audience)
-    status = await put_token(connection, audience, token)
+    token = await at.target().namespace.tokens.token(at.audience)
+    status = await put_token(connection, at.audience, token)
     expect(status in (200, 202), f"the status is {status}")
     return f"{status}"
 
@@ -69,8 +66,7 @@ async def accepted(at: Scratch) -> str:
     access=True,
 )
 async def wrong(at: Scratch) -> str:
-    audience = at.target().namespace.audience(at.path())
-    return await _expect_refused(at, FOREIGN.token_until(audience, _within(600)))
+    return await _expect_refused(at, FOREIGN.token_until(at.audience, _within(600)))
 
 
 @entry(
@@ -81,8 +77,7 @@ async def wrong(at: Scratch) -> str:
     access=True,
 )
 async def expired(at: Scratch) -> str:
-    audience = at.target().namespace.audience(at.path())
-    return await _expect_refused(at, _key(at).token_until(audience, _within(-600)))
+    return await _expect_refused(at, _key(at).token_until(at.audience, _within(-600)))
 
 
 @entry(
@@ -241,8 +236,8 @@ ENDS_WITHIN = 40.0  # seconds after it was shown
 )
 async def ends_on_a_link(at: Scratch) -> str:
     connection = await at.another_connection()
-    audience = at.target().namespace.audience(at.path())
-    status = await put_token(connection, audience, _key(at).token_until(audience, _within(LIVES)))
+    token = _key(at).token_until(at.audience, _within(LIVES))
+    status = await put_token(connection, at.audience, token)
     expect(status in (200, 202), f"a token of {LIVES:g} s is answered with {status}")
     receiver = await at.bare_receiver(connection)
     return await expect_end(

@@ -198,8 +198,8 @@ async def idle_at_first(at: Scratch) -> str:
 )
 async def idle(at: Scratch) -> str:
     connection = await at.another_connection()
-    audience = at.target().namespace.audience(at.path())
-    status = await put_token(connection, audience, await at.target().namespace.tokens.token(audience))
+    token = await at.target().namespace.tokens.token(at.audience)
+    status = await put_token(connection, at.audience, token)
     expect(status in (200, 202), f"a token is answered with {status}")
     await (await at.bare_receiver(connection)).close()
     return await _expect_idle_end(connection.closed, CONNECTION_FORCED, "closed", BARE)
