@@ -23,8 +23,9 @@ from sbpair.amqp.errors import (
     DecodeError,
 )
 from sbpair.amqp.events import MessageReceived
-from sbpair.amqp.message import Message, Properties, ValueBody, split
+from sbpair.amqp.message import Message, Properties, ValueBody
 from sbpair.amqp.performatives import Accepted, Condition, Source, Target
+from sbpair.amqp.sections import split
 from sbpair.amqp.types import Int
 from sbpair.shared_task import share
 

@@ -12,11 +12,11 @@ from typing import TypeVar
 
 from sbpair.amqp.decoding import decode
 from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.message import Properties, Sections, decode_map_section, decode_properties, split
+from sbpair.amqp.message import Properties, decode_properties
+from sbpair.amqp.sections import Sections, decode_map_section, split, split_fields
 
 from . import aliases as names
 from .aliases import format_duration, format_instant
-from .scan import split_fields
 from .values import (
     AliasError,
     read_duration,

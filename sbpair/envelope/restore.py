@@ -22,24 +22,23 @@ from typing import NamedTuple
 from sbpair.amqp.decoding import decode
 from sbpair.amqp.encoding import encode
 from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.message import Sections, split
+from sbpair.amqp.sections import (
+    NULL,
+    Section,
+    Sections,
+    is_needlessly_wide,
+    join_fields,
+    map_section,
+    split,
+    split_fields,
+)
 from sbpair.amqp.types import Symbol, Timestamp, UInt
 
 from . import aliases as names
 from .inspect import DESCRIPTION, REASON
 from .names import path_refusal
 from .ordering import OrderStamp, parse_stamp
-from .scan import (
-    NULL,
-    Parted,
-    is_needlessly_wide,
-    join_entries,
-    join_fields,
-    part_entries,
-    split_fields,
-    walk_entries,
-    walk_fields,
-)
+from .scan import Parted, part_entries, walk_entries, walk_fields
 from .shape import Parts, Plan, Shapes
 from .values import (
     LAST_INSTANT_MS,
@@ -52,7 +51,6 @@ from .values import (
     read_text,
 )
 
-HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = 0x70, 0x72, 0x73, 0x74
 DURABLE, PRIORITY, TTL = 0, 1, 2  # positions in the header list (AMQP part 3, 3.2.1)
 # Positions in the properties list (AMQP part 3, 3.2.4).
 ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID = 8, 9, 10
@@ -273,7 +271,9 @@ def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, carried: P
         header=_header(sections.header, time_to_live, keeps_ttl=not parked.is_ours),
         message_annotations=annotations,
         properties=_properties(sections.properties, parked, time_to_live, now, wide),
-        application_properties=join_entries(APPLICATION_PROPERTIES, carried.kept, carried.kept_values, wide),
+        application_properties=map_section(
+            Section.APPLICATION_PROPERTIES, carried.kept, carried.kept_values, wide
+        ),
         body=sections.body,
         footer=sections.footer,
     )
@@ -300,7 +300,7 @@ def _built_header(section: bytes, time_to_live: int | None, keeps_ttl: bool) -> 
     if time_to_live is not None:
         fields += [NULL] * (PRIORITY + 1 - len(fields))
         fields.append(encode(UInt(min(time_to_live, MAX_HEADER_TTL))))
-    return join_fields(HEADER, fields, wide=False)
+    return join_fields(Section.HEADER, fields)
 
 
 _remembered_header = lru_cache(maxsize=256)(_built_header)  # most messages share flags and time to live
@@ -323,7 +323,7 @@ def _annotations(section: bytes, parked: _Parked) -> tuple[bytes, int | None]:
     added = b"".join(encode(Symbol(name.decode())) + value for name, value in restored.items())
     values = parted.kept_values + 2 * len(restored)
     lock = int(locked_until) if isinstance(locked_until, int) else None
-    return join_entries(MESSAGE_ANNOTATIONS, parted.kept + added, values, wide=False), lock
+    return map_section(Section.MESSAGE_ANNOTATIONS, parted.kept + added, values), lock
 
 
 def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: int, wide: bool) -> bytes:
@@ -339,7 +339,7 @@ def _properties(section: bytes, parked: _Parked, time_to_live: int | None, now: 
         _restore_lifetime(fields, time_to_live, now)
     elif parked.absolute_expiry is not None:
         fields[ABSOLUTE_EXPIRY_TIME] = encode(Timestamp(parked.absolute_expiry))
-    return join_fields(PROPERTIES, fields, wide)
+    return join_fields(Section.PROPERTIES, fields, wide)
 
 
 def _header_suffices(fields: list[bytes], time_to_live: int) -> bool:
@@ -371,10 +371,10 @@ def redriven(payload: bytes) -> bytes:
     wide = is_needlessly_wide(sections.application_properties)
     return b"".join(
         (
-            join_fields(HEADER, fields, wide=False),
-            join_entries(MESSAGE_ANNOTATIONS, annotations.kept, annotations.kept_values, wide=False),
+            join_fields(Section.HEADER, fields),
+            map_section(Section.MESSAGE_ANNOTATIONS, annotations.kept, annotations.kept_values),
             sections.properties,
-            join_entries(APPLICATION_PROPERTIES, carried.kept, carried.kept_values, wide),
+            map_section(Section.APPLICATION_PROPERTIES, carried.kept, carried.kept_values, wide),
             sections.body,
             sections.footer,
         )

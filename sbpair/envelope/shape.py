@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from sbpair.amqp.message import Sections
+from sbpair.amqp.sections import Sections
 
 from .scan import FIELD_WEIGHT, MAX_BYTES, SectionLayout
 

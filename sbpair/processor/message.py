@@ -22,15 +22,13 @@ from sbpair.amqp.message import (
     DataBody,
     Header,
     Properties,
-    Sections,
     SequenceBody,
     ValueBody,
     decode_body,
     decode_header,
-    decode_map_section,
     decode_properties,
-    split,
 )
+from sbpair.amqp.sections import Sections, decode_map_section, split
 from sbpair.amqp.types import Timestamp
 from sbpair.side import Side
 

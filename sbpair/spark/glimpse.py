@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.message import Sections, decode_header, decode_properties, split
+from sbpair.amqp.message import decode_header, decode_properties
+from sbpair.amqp.sections import Sections, split
 from sbpair.envelope.inspect import read_parked
 
 from .positions import Position, position_in, position_of

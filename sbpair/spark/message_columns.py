@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.message import Header, Sections, decode_header
+from sbpair.amqp.message import Header, decode_header
+from sbpair.amqp.sections import Sections
 from sbpair.envelope.values import AliasError
 
 from .glimpse import Glimpse

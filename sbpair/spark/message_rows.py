@@ -21,9 +21,9 @@ from sbpair.amqp.message import (
     ValueBody,
     decode_body,
     decode_header,
-    decode_map_section,
     decode_properties,
 )
+from sbpair.amqp.sections import decode_map_section
 from sbpair.envelope import aliases
 from sbpair.envelope.scan import part_entries
 from sbpair.envelope.values import AliasError, read_duration, read_instant, read_key, read_text

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sbpair.amqp.decoding import decode
 from sbpair.amqp.errors import DecodeError
-from sbpair.envelope.scan import value_end
+from sbpair.amqp.sections import value_end
 
 from .typed_values import text_of, type_name
 

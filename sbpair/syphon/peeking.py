@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from sbpair.amqp.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, DecodeError
-from sbpair.amqp.message import decode_map_section, split
+from sbpair.amqp.sections import decode_map_section, split
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ClientError, LinkRefused
 from sbpair.client.request import RequestNode, peek

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.message import decode_map_section, split
+from sbpair.amqp.sections import decode_map_section, split
 from sbpair.envelope.inspect import message_id_of
 from sbpair.tracing import current
 from sbpair.tracing.current import Tracing

@@ -13,33 +13,31 @@ from __future__ import annotations
 
 from sbpair.amqp.decoding import decode
 from sbpair.amqp.encoding import encode
-from sbpair.amqp.message import Sections, split
+from sbpair.amqp.sections import (
+    NULL,
+    Section,
+    Sections,
+    is_needlessly_wide,
+    join_fields,
+    map_section,
+    split,
+    split_fields,
+)
 from sbpair.amqp.types import Symbol
 from sbpair.envelope import aliases as names
 from sbpair.envelope.aliases import format_duration, format_instant
 from sbpair.envelope.restore import (
     ABSOLUTE_EXPIRY_TIME,
-    APPLICATION_PROPERTIES,
     CREATION_TIME,
     DEAD_LETTER_PROPERTIES,
-    HEADER,
     MAX_HEADER_TTL,
-    MESSAGE_ANNOTATIONS,
     PRIORITY,
-    PROPERTIES,
     RESERVED,
     SCHEDULED_ANNOTATION,
     SERVER_ANNOTATIONS,
     TTL,
 )
-from sbpair.envelope.scan import (
-    NULL,
-    is_needlessly_wide,
-    join_entries,
-    join_fields,
-    part_entries,
-    split_fields,
-)
+from sbpair.envelope.scan import part_entries
 
 _DESTINATION = names.ANNOTATION_DESTINATION.encode()
 _KEY = encode(Symbol(names.ANNOTATION_DESTINATION))
@@ -55,9 +53,7 @@ def address(payload: bytes, path: str) -> bytes:
     sections = split(payload)
     annotations = part_entries(sections.message_annotations, frozenset((_DESTINATION,)))
     entry = _KEY + encode(path)
-    section = join_entries(
-        MESSAGE_ANNOTATIONS, annotations.kept + entry, annotations.kept_values + 2, wide=False
-    )
+    section = map_section(Section.MESSAGE_ANNOTATIONS, annotations.kept + entry, annotations.kept_values + 2)
     return b"".join(sections._replace(message_annotations=section))
 
 
@@ -89,11 +85,11 @@ def park_again(payload: bytes) -> bytes:
     entries = b"".join(encode(name) + encode(value) for name, value in aliases.items())
     return b"".join(
         (
-            join_fields(HEADER, header[: PRIORITY + 1], wide=False),
-            join_entries(MESSAGE_ANNOTATIONS, annotations.kept, annotations.kept_values, wide=False),
+            join_fields(Section.HEADER, header[: PRIORITY + 1]),
+            map_section(Section.MESSAGE_ANNOTATIONS, annotations.kept, annotations.kept_values),
             properties,
-            join_entries(
-                APPLICATION_PROPERTIES,
+            map_section(
+                Section.APPLICATION_PROPERTIES,
                 carried.kept + entries,
                 carried.kept_values + 2 * len(aliases),
                 is_needlessly_wide(sections.application_properties),
@@ -119,7 +115,7 @@ def _without_lifetime(header: list[bytes], section: bytes, aliases: dict[str, st
     if expires is None:
         return section
     fields[ABSOLUTE_EXPIRY_TIME] = NULL
-    return join_fields(PROPERTIES, fields, is_needlessly_wide(section))
+    return join_fields(Section.PROPERTIES, fields, is_needlessly_wide(section))
 
 
 def _number(raw: bytes) -> int | None:

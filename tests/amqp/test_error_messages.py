@@ -12,7 +12,6 @@ from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.events import SessionEnded
 from sbpair.amqp.fast_path import Reader, write_transfer
 from sbpair.amqp.frames import AMQP_HEADER, SASL_HEADER, frame
-from sbpair.amqp.message import split_entries
 from sbpair.amqp.performatives import (
     ACCEPTED,
     Attach,
@@ -30,6 +29,7 @@ from sbpair.amqp.performatives import (
     Target,
     Transfer,
 )
+from sbpair.amqp.sections import split_entries
 
 
 def f(performative: object) -> bytes:

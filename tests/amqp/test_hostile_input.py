@@ -15,7 +15,6 @@ from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.events import ConnectionClosed, LinkDetached, MessageReceived, SessionEnded
 from sbpair.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, frame
 from sbpair.amqp.limits import Limits
-from sbpair.amqp.message import split
 from sbpair.amqp.performatives import (
     ACCEPTED,
     Attach,
@@ -31,6 +30,7 @@ from sbpair.amqp.performatives import (
     Target,
     Transfer,
 )
+from sbpair.amqp.sections import split
 from tests.costs import cpu_of
 
 OPENING = (

@@ -9,17 +9,7 @@ import pytest
 
 from sbpair.amqp.encoding import encode
 from sbpair.amqp.events import DispositionReceived, LinkAttached, LinkDetached, MessageReceived
-from sbpair.amqp.message import (
-    DataBody,
-    Header,
-    Message,
-    Properties,
-    Section,
-    ValueBody,
-    decode_map_section,
-    encode_map_section,
-    split,
-)
+from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
 from sbpair.amqp.performatives import (
     ACCEPTED,
     RELEASED,
@@ -28,6 +18,7 @@ from sbpair.amqp.performatives import (
     Source,
     Target,
 )
+from sbpair.amqp.sections import Section, decode_map_section, encode_map_section, split
 from sbpair.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 from sbpair.broker.faults import (
     AnswerReleased,

@@ -8,15 +8,8 @@ from hypothesis import strategies as st
 
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.events import MessageReceived
-from sbpair.amqp.message import (
-    DataBody,
-    Header,
-    Message,
-    Properties,
-    decode_properties,
-    encode_properties,
-    split,
-)
+from sbpair.amqp.message import DataBody, Header, Message, Properties, decode_properties, encode_properties
+from sbpair.amqp.sections import split
 from sbpair.amqp.types import Symbol, ULong
 from sbpair.broker.frontends.received_message import decoded_message, plain_message, stored_message
 from sbpair.broker.store.columns import pack_messages, unpack_messages

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbpair.amqp.message import Message, split
+from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Condition, Rejected, TransactionalState
+from sbpair.amqp.sections import split
 from sbpair.amqp.types import Symbol
 from sbpair.auth.connection_string import parse
 from sbpair.broker.entities.descriptions import QueueDescription

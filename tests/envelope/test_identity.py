@@ -16,7 +16,8 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.amqp.message import Header, Message, decode_header, decode_properties, split
+from sbpair.amqp.message import Header, Message, decode_header, decode_properties
+from sbpair.amqp.sections import split
 from sbpair.amqp.types import Timestamp
 from sbpair.envelope.park import park, prepare
 from sbpair.envelope.restore import Forward, restore

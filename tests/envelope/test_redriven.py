@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody, split
+from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
+from sbpair.amqp.sections import split
 from sbpair.amqp.types import Described, Int, Symbol, Timestamp, UInt, ULong
 from sbpair.envelope.inspect import read_parked
 from sbpair.envelope.restore import Forward, redriven, restore

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.amqp.encoding import encode
-from sbpair.amqp.message import DataBody, Header, Message, Properties, SequenceBody, ValueBody, split
+from sbpair.amqp.message import DataBody, Header, Message, Properties, SequenceBody, ValueBody
+from sbpair.amqp.sections import split
 from sbpair.amqp.types import Array, Described, Float, Int, Symbol, Timestamp, UInt
 from sbpair.envelope import aliases as names
 from sbpair.envelope.restore import Forward, Poison, restore

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.message import Section, decode_map_section, encode_map_section
+from sbpair.amqp.sections import Section, decode_map_section, encode_map_section, map_section
 from sbpair.amqp.types import Symbol, Timestamp, UInt
 from sbpair.envelope import scan
-from sbpair.envelope.scan import MAX_LESSONS, Layouts, join_entries, part_entries
+from sbpair.envelope.scan import MAX_LESSONS, Layouts, part_entries
 
 WANTED = frozenset((b"x-ms-path", b"x-ms-timetolive"))
 
@@ -44,7 +44,7 @@ def test_what_is_remembered_changes_no_part(monkeypatch):
             key.decode() for key in WANTED
         }
         kept = {key: value for key, value in mapping.items() if str(key).encode() not in WANTED}
-        again = join_entries(Section.APPLICATION_PROPERTIES, parted.kept, parted.kept_values, wide=False)
+        again = map_section(Section.APPLICATION_PROPERTIES, parted.kept, parted.kept_values)
         assert decode_map_section(again) == kept
 
 

@@ -10,12 +10,12 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import Message, Properties, ValueBody
+from sbpair.amqp.sections import is_needlessly_wide, split_fields, value_end
 from sbpair.envelope import copies
 from sbpair.envelope.errors import PairingError, ReservedPropertyError
 from sbpair.envelope.ordering import Numbering, is_ordered_backlog, ordered_backlog_name
 from sbpair.envelope.park import message_id_of, park, prepare
 from sbpair.envelope.restore import Forward, restore
-from sbpair.envelope.scan import is_needlessly_wide, split_fields, value_end
 from sbpair.syphon.transfer import address, park_again
 
 pytestmark = pytest.mark.spec("R-66")

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from sbpair.amqp.message import split
+from sbpair.amqp.sections import split
 from sbpair.broker import Broker
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.peers import needs_proton, run_node

@@ -16,7 +16,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from sbpair import PairedNamespaceOptions, ParkedMessageTooLargeError, SpoolError, aio
-from sbpair.amqp.message import split
+from sbpair.amqp.sections import split
 from sbpair.envelope import aliases, copies, park, values
 from sbpair.envelope.restore import Forward, restore
 from sbpair.pairing import base_runtime

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.message import Header, Message, Section, decode_map_section, encode_map_section
+from sbpair.amqp.message import Header, Message
+from sbpair.amqp.sections import Section, decode_map_section, encode_map_section
 from sbpair.amqp.types import Byte, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 from sbpair.envelope.scan import MAX_LESSONS, SectionLayout
 from sbpair.spark import positions

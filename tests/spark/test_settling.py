@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.amqp.message import Header, Message, Properties, Sections
+from sbpair.amqp.message import Header, Message, Properties
+from sbpair.amqp.sections import Sections
 from sbpair.spark.claim import MAX_REQUESTED, MAX_RETURNS, Claim, EntityRenewed
 from sbpair.spark.glimpse import Glimpse, glimpse
 from sbpair.spark.ranges import LANE_BITS, Mark

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody, split
+from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
+from sbpair.amqp.sections import split
 from sbpair.amqp.types import Int, Symbol, Timestamp, UInt
 from sbpair.envelope.aliases import ANNOTATION_DESTINATION, ANNOTATION_SCHEDULED
 from sbpair.envelope.inspect import read_parked

@@ -15,16 +15,9 @@ from functools import lru_cache
 
 from ...amqp.encoding import encode
 from ...amqp.errors import DecodeError
-from ...amqp.message import (
-    Header,
-    Section,
-    Sections,
-    encode_header,
-    join_entries,
-    split,
-    split_entries,
-)
+from ...amqp.message import Header, encode_header
 from ...amqp.performatives import MAX_UINT
+from ...amqp.sections import Section, Sections, join_entries, split, split_entries
 from ...amqp.types import Symbol
 from ..entities.queue import Queue
 from ..entities.stored_message import LockToken, MessageState, StoredMessage

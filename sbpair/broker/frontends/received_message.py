@@ -26,20 +26,9 @@ from typing import TypeAlias
 from ...amqp.decoding import decode
 from ...amqp.errors import DecodeError
 from ...amqp.events import MessageReceived
-from ...amqp.message import (
-    Header,
-    MessageId,
-    Properties,
-    Section,
-    Sections,
-    decode_header,
-    decode_properties,
-    encode_properties,
-    join_entries,
-    split,
-    split_entries,
-)
+from ...amqp.message import Header, MessageId, Properties, decode_header, decode_properties, encode_properties
 from ...amqp.performatives import MAX_UINT
+from ...amqp.sections import Section, Sections, join_entries, split, split_entries
 from ...amqp.types import Described, Symbol, Timestamp
 from ..entities.queue import Queue
 from ..entities.stored_message import Instant, StoredMessage

@@ -11,16 +11,8 @@ from datetime import datetime, timedelta
 
 from ...amqp.encoding import encode
 from ...amqp.errors import DecodeError, EncodeError
-from ...amqp.message import (
-    Properties,
-    Section,
-    decode_map_section,
-    decode_properties,
-    encode_properties,
-    join_entries,
-    split,
-    split_entries,
-)
+from ...amqp.message import Properties, decode_properties, encode_properties
+from ...amqp.sections import Section, decode_map_section, join_entries, split, split_entries
 from ...amqp.types import Described, Symbol, Timestamp
 from ..entities.rules.message_properties import (
     EPOCH,

@@ -6,7 +6,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heappush
 
-from sbpair.amqp.message import Header, Properties, Section, join_entries, split
+from sbpair.amqp.message import Header, Properties
+from sbpair.amqp.sections import Section, join_entries, split
 from sbpair.broker import RejectWith, Withhold
 from sbpair.broker.entities.directory import Directory
 from sbpair.broker.entities.indexes import DuplicateIndex, NumberedItems, WaitingLine

@@ -10,13 +10,13 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from sbpair.amqp.message import decode_properties, encode_properties, split
+from sbpair.amqp.message import decode_properties, encode_properties
+from sbpair.amqp.sections import Section, map_section, split
 from sbpair.broker.entities.stored_message import StoredMessage
 from sbpair.broker.frontends.received_message import stored_messages
 from sbpair.envelope.aliases import ANNOTATION_DESTINATION
 from sbpair.envelope.copies import Message, raw
-from sbpair.envelope.restore import MESSAGE_ANNOTATIONS
-from sbpair.envelope.scan import join_entries, part_entries
+from sbpair.envelope.scan import part_entries
 
 from .virtual_loop import EPOCH
 
@@ -88,4 +88,4 @@ def _without_destination(annotations: bytes) -> bytes:
     parted = part_entries(annotations, frozenset((ANNOTATION_DESTINATION.encode(),)))
     if not parted.found:
         return annotations
-    return join_entries(MESSAGE_ANNOTATIONS, parted.kept, parted.kept_values, wide=False)
+    return map_section(Section.MESSAGE_ANNOTATIONS, parted.kept, parted.kept_values)

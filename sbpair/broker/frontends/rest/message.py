@@ -21,8 +21,9 @@ from email.utils import format_datetime, parsedate_to_datetime
 
 from ....amqp.encoding import encode
 from ....amqp.errors import DecodeError, EncodeError
-from ....amqp.message import Body, DataBody, Header, Message, Properties, Section, SequenceBody, ValueBody
+from ....amqp.message import Body, DataBody, Header, Message, Properties, SequenceBody, ValueBody
 from ....amqp.performatives import MAX_UINT
+from ....amqp.sections import Section
 from ....amqp.types import Described, Symbol, Timestamp
 from ...entities.queue import Queue
 from ...entities.stored_message import Instant, StoredMessage
