@@ -192,13 +192,13 @@ async def _powers(targets: Mapping[Side, Target], wishes: Wishes) -> dict[Side, 
 def _plan(wishes: Wishes, powers: Mapping[Side, Powers]) -> Plan:
     from sbpair.contract.book import entries
     from sbpair.contract.naming import new_run
-    from sbpair.contract.plan import chosen, planned
+    from sbpair.contract.plan import make_plan, select
 
     try:
-        selected = chosen(entries(), wishes.only)
+        selected = select(entries(), wishes.only)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    return planned(
+    return make_plan(
         selected, powers, run=new_run(), queue=wishes.queue, budget=wishes.budget, slow=wishes.slow
     )
 

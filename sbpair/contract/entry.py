@@ -175,7 +175,7 @@ def entry(
 ) -> Callable[[Check], Entry]:
     """Make the decorated check an :class:`Entry`."""
 
-    def made(check: Check) -> Entry:
+    def make(check: Check) -> Entry:
         return Entry(
             id=id,
             sentence=sentence,
@@ -192,7 +192,7 @@ def entry(
             access=access,
         )
 
-    return made
+    return make
 
 
 @dataclass(frozen=True, slots=True)

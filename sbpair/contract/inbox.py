@@ -72,7 +72,7 @@ class Inbox:
 
     async def take(self, within: float = PATIENCE) -> Arrival:
         """The next message. Raises Differs when none comes in time, or the link ends."""
-        arrival = await self.taken(within)
+        arrival = await self.take_if_any(within)
         if arrival is None:
             ended = self.receiver.detached
             if self._unreadable:
@@ -81,7 +81,7 @@ class Inbox:
             raise Differs(f"a message was expected on {self.receiver.path}: {why}")
         return arrival
 
-    async def taken(self, within: float = PATIENCE) -> Arrival | None:
+    async def take_if_any(self, within: float = PATIENCE) -> Arrival | None:
         """The next message, or None when none comes in time or the link ends."""
         if self.arrived.empty() and not self.receiver.credit:
             self.receiver.flow(1)
@@ -95,7 +95,7 @@ class Inbox:
 
     async def nothing(self, within: float = SILENCE) -> None:
         """Raise Differs if a message comes within this time."""
-        arrival = await self.taken(within)
+        arrival = await self.take_if_any(within)
         if arrival is not None:
             raise Differs(f"a message came that should not: {arrival.body!r:.80}")
 

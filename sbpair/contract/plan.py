@@ -88,7 +88,7 @@ class Plan:
         return FAR_AWAY * self.seconds + AT_LEAST
 
 
-def chosen(entries: Iterable[Entry], only: Iterable[str]) -> tuple[Entry, ...]:
+def select(entries: Iterable[Entry], only: Iterable[str]) -> tuple[Entry, ...]:
     """The entries with these ids or of these subjects, all for none. Raises ValueError for an unknown one."""
     known, wanted = tuple(entries), tuple(only)
     names = {each.id for each in known} | {each.subject for each in known}
@@ -98,7 +98,7 @@ def chosen(entries: Iterable[Entry], only: Iterable[str]) -> tuple[Entry, ...]:
     return tuple(each for each in known if not wanted or each.id in wanted or each.subject in wanted)
 
 
-def planned(
+def make_plan(
     entries: Iterable[Entry],
     powers: Mapping[Side, Powers],
     *,

@@ -89,7 +89,7 @@ class Run:
         async with self._room:
             began = loop.time()
             record = None if self._recorder is None else self._recorder.begin(step)
-            verdict, seen = await self._seen(step, record)
+            verdict, seen = await self._judge(step, record)
             finding = Finding(step.entry, verdict, _one_line(seen), loop.time() - began)
             self._found(finding)
             if self._recorder is not None and record is not None:
@@ -100,13 +100,13 @@ class Run:
         if self._told is not None:
             self._told(finding)
 
-    async def _seen(self, step: Step, record: EntryRecord | None) -> tuple[Verdict, str]:
+    async def _judge(self, step: Step, record: EntryRecord | None) -> tuple[Verdict, str]:
         created: list[Entity] = []
         try:
             for entity in step.entry.entities if step.creates else ():
                 created.append(entity)
                 await self._ask(partial(self._create, step, entity))
-            return await self._checked(step, record)
+            return await self._check(step, record)
         except AzureError as error:
             verdict = Verdict.DIFFERS if _is_refused(step, error) else Verdict.UNKNOWN
             return verdict, f"its entities cannot be created: {_why(error)}"
@@ -120,7 +120,7 @@ class Run:
                 with suppress(Exception):  # the sweep tries again
                     await self._ask(partial(self._delete, step, entity))
 
-    async def _checked(self, step: Step, record: EntryRecord | None) -> tuple[Verdict, str]:
+    async def _check(self, step: Step, record: EntryRecord | None) -> tuple[Verdict, str]:
         each = step.entry
         sides = {entity.label: entity.side for entity in each.entities}
         tap = None if record is None else record.tap
@@ -198,7 +198,7 @@ async def _must_be_empty(scratch: Scratch) -> None:
 async def _emptied(scratch: Scratch) -> None:
     """Complete what the check left in a queue that exists; others' messages are given back."""
     inbox = await scratch.inbox()
-    while (arrival := await inbox.taken(1.0)) is not None:
+    while (arrival := await inbox.take_if_any(1.0)) is not None:
         properties = arrival.message.properties
         if properties is None or not is_ours(str(properties.message_id)):
             return

@@ -108,7 +108,7 @@ class Scratch:
             body=DataBody((body,)) if isinstance(body, bytes) else body,
         )
 
-    def scheduled(self, at: float, body: bytes = b"later", *, ttl: int | None = None) -> Message:
+    def scheduled_message(self, at: float, body: bytes = b"later", *, ttl: int | None = None) -> Message:
         """A message that is due at this time, in seconds since the epoch."""
         return self.message(
             body, ttl=ttl, annotations={"x-opt-scheduled-enqueue-time": Timestamp(round(at * 1000))}
@@ -125,7 +125,7 @@ class Scratch:
         """The connection of this entry to a namespace. Raises ConnectionLost."""
         async with self._opening:
             if side not in self._connections:
-                self._connections[side] = await self._dialled(side)
+                self._connections[side] = await self._dial(side)
             return self._connections[side]
 
     async def another_connection(
@@ -135,11 +135,11 @@ class Scratch:
 
         ``window``: frames that the peer may send in a session before it hears from us; ``frame``: their size.
         """
-        connection = await self._dialled(side, window, frame)
+        connection = await self._dial(side, window, frame)
         self._extra.append(connection)
         return connection
 
-    async def _dialled(self, side: Side, window: int = WINDOW, frame: int = MAX_FRAME) -> NamespaceConnection:
+    async def _dial(self, side: Side, window: int = WINDOW, frame: int = MAX_FRAME) -> NamespaceConnection:
         target = self._targets[side]
         tap = None if self._tap is None else self._tap(side)
         return await connect(
@@ -164,7 +164,7 @@ class Scratch:
         for message in messages:
             answer = await self.answer(message, to=to)
             if not isinstance(answer, Accepted):
-                raise Differs(f"a send to {self.path(to)} was answered with {told(answer)}")
+                raise Differs(f"a send to {self.path(to)} was answered with {answer_text(answer)}")
 
     async def answer(
         self, message: Message, *, to: str = "q", state: TransactionalState | None = None
@@ -253,11 +253,11 @@ class Scratch:
     ) -> Result:
         """Call the administration API in a thread. Raises AzureError."""
 
-        def called() -> Result:
+        def call() -> Result:
             with self._targets[side].administration() as administration:
                 return act(administration)
 
-        return await self.in_thread(called)
+        return await self.in_thread(call)
 
     async def in_thread(self, call: Callable[[], Result]) -> Result:
         """The result of a blocking call, such as one of the SDK. Raises what it raises."""
@@ -284,7 +284,7 @@ class Scratch:
         return [*self._connections.values(), *self._extra]
 
 
-def told(state: DeliveryState | None) -> str:
+def answer_text(state: DeliveryState | None) -> str:
     """An answer in a few words."""
     if state is None:
         return "nothing: the link ended"
@@ -293,7 +293,7 @@ def told(state: DeliveryState | None) -> str:
     return type(state).__name__.lower()
 
 
-def refused_with(state: DeliveryState | None) -> str:
+def rejection_symbol(state: DeliveryState | None) -> str:
     """The condition of a rejection, "" for anything else."""
     return str(state.error.symbol) if isinstance(state, Rejected) and state.error is not None else ""
 

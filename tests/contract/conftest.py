@@ -15,7 +15,7 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.contract.book import entries
 from sbpair.contract.entry import Entry, Finding, Price
-from sbpair.contract.plan import Plan, chosen, planned
+from sbpair.contract.plan import Plan, make_plan, select
 from sbpair.contract.rights import powers_of
 from sbpair.contract.run import Run
 from sbpair.contract.target import Target
@@ -92,8 +92,8 @@ def verified(
 
     async def run() -> tuple[Plan, list[Finding]]:
         powers = {side: await powers_of(target) for side, target in targets.items()}
-        wanted = chosen(entries(), only) if selected is None else selected
-        plan = planned(wanted, powers, run="0badcafe", slow=selected is not None)
+        wanted = select(entries(), only) if selected is None else selected
+        plan = make_plan(wanted, powers, run="0badcafe", slow=selected is not None)
         return plan, await Run(targets, plan).findings()
 
     plan, found = asyncio.run(run())

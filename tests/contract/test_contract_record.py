@@ -21,7 +21,7 @@ from sbpair.cli.verify import names_of
 from sbpair.contract import record as recording
 from sbpair.contract.book import entries
 from sbpair.contract.entry import Verdict
-from sbpair.contract.plan import Powers, Step, chosen, planned
+from sbpair.contract.plan import Powers, Step, make_plan, select
 from sbpair.contract.record import EntryRecord, Recorder
 from sbpair.contract.run import Run
 from sbpair.side import Side
@@ -43,7 +43,7 @@ ENTRIES = (
 
 def _record(broker: Broker, file: Path, only: tuple[str, ...] = ENTRIES) -> list[Recorded]:
     targets = targets_of(broker)
-    plan = planned(chosen(entries(), only), {side: Powers() for side in Side}, run="0badcafe")
+    plan = make_plan(select(entries(), only), {side: Powers() for side in Side}, run="0badcafe")
 
     async def run() -> None:
         recorder = Recorder(file, plan, names_of(targets))
@@ -115,7 +115,7 @@ def test_a_token_is_blanked_in_whatever_pieces_it_is_sent() -> None:
     data = AMQP_HEADER + frame(0, attach)
     for transfer, piece in ((begin, payload[:half]), (rest, payload[half:])):
         data += frame(0, encode_composite(transfer), len(piece)) + piece
-    record = EntryRecord(Step(chosen(entries(), ["tokens-1"])[0], {"q": "q"}), str, str)
+    record = EntryRecord(Step(select(entries(), ["tokens-1"])[0], {"q": "q"}), str, str)
     tap = record.tap(Side.PRIMARY)
     for at in range(len(data)):
         tap(True, data[at : at + 1])
@@ -144,12 +144,12 @@ def test_a_recording_ends_at_its_bound_and_says_so(
     broker_of: Callable[..., Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_FILE", 400)
-    plan = planned((), {side: Powers() for side in Side}, run="0badcafe")
+    plan = make_plan((), {side: Powers() for side in Side}, run="0badcafe")
     recorder = Recorder(tmp_path / "run.jsonl", plan, {})
-    record = recorder.begin(Step(chosen(entries(), ["sending-1"])[0], {"q": "q" * 400}))
+    record = recorder.begin(Step(select(entries(), ["sending-1"])[0], {"q": "q" * 400}))
     from sbpair.contract.entry import Finding
 
-    recorder.end(record, Finding(chosen(entries(), ["sending-1"])[0], Verdict.HOLDS, "seen"))
+    recorder.end(record, Finding(select(entries(), ["sending-1"])[0], Verdict.HOLDS, "seen"))
     recorder.close()
 
     assert "larger than" in recorder.failure
@@ -168,4 +168,4 @@ def test_the_price_counts_each_64_kb_of_a_message_that_is_sent_and_comes_back(
         for way in (IN, OUT)
     }
 
-    assert chosen(entries(), ["limits-2"])[0].price.total == sum(-(-size // 65_536) for size in sent.values())
+    assert select(entries(), ["limits-2"])[0].price.total == sum(-(-size // 65_536) for size in sent.values())

@@ -10,7 +10,7 @@ import pytest
 from sbpair.broker import Broker
 from sbpair.contract.book import SUBJECTS, entries
 from sbpair.contract.entry import Finding, Verdict
-from sbpair.contract.plan import Powers, chosen, planned
+from sbpair.contract.plan import Powers, make_plan, select
 from sbpair.contract.run import Run
 from sbpair.side import Side
 from tests.contract.conftest import targets_of
@@ -21,8 +21,8 @@ from tests.contract.sabotages.sabotage import Sabotage
 def found_out(broker: Broker, sabotage: Sabotage) -> list[Finding]:
     """What the entries say that a sabotage shows to be able to fail."""
     targets = {side: sabotage.target(target) for side, target in targets_of(broker).items()}
-    selected = [sabotage.entry(each) for each in chosen(entries(), sabotage.shows)]
-    plan = planned(selected, {side: Powers() for side in Side}, run="0badcafe", slow=True)
+    selected = [sabotage.entry(each) for each in select(entries(), sabotage.shows)]
+    plan = make_plan(selected, {side: Powers() for side in Side}, run="0badcafe", slow=True)
     return asyncio.run(Run(targets, plan).findings())
 
 

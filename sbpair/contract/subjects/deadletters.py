@@ -6,7 +6,7 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.client.errors import LinkRefused, TokenRefused
 
 from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import DEAD, Scratch, told
+from ..scratch import DEAD, Scratch, answer_text
 
 ARTICLE = "service-bus-dead-letter-queues"
 
@@ -24,7 +24,7 @@ async def _dead(at: Scratch, reason: str = "verify", text: str = "") -> None:
     falls=("G-21",),
     source=ARTICLE,
 )
-async def closed(at: Scratch) -> str:
+async def no_sends(at: Scratch) -> str:
     connection = await at.connection()
     try:
         sender = await connection.open_sender(at.path(f"q{DEAD}"))
@@ -32,7 +32,7 @@ async def closed(at: Scratch) -> str:
         return f"refused with {error.condition.symbol if error.condition else 'no condition'}"
     answer = await sender.send(at.message().encode())
     expect(not isinstance(answer, Accepted), "a send was accepted")
-    return told(answer)
+    return answer_text(answer)
 
 
 @entry(
@@ -43,7 +43,7 @@ async def closed(at: Scratch) -> str:
     price=Price(sends=1, receives=5),
     entities=(Queue(max_deliveries=1),),
 )
-async def uncounted(at: Scratch) -> str:
+async def no_count(at: Scratch) -> str:
     await _dead(at)
     dead = await at.inbox(f"q{DEAD}")
     counts = []
@@ -98,7 +98,7 @@ async def any_case(at: Scratch) -> str:
     source=ARTICLE,
     price=Price(sends=1, receives=2),
 )
-async def kept(at: Scratch) -> str:
+async def all_properties(at: Scratch) -> str:
     await at.send(at.message(properties={"x-ms-path": "orders", "n": 1}))
     inbox = await at.inbox()
     await inbox.dead_letter(await inbox.take(), "verify")

@@ -8,7 +8,7 @@ import time
 from sbpair.amqp.performatives import Accepted
 
 from ..entry import Differs, Price, Queue, Tier, entry, expect
-from ..scratch import Scratch, told
+from ..scratch import Scratch, answer_text
 
 ARTICLE = "duplicate-detection"
 DETECTS = (Queue(duplicates_within=600.0),)
@@ -24,11 +24,11 @@ BACKLOG = "backlog/x-servicebus-transfer/0"
     entities=DETECTS,
     tier=Tier.STANDARD,
 )
-async def dropped(at: Scratch) -> str:
+async def second_copy(at: Scratch) -> str:
     name = at.new_id()
     await at.send(at.message(b"1", id=name))
     answer = await at.answer(at.message(b"2", id=name))
-    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
     inbox = await at.inbox()
     arrival = await inbox.take()
     await inbox.complete(arrival)
@@ -107,11 +107,11 @@ async def both(at: Scratch) -> str:
     tier=Tier.STANDARD,
     seconds=2.0,
 )
-async def scheduled(at: Scratch) -> str:
+async def scheduled_copy(at: Scratch) -> str:
     from dataclasses import replace
 
     name = at.new_id()
-    first = at.scheduled(time.time() + 300.0)
+    first = at.scheduled_message(time.time() + 300.0)
     assert first.properties is not None  # noqa: S101 - message() sets them
     await at.send(replace(first, properties=replace(first.properties, message_id=name)))
     await at.send(at.message(b"2", id=name))
@@ -171,7 +171,7 @@ async def across_a_syphon(at: Scratch) -> str:
         raise Differs(f"it was restored as {found!r:.100}")
     answer = await (await at.sender()).send(found.payload)
     await away.complete(held)
-    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
     inbox = await at.inbox()
     await inbox.complete(await inbox.take())
     await inbox.nothing()

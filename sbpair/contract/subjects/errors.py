@@ -19,7 +19,7 @@ from sbpair.client.errors import LinkRefused, TokenRefused
 
 from ..entry import Price, Queue, Tier, Unknown, entry, expect
 from ..inbox import PATIENCE as ANSWER
-from ..scratch import Scratch, expect_end, expect_within, refused_with, symbol_of
+from ..scratch import Scratch, expect_end, expect_within, rejection_symbol, symbol_of
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -59,7 +59,7 @@ async def _status(at: Scratch, status: str) -> None:
     source=EXCEPTIONS,
     manages=True,
 )
-async def disabled(at: Scratch) -> str:
+async def disabled_queue(at: Scratch) -> str:
     await _status(at, "Disabled")
     found = {await _symbol(at, "send"), await _symbol(at, "receive")}
     expect(found == {ENTITY_DISABLED}, f"refused with {found}")
@@ -108,7 +108,7 @@ async def no_receives(at: Scratch) -> str:
     manages=True,
     seconds=2.0,
 )
-async def detached(at: Scratch) -> str:
+async def links_of_a_disabled_queue(at: Scratch) -> str:
     sender = await at.sender()
     await _status(at, "Disabled")
     if not sender.detached.done():
@@ -126,7 +126,7 @@ async def detached(at: Scratch) -> str:
     source=EXCEPTIONS,
     manages=True,
 )
-async def deleted(at: Scratch) -> str:
+async def missing_queue(at: Scratch) -> str:
     path = at.path()
     await at.admin(lambda client: client.delete_queue(path))
     found = await _symbol(at, "send")
@@ -160,7 +160,7 @@ async def deleted_under_a_link(at: Scratch) -> str:
     manages=True,
     seconds=2.0,
 )
-async def updated(at: Scratch) -> str:
+async def update(at: Scratch) -> str:
     inbox = await at.inbox()
     path = at.path()
 
@@ -184,7 +184,7 @@ async def updated(at: Scratch) -> str:
     falls=("X-17", "S-20"),
     source=EXCEPTIONS,
 )
-async def tracked(at: Scratch) -> str:
+async def tracking_id(at: Scratch) -> str:
     connection = await at.connection()
     try:
         await connection.open_receiver(at.path() + "-none", lambda event: None)
@@ -204,7 +204,7 @@ async def tracked(at: Scratch) -> str:
     tier=Tier.STANDARD,
     entities=(Queue(),),
 )
-async def filtered(at: Scratch) -> str:
+async def session_filter(at: Scratch) -> str:
     try:
         await at.session_inbox("a", timeout=1.0)
     except LinkRefused as error:
@@ -229,7 +229,7 @@ async def _send_at_once(at: Scratch, bodies: Sequence[bytes]) -> list[DeliverySt
 )
 async def busy(at: Scratch) -> str:
     answers = await _send_at_once(at, [b"burst"] * 10)
-    busy = [each for each in answers if isinstance(each, Rejected) and refused_with(each) == SERVER_BUSY]
+    busy = [each for each in answers if isinstance(each, Rejected) and rejection_symbol(each) == SERVER_BUSY]
     if not busy:
         raise Unknown("it was not busy, and to make it so would cost more than it is worth")
     text = str(busy[0].error.description) if busy[0].error is not None else ""
@@ -256,7 +256,7 @@ AT_ONCE = 16
 async def full(at: Scratch) -> str:
     pieces = [bytes(PIECE)] * AT_ONCE
     for sent in range(0, FULL * 1024**2 * 11 // 10, AT_ONCE * PIECE):
-        refusals = {refused_with(each) for each in await _send_at_once(at, pieces)} - {""}
+        refusals = {rejection_symbol(each) for each in await _send_at_once(at, pieces)} - {""}
         if refusals:
             expect(refusals == {RESOURCE_LIMIT_EXCEEDED}, f"refused with {refusals}")
             inbox = await at.inbox()

@@ -7,7 +7,7 @@ import asyncio
 from sbpair.amqp.performatives import Accepted
 
 from ..entry import Price, Queue, entry, expect
-from ..scratch import DEAD, Scratch, told
+from ..scratch import DEAD, Scratch, answer_text
 
 ARTICLE = "message-expiration"
 AS_BACKLOG = (Queue(dead_letters_expired=True),)
@@ -21,7 +21,7 @@ AS_BACKLOG = (Queue(dead_letters_expired=True),)
     price=Price(sends=1),
     seconds=2.5,
 )
-async def expired(at: Scratch) -> str:
+async def expired_message(at: Scratch) -> str:
     await at.send(at.message(ttl=1000))
     await asyncio.sleep(1.5)
     await (await at.inbox()).nothing()
@@ -58,13 +58,13 @@ async def dead(at: Scratch) -> str:
     entities=AS_BACKLOG,
     seconds=2.5,
 )
-async def locked(at: Scratch) -> str:
+async def locked_message(at: Scratch) -> str:
     await at.send(at.message(ttl=1000))
     inbox = await at.inbox()
     arrival = await inbox.take()
     await asyncio.sleep(1.5)
     answer = await inbox.complete(arrival)
-    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
     return "accepted after the time to live"
 
 
@@ -77,7 +77,7 @@ async def locked(at: Scratch) -> str:
     entities=AS_BACKLOG,
     seconds=3.0,
 )
-async def abandoned(at: Scratch) -> str:
+async def abandoned_message(at: Scratch) -> str:
     await at.send(at.message(ttl=1000))
     inbox = await at.inbox()
     arrival = await inbox.take()
@@ -129,10 +129,10 @@ async def default(at: Scratch) -> str:
     price=Price(sends=1, receives=1),
     seconds=5.0,
 )
-async def scheduled(at: Scratch) -> str:
+async def scheduled_message(at: Scratch) -> str:
     import time
 
-    await at.send(at.scheduled(time.time() + 3.0, ttl=2_500))
+    await at.send(at.scheduled_message(time.time() + 3.0, ttl=2_500))
     await asyncio.sleep(3.2)
     inbox = await at.inbox()
     await inbox.complete(await inbox.take(10.0))
@@ -146,7 +146,7 @@ async def scheduled(at: Scratch) -> str:
     source="issues of the SDKs",
     price=Price(sends=1, receives=1, management=1),
 )
-async def shown(at: Scratch) -> str:
+async def ttl_in_a_peek(at: Scratch) -> str:
     await at.send(at.message(ttl=60_000))
     (found,) = await at.peek()
     span = found.header.ttl if found.header else None

@@ -63,7 +63,7 @@ async def _through(at: Scratch, message: Message) -> Arrival:
     return arrival
 
 
-def _typed(values: dict[object, object]) -> dict[object, tuple[str, object]]:
+def _with_types(values: dict[object, object]) -> dict[object, tuple[str, object]]:
     return {str(key): (type(value).__name__, value) for key, value in values.items()}
 
 
@@ -74,9 +74,9 @@ def _typed(values: dict[object, object]) -> dict[object, tuple[str, object]]:
     source=GUIDE,
     price=Price(sends=1, receives=1),
 )
-async def typed(at: Scratch) -> str:
+async def property_types(at: Scratch) -> str:
     arrival = await _through(at, at.message(properties=dict(TYPED)))
-    sent, got = _typed(TYPED), _typed(dict(arrival.message.application_properties))
+    sent, got = _with_types(TYPED), _with_types(dict(arrival.message.application_properties))
     changed = [f"{key}: {sent[key]} became {got.get(key)}" for key in sent if sent[key] != got.get(key)]
     expect(not changed, "; ".join(changed))
     return f"{len(TYPED)} types came back as they went"
@@ -103,7 +103,7 @@ async def aliases(at: Scratch) -> str:
     source=GUIDE,
     price=Price(sends=1, receives=1),
 )
-async def annotated(at: Scratch) -> str:
+async def unknown_annotations(at: Scratch) -> str:
     arrival = await _through(at, at.message(annotations={"x-opt-sbpair-path": "orders"}))
     found = arrival.annotation("x-opt-sbpair-path")
     expect(found == "orders", f"x-opt-sbpair-path is {found!r}")

@@ -22,7 +22,7 @@ CHAIN = (Queue(), Queue(label="source", forward_to="q"))
     entities=CHAIN,
     tier=Tier.STANDARD,
 )
-async def forwarded(at: Scratch) -> str:
+async def forward(at: Scratch) -> str:
     await at.send(at.message(b"x", properties={"n": 1}), to="source")
     inbox = await at.inbox()
     arrival = await inbox.take()
@@ -81,7 +81,7 @@ async def dead_letters(at: Scratch) -> str:
 async def missing(at: Scratch) -> str:
     name = at.new_id()
 
-    def created(client: object) -> str:
+    def create(client: object) -> str:
         try:
             client.create_queue(name, forward_to=f"{name}-none")  # type: ignore[attr-defined]
         except HttpResponseError as error:
@@ -89,7 +89,7 @@ async def missing(at: Scratch) -> str:
         client.delete_queue(name)  # type: ignore[attr-defined]
         return "a success"
 
-    seen = await at.admin(created)
+    seen = await at.admin(create)
     expect(seen in ("400", "404"), f"the creation gave {seen}")
     return seen
 

@@ -6,7 +6,7 @@ from sbpair.amqp.errors import MESSAGE_SIZE_EXCEEDED
 from sbpair.amqp.performatives import Accepted
 
 from ..entry import Price, Unknown, entry, expect
-from ..scratch import Scratch, refused_with, told
+from ..scratch import Scratch, answer_text, rejection_symbol
 
 ARTICLE = "service-bus-quotas"
 TRIED = 1024 * 1024 + 1024  # bytes; a larger limit would cost more operations than it is worth
@@ -24,7 +24,7 @@ async def _largest(at: Scratch) -> int:
     falls=("P-22", "R-84"),
     source=ARTICLE,
 )
-async def said(at: Scratch) -> str:
+async def size_in_the_attach(at: Scratch) -> str:
     size = await _largest(at)
     expect(size >= 256 * 1024, f"it says {size}")
     return f"{size} bytes"
@@ -60,8 +60,10 @@ async def too_large(at: Scratch) -> str:
     sender = await at.sender()
     answer = await sender.send(at.message(b"x" * (size + 1)).encode())
     condition = sender.detached.result() if sender.detached.done() else None
-    found = refused_with(answer) or (condition.symbol if condition else "")
-    expect(found == MESSAGE_SIZE_EXCEEDED, f"the answer is {told(answer)}, the link ended with {found!r}")
+    found = rejection_symbol(answer) or (condition.symbol if condition else "")
+    expect(
+        found == MESSAGE_SIZE_EXCEEDED, f"the answer is {answer_text(answer)}, the link ended with {found!r}"
+    )
     return found
 
 
@@ -105,7 +107,7 @@ async def long_header(at: Scratch) -> str:
     message = at.message(properties={str(n): "x" * 20_000 for n in range(4)})
     answer = await sender.send(message.encode())
     expect(not isinstance(answer, Accepted), "it was accepted")
-    return told(answer)
+    return answer_text(answer)
 
 
 @entry(
@@ -135,7 +137,7 @@ async def long_id(at: Scratch) -> str:
 async def longer_id(at: Scratch) -> str:
     answer = await at.answer(at.message(id="x" * 129))
     expect(not isinstance(answer, Accepted), "129 characters were accepted")
-    return told(answer)
+    return answer_text(answer)
 
 
 @entry(

@@ -10,7 +10,7 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.client.locks import renew_locks
 
 from ..entry import Differs, Price, Queue, entry, expect
-from ..scratch import DEAD, Scratch, refused_with, told
+from ..scratch import DEAD, Scratch, answer_text, rejection_symbol
 
 ARTICLE = "message-transfers-locks-settlement"
 SHORT = (Queue(lock=5.0),)  # seconds; the least that the service allows
@@ -60,14 +60,14 @@ async def over(at: Scratch) -> str:
     entities=SHORT,
     seconds=6.5,
 )
-async def lost(at: Scratch) -> str:
+async def lost_lock(at: Scratch) -> str:
     await at.send(at.message())
     inbox = await at.inbox()
     arrival = await inbox.take()
     await asyncio.sleep(6.0)
     answer = await inbox.complete(arrival)
-    expect(refused_with(answer) == MESSAGE_LOCK_LOST, f"the answer is {told(answer)}")
-    return told(answer)
+    expect(rejection_symbol(answer) == MESSAGE_LOCK_LOST, f"the answer is {answer_text(answer)}")
+    return answer_text(answer)
 
 
 @entry(
@@ -98,7 +98,7 @@ async def until(at: Scratch) -> str:
     entities=SHORT,
     seconds=7.5,
 )
-async def renewed(at: Scratch) -> str:
+async def renewed_lock(at: Scratch) -> str:
     await at.send(at.message())
     inbox = await at.inbox()
     arrival = await inbox.take()
@@ -108,7 +108,7 @@ async def renewed(at: Scratch) -> str:
         (end,) = await renew_locks(connection, at.path(), [arrival.event.tag])
         expect(end is not None, "the renewal was refused: the lock is lost")
     answer = await inbox.complete(arrival)
-    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
     return "settled after 7 s under a lock of 5 s"
 
 

@@ -39,7 +39,7 @@ async def slashes(at: Scratch) -> str:
     return "a message went in and came out"
 
 
-async def _described(at: Scratch, change: dict[str, object] | None = None) -> QueueProperties:
+async def _queue(at: Scratch, change: dict[str, object] | None = None) -> QueueProperties:
     path = at.path()
     return await at.admin(lambda client: client.get_queue(path))
 
@@ -54,7 +54,7 @@ async def _described(at: Scratch, change: dict[str, object] | None = None) -> Qu
     manages=True,
 )
 async def largest(at: Scratch) -> str:
-    size = (await _described(at)).max_size_in_megabytes or 0
+    size = (await _queue(at)).max_size_in_megabytes or 0
     expect(size in (5120, 5120 * 16), f"max_size_in_megabytes is {size}")
     return f"max_size_in_megabytes is {size}"
 
@@ -69,7 +69,7 @@ async def largest(at: Scratch) -> str:
     manages=True,
 )
 async def deliveries(at: Scratch) -> str:
-    found = (await _described(at)).max_delivery_count
+    found = (await _queue(at)).max_delivery_count
     expect(found == 2**31 - 1, f"max_delivery_count is {found}")
     return f"max_delivery_count is {found}"
 
@@ -82,7 +82,7 @@ async def deliveries(at: Scratch) -> str:
     manages=True,
 )
 async def no_limit(at: Scratch) -> str:
-    span = (await _described(at)).default_message_time_to_live
+    span = (await _queue(at)).default_message_time_to_live
     is_long = isinstance(span, timedelta) and (
         span > timedelta(days=10_000_000) or span == timedelta(days=14)
     )
@@ -101,13 +101,13 @@ async def no_limit(at: Scratch) -> str:
 async def never_idle(at: Scratch) -> str:
     path = at.path()
 
-    def changed(client: object) -> object:
+    def change(client: object) -> object:
         found = client.get_queue(path)  # type: ignore[attr-defined]
         found.auto_delete_on_idle = FOREVER
         client.update_queue(found)  # type: ignore[attr-defined]
         return client.get_queue(path).auto_delete_on_idle  # type: ignore[attr-defined]
 
-    span = await at.admin(changed)
+    span = await at.admin(change)
     expect(
         isinstance(span, timedelta) and span > timedelta(days=10_000_000), f"auto_delete_on_idle is {span}"
     )
@@ -122,7 +122,7 @@ async def never_idle(at: Scratch) -> str:
     manages=True,
 )
 async def minute(at: Scratch) -> str:
-    span = (await _described(at)).lock_duration
+    span = (await _queue(at)).lock_duration
     expect(span == timedelta(minutes=1), f"lock_duration is {span}")
     return f"lock_duration is {span}"
 
@@ -136,7 +136,7 @@ async def minute(at: Scratch) -> str:
     manages=True,
 )
 async def expiration(at: Scratch) -> str:
-    found = await _described(at)
+    found = await _queue(at)
     dead, batched = found.dead_lettering_on_message_expiration, found.enable_batched_operations
     expect(dead is True and batched is True, f"dead-lettering is {dead}, batched operations are {batched}")
     return "both are set"
@@ -152,7 +152,7 @@ async def expiration(at: Scratch) -> str:
 async def twice(at: Scratch) -> str:
     path = at.path()
 
-    def created(client: object) -> str:
+    def create(client: object) -> str:
         try:
             client.create_queue(path)  # type: ignore[attr-defined]
         except ResourceExistsError as error:
@@ -161,7 +161,7 @@ async def twice(at: Scratch) -> str:
             return f"{error.status_code}: {error.message}"
         return "a success"
 
-    seen = await at.admin(created)
+    seen = await at.admin(create)
     expect(seen == "409", f"the second creation gave {seen}")
     return "409"
 
@@ -177,7 +177,7 @@ async def twice(at: Scratch) -> str:
 async def missing(at: Scratch) -> str:
     name = at.new_id()
 
-    def asked(client: object) -> str:
+    def ask(client: object) -> str:
         try:
             client.get_queue(name)  # type: ignore[attr-defined]
         except ResourceNotFoundError:
@@ -186,7 +186,7 @@ async def missing(at: Scratch) -> str:
             return f"{error.status_code}: {error.message}"
         return "there"
 
-    seen = await at.admin(asked)
+    seen = await at.admin(ask)
     expect(seen == "missing", f"it was said to be {seen}")
     return "missing"
 

@@ -6,7 +6,7 @@ from sbpair.amqp.performatives import Accepted, TransactionalState
 from sbpair.syphon.transaction import TransactionController
 
 from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import Scratch, refused_with, told
+from ..scratch import Scratch, answer_text, rejection_symbol
 
 ARTICLE = "service-bus-partitioning"
 PARTITIONED = (Queue(partitioned=True),)
@@ -60,11 +60,11 @@ async def spread(at: Scratch) -> str:
     source="issues of the SDKs",
     entities=PARTITIONED,
 )
-async def mixed(at: Scratch) -> str:
+async def several_keys(at: Scratch) -> str:
     messages = [at.message(annotations={"x-opt-partition-key": key}) for key in ("a", "b")]
     answer = await at.answer_to_batch(messages)
-    expect(bool(refused_with(answer)), f"the answer is {told(answer)}")
-    return told(answer)
+    expect(bool(rejection_symbol(answer)), f"the answer is {answer_text(answer)}")
+    return answer_text(answer)
 
 
 @entry(
@@ -75,7 +75,7 @@ async def mixed(at: Scratch) -> str:
     price=Price(sends=4, receives=4, management=5),
     entities=PARTITIONED,
 )
-async def peeked(at: Scratch) -> str:
+async def all_partitions(at: Scratch) -> str:
     from sbpair.amqp.types import Symbol
 
     await at.send(*(at.message() for _ in range(4)))
@@ -125,14 +125,14 @@ async def no_key(at: Scratch) -> str:
     controller = TransactionController(await at.connection())
     txn = await controller.declare()
     answer = await at.answer(at.message(), state=TransactionalState(txn))
-    if refused_with(answer):
+    if rejection_symbol(answer):
         await controller.roll_back(txn)
-        return told(answer)
+        return answer_text(answer)
     try:
         await controller.commit(txn)
     except ClientError as error:
         return f"the commit: {type(error).__name__}"
-    expect(False, f"it was committed after {told(answer)}")
+    expect(False, f"it was committed after {answer_text(answer)}")
     return ""
 
 

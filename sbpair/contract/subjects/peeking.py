@@ -49,7 +49,7 @@ async def empty(at: Scratch) -> str:
     source=ARTICLE,
     price=Price(sends=1, receives=1, management=1),
 )
-async def locked(at: Scratch) -> str:
+async def locked_message(at: Scratch) -> str:
     await at.send(at.message())
     inbox = await at.inbox()
     arrival = await inbox.take()

@@ -9,7 +9,7 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.envelope.aliases import PING_CONTENT_TYPE
 
 from ..entry import Price, Queue, Subscription, Tier, Topic, entry, expect
-from ..scratch import DEAD, Scratch, told
+from ..scratch import DEAD, Scratch, answer_text
 
 PAIRED = "paired namespaces; over AMQP it is not documented"
 
@@ -29,9 +29,9 @@ def _ping(at: Scratch) -> Message:
     source=PAIRED,
     price=Price(pings=1),
 )
-async def accepted(at: Scratch) -> str:
+async def accepted_ping(at: Scratch) -> str:
     answer = await at.answer(_ping(at))
-    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
     return "accepted"
 
 
@@ -43,7 +43,7 @@ async def accepted(at: Scratch) -> str:
     price=Price(pings=1),
     seconds=2.5,
 )
-async def hidden(at: Scratch) -> str:
+async def hidden_ping(at: Scratch) -> str:
     inbox = await at.inbox()
     inbox.receiver.flow(1)
     await at.send(_ping(at))

@@ -18,7 +18,7 @@ ARTICLE = "message-sequencing"
 
 async def _number(at: Scratch, delay: float) -> int:
     """Schedule a message by request; its sequence number."""
-    message = at.scheduled(time.time() + delay)
+    message = at.scheduled_message(time.time() + delay)
     name = message.properties.message_id if message.properties else None
     found = await at.ask(
         "schedule-message", {"messages": [{"message-id": name, "message": message.encode()}]}
@@ -45,7 +45,7 @@ async def _cancel(at: Scratch, number: int) -> Message:
     seconds=4.0,
 )
 async def due(at: Scratch) -> str:
-    await at.send(at.scheduled(time.time() + 2.5))
+    await at.send(at.scheduled_message(time.time() + 2.5))
     inbox = await at.inbox()
     await inbox.nothing(1.0)
     await inbox.complete(await inbox.take(20.0))
@@ -60,7 +60,7 @@ async def due(at: Scratch) -> str:
     price=Price(sends=1, receives=1),
 )
 async def past(at: Scratch) -> str:
-    await at.send(at.scheduled(time.time() - 60.0))
+    await at.send(at.scheduled_message(time.time() - 60.0))
     inbox = await at.inbox()
     await inbox.complete(await inbox.take())
     return "delivered at once"
@@ -73,7 +73,7 @@ async def past(at: Scratch) -> str:
     source="message-browsing",
     price=Price(sends=1, management=3),
 )
-async def peeked(at: Scratch) -> str:
+async def shown_state(at: Scratch) -> str:
     from sbpair.amqp.types import Symbol
 
     number = await _number(at, 60.0)
@@ -91,7 +91,7 @@ async def peeked(at: Scratch) -> str:
     source=ARTICLE,
     price=Price(sends=1, management=3),
 )
-async def cancelled(at: Scratch) -> str:
+async def cancellation(at: Scratch) -> str:
     number = await _number(at, 60.0)
     refusal = refusal_of(await _cancel(at, number))
     expect(refusal is None, f"cancelling was refused: {refusal}")
@@ -123,7 +123,7 @@ async def unknown(at: Scratch) -> str:
     price=Price(sends=1, receives=1, management=1),
     seconds=4.0,
 )
-async def renumbered(at: Scratch) -> str:
+async def new_number(at: Scratch) -> str:
     number = await _number(at, 2.0)
     await asyncio.sleep(2.2)
     inbox = await at.inbox()
@@ -143,7 +143,7 @@ async def renumbered(at: Scratch) -> str:
     seconds=3.0,
 )
 async def state(at: Scratch) -> str:
-    await at.send(at.scheduled(time.time() + 1.5))
+    await at.send(at.scheduled_message(time.time() + 1.5))
     inbox = await at.inbox()
     arrival = await inbox.take(20.0)
     await inbox.complete(arrival)

@@ -8,7 +8,7 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.side import Side
 
 from ..entry import Price, Queue, entry, expect
-from ..scratch import Scratch, expect_refusal, expect_within, refused_with, told
+from ..scratch import Scratch, answer_text, expect_refusal, expect_within, rejection_symbol
 
 GUIDE = "service-bus-amqp-protocol-guide"
 
@@ -20,9 +20,9 @@ GUIDE = "service-bus-amqp-protocol-guide"
     source=GUIDE,
     price=Price(sends=1),
 )
-async def accepted(at: Scratch) -> str:
+async def accepted_message(at: Scratch) -> str:
     answer = await at.answer(at.message())
-    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
     return "accepted"
 
 
@@ -35,7 +35,7 @@ async def accepted(at: Scratch) -> str:
 )
 async def batch(at: Scratch) -> str:
     answer = await at.answer_to_batch([at.message(bytes([n])) for n in range(3)])
-    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
     inbox = await at.inbox()
     bodies = []
     for _ in range(3):
@@ -116,7 +116,7 @@ async def many(at: Scratch) -> str:
     sender = await at.sender()
     sends = asyncio.gather(*(sender.send(at.message().encode()) for _ in range(20)))
     answers = await expect_within(sends, "not all were answered")
-    expect(all(isinstance(each, Accepted) for each in answers), f"answers: {set(map(told, answers))}")
+    expect(all(isinstance(each, Accepted) for each in answers), f"answers: {set(map(answer_text, answers))}")
     inbox = await at.deleting_inbox()
     inbox.receiver.flow(20)
     for _ in range(20):
@@ -133,8 +133,8 @@ async def many(at: Scratch) -> str:
 async def two_keys(at: Scratch) -> str:
     message = at.message(session="a", annotations={"x-opt-partition-key": "b"})
     answer = await at.answer(message)
-    expect(bool(refused_with(answer)), f"the answer is {told(answer)}")
-    return told(answer)
+    expect(bool(rejection_symbol(answer)), f"the answer is {answer_text(answer)}")
+    return answer_text(answer)
 
 
 @entry(

@@ -9,7 +9,7 @@ from sbpair.client.errors import LinkRefused, SessionUnavailable
 from sbpair.client.request import refusal_of, value_of
 
 from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import Scratch, expect_end, expect_refusal, refused_with, symbol_of, told
+from ..scratch import Scratch, answer_text, expect_end, expect_refusal, rejection_symbol, symbol_of
 
 ARTICLE = "message-sessions"
 SESSIONS = (Queue(sessions=True),)
@@ -109,7 +109,7 @@ async def none(at: Scratch) -> str:
     entities=SESSIONS,
     tier=Tier.STANDARD,
 )
-async def freed(at: Scratch) -> str:
+async def free_after_detach(at: Scratch) -> str:
     await at.send(at.message(session="a"))
     first, _ = await at.session_inbox("a")
     await first.take()
@@ -154,7 +154,7 @@ async def state(at: Scratch) -> str:
     tier=Tier.STANDARD,
     seconds=7.5,
 )
-async def renewed(at: Scratch) -> str:
+async def renewed_lock(at: Scratch) -> str:
     import asyncio
 
     await at.send(at.message(session="a"))
@@ -165,7 +165,7 @@ async def renewed(at: Scratch) -> str:
         await asyncio.sleep(3.5)
         await node.ask(receiver.renew)
     answer = await inbox.complete(arrival)
-    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
     return "settled after 7 s under a lock of 5 s"
 
 
@@ -179,7 +179,7 @@ async def renewed(at: Scratch) -> str:
     tier=Tier.STANDARD,
     seconds=6.5,
 )
-async def lost(at: Scratch) -> str:
+async def lost_lock(at: Scratch) -> str:
 
     await at.send(at.message(session="a"))
     inbox, receiver = await at.session_inbox("a")
@@ -197,8 +197,8 @@ async def lost(at: Scratch) -> str:
 )
 async def without_id(at: Scratch) -> str:
     answer = await at.answer(at.message())
-    expect(bool(refused_with(answer)), f"the answer is {told(answer)}")
-    return told(answer)
+    expect(bool(rejection_symbol(answer)), f"the answer is {answer_text(answer)}")
+    return answer_text(answer)
 
 
 @entry(
@@ -227,7 +227,7 @@ async def no_session(at: Scratch) -> str:
     entities=SESSIONS,
     tier=Tier.STANDARD,
 )
-async def listed(at: Scratch) -> str:
+async def listing(at: Scratch) -> str:
     await at.send(at.message(session="a"), at.message(session="b"))
     found = await at.ask(
         "get-message-sessions",
@@ -266,7 +266,7 @@ async def empty_id(at: Scratch) -> str:
     entities=SESSIONS,
     tier=Tier.STANDARD,
 )
-async def abandoned(at: Scratch) -> str:
+async def abandoned_message(at: Scratch) -> str:
     await at.send(at.message(b"1", session="a"), at.message(b"2", session="a"))
     inbox, _ = await at.session_inbox("a")
     await inbox.abandon(await inbox.take())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sbpair.amqp.performatives import Accepted, Modified, Rejected, Released
 
 from ..entry import Price, Queue, entry, expect
-from ..scratch import DEAD, Scratch, expect_within, told
+from ..scratch import DEAD, Scratch, answer_text, expect_within
 
 ARTICLE = "message-transfers-locks-settlement"
 
@@ -21,7 +21,7 @@ async def complete(at: Scratch) -> str:
     await at.send(at.message())
     inbox = await at.inbox()
     answer = await inbox.complete(await inbox.take())
-    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
     left = await at.peek()
     expect(not left, f"{len(left)} messages are left")
     return "accepted; a peek shows nothing"
@@ -38,11 +38,11 @@ async def abandon(at: Scratch) -> str:
     await at.send(at.message())
     inbox = await at.inbox()
     answer = await inbox.abandon(await inbox.take())
-    expect(answer is not None, f"the answer is {told(answer)}")
+    expect(answer is not None, f"the answer is {answer_text(answer)}")
     again = await inbox.take()
     await inbox.complete(again)
     expect(again.count == 1, f"the delivery count is {again.count}")
-    return f"{told(answer)}; delivered again with delivery count 1"
+    return f"{answer_text(answer)}; delivered again with delivery count 1"
 
 
 @entry(
@@ -79,7 +79,7 @@ async def defer(at: Scratch) -> str:
     arrival = await inbox.take()
     number = arrival.annotation("x-opt-sequence-number")
     answer = await inbox.defer(arrival)
-    expect(answer is not None, f"the answer is {told(answer)}")
+    expect(answer is not None, f"the answer is {answer_text(answer)}")
     await inbox.nothing()
     found = await at.ask(
         "receive-by-sequence-number",
@@ -132,7 +132,7 @@ async def dead_letter(at: Scratch) -> str:
     await at.send(at.message(b"poison"))
     inbox = await at.inbox()
     answer = await inbox.dead_letter(await inbox.take(), "Poison", "it cannot be read")
-    expect(isinstance(answer, Rejected), f"the answer is {told(answer)}")
+    expect(isinstance(answer, Rejected), f"the answer is {answer_text(answer)}")
     dead = await at.inbox(f"q{DEAD}")
     arrival = await dead.take()
     await dead.complete(arrival)
@@ -156,7 +156,7 @@ async def ranges(at: Scratch) -> str:
     numbers = [(await inbox.take()).event.delivery_id for _ in range(4)]
     run = inbox.receiver.settled_run(min(numbers), max(numbers), Accepted())
     answers = await expect_within(run, "not all were confirmed")
-    expect(all(isinstance(each, Accepted) for each in answers), f"answers: {list(map(told, answers))}")
+    expect(all(isinstance(each, Accepted) for each in answers), f"answers: {list(map(answer_text, answers))}")
     expect(not await at.peek(), "messages are left")
     return "four settled by one disposition"
 
@@ -200,7 +200,7 @@ async def tag(at: Scratch) -> str:
     source=ARTICLE,
     price=Price(sends=1, receives=2),
 )
-async def changed(at: Scratch) -> str:
+async def changed_properties(at: Scratch) -> str:
     await at.send(at.message(properties={"kept": 1}))
     inbox = await at.inbox()
     state = Modified(True, False, {"added": "x"})
@@ -222,7 +222,7 @@ async def changed(at: Scratch) -> str:
     entities=(Queue(lock=5.0),),
     seconds=6.0,
 )
-async def ended(at: Scratch) -> str:
+async def ended_connection(at: Scratch) -> str:
     await at.send(at.message())
     other = await at.another_connection()
     first = await at.inbox(on=other)

@@ -50,7 +50,7 @@ def _within(seconds: float) -> int:
     falls=("P-40", "F-41"),
     source=ARTICLE,
 )
-async def accepted(at: Scratch) -> str:
+async def accepted_token(at: Scratch) -> str:
     connection = await at.another_connection()
     token = await at.target().namespace.tokens.token(at.audience)
     status = await put_token(connection, at.audience, token)
@@ -76,7 +76,7 @@ async def wrong(at: Scratch) -> str:
     source=ARTICLE,
     access=True,
 )
-async def expired(at: Scratch) -> str:
+async def expired_token(at: Scratch) -> str:
     return await _expect_refused(at, _key(at).token_until(at.audience, _within(-600)))
 
 
@@ -128,7 +128,7 @@ async def _as(at: Scratch, right: str) -> NamespaceConnection:
 
     path = at.path()
 
-    def ruled(client: ServiceBusAdministrationClient) -> str:
+    def create_rule(client: ServiceBusAdministrationClient) -> str:
         found = client.get_queue(path)
         rule = AuthorizationRule(
             type="SharedAccessAuthorizationRule",
@@ -144,7 +144,7 @@ async def _as(at: Scratch, right: str) -> NamespaceConnection:
         rules = client.get_queue(path).authorization_rules or []
         return next(str(each.primary_key) for each in rules if each.key_name == f"verify{right}")
 
-    key = await at.admin(ruled)
+    key = await at.admin(create_rule)
     namespace = replace(at.target().namespace, tokens=SharedKey(lambda: (f"verify{right}", key)))
     return await connect(namespace, ca_file=at.target().ca_file)
 

@@ -8,7 +8,7 @@ from sbpair.client.errors import ClientError, RolledBack
 from sbpair.syphon.transaction import TransactionController
 
 from ..entry import Price, Queue, Tier, entry, expect
-from ..scratch import DEAD, Scratch, expect_refusal, told
+from ..scratch import DEAD, Scratch, answer_text, expect_refusal
 
 ARTICLE = "service-bus-transactions"
 PAIR = (Queue(), Queue(label="target"))
@@ -28,7 +28,7 @@ async def commit(at: Scratch) -> str:
     key = {"x-opt-partition-key": "k"}
     for body in (b"1", b"2"):
         answer = await at.answer(at.message(body, annotations=key), state=TransactionalState(txn))
-        expect(isinstance(answer, TransactionalState | Accepted), f"the answer is {told(answer)}")
+        expect(isinstance(answer, TransactionalState | Accepted), f"the answer is {answer_text(answer)}")
     before = await at.peek()
     await controller.commit(txn)
     after = await at.peek()
@@ -98,7 +98,7 @@ async def via(at: Scratch) -> str:
     entities=(Queue(lock=5.0),),
     seconds=6.5,
 )
-async def left(at: Scratch) -> str:
+async def completion_undone(at: Scratch) -> str:
     await at.send(at.message(annotations={"x-opt-partition-key": "k"}))
     inbox = await at.inbox()
     arrival = await inbox.take()
@@ -128,10 +128,12 @@ async def two_entities(at: Scratch) -> str:
     try:
         await controller.commit(txn)
     except RolledBack as error:
-        return f"{told(second)}; the commit: {error.condition.symbol if error.condition else 'refused'}"
+        return (
+            f"{answer_text(second)}; the commit: {error.condition.symbol if error.condition else 'refused'}"
+        )
     except ClientError as error:
-        return f"{told(second)}; the commit: {type(error).__name__}"
-    expect(False, f"it was committed after {told(first)} and {told(second)}")
+        return f"{answer_text(second)}; the commit: {type(error).__name__}"
+    expect(False, f"it was committed after {answer_text(first)} and {answer_text(second)}")
     return ""
 
 
@@ -166,7 +168,7 @@ async def unknown(at: Scratch) -> str:
     entities=(Queue(), Queue(label="target", sessions=True)),
     tier=Tier.STANDARD,
 )
-async def untransferred(at: Scratch) -> str:
+async def transfer_dead_letter(at: Scratch) -> str:
     connection = await at.connection()
     await at.sender()
     sender = await connection.open_sender(at.path("target"), via=at.path())

@@ -13,7 +13,7 @@ from sbpair.client.route import Route
 
 from ..entry import Differs, Price, Unknown, entry, expect
 from ..inbox import PATIENCE
-from ..scratch import Scratch, expect_end, expect_within, put_token, told
+from ..scratch import Scratch, answer_text, expect_end, expect_within, put_token
 from ..target import Target
 
 GUIDE = "service-bus-amqp-protocol-guide"
@@ -64,7 +64,7 @@ async def drain(at: Scratch) -> str:
     falls=("P-42",),
     source=GUIDE,
 )
-async def granted(at: Scratch) -> str:
+async def first_credit(at: Scratch) -> str:
     sender = await at.sender()
     for _ in range(50):
         if sender.link.credit:
@@ -110,12 +110,12 @@ async def channels(at: Scratch) -> str:
     source=GUIDE,
     price=Price(sends=1, receives=1),
 )
-async def shared(at: Scratch) -> str:
+async def shared_connection(at: Scratch) -> str:
     connection = await at.connection()
     first, second = await connection.open_sender(at.path()), await connection.open_sender(at.path())
     await first.close()
     answer = await second.send(at.message().encode())
-    expect(isinstance(answer, Accepted), f"the answer is {told(answer)}")
+    expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")
     inbox = await at.inbox()
     await inbox.complete(await inbox.take())
     return "the other link went on"
@@ -148,7 +148,7 @@ async def websocket(at: Scratch) -> str:
     falls=("C-17", "F-30"),
     source="the AMQP standard, 2.4.3",
 )
-async def closed(at: Scratch) -> str:
+async def close(at: Scratch) -> str:
     connection = await at.another_connection()
     sender = await connection.open_sender(at.path())
     await sender.close()
