@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from .credential import CredentialRefused, SharedKey, SharedSignature, Token, TokenSource, expiry_of
+from .route import Route
 
 PLAIN_PORT, TLS_PORT = 5672, 5671
 
@@ -22,7 +23,7 @@ class ConnectionStringError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceAccess:
-    """The address of a namespace, and the source of its tokens."""
+    """The address of a namespace, the source of its tokens, and the route to it."""
 
     name: str  # the host of the endpoint, sent to the service as the hostname
     netloc: str  # the same, with the port if the endpoint has one; part of every audience
@@ -30,6 +31,7 @@ class NamespaceAccess:
     port: int
     uses_tls: bool
     tokens: TokenSource = field(repr=False)
+    route: Route = Route()  # noqa: RUF009 -- frozen
 
     def dial_at(self, address: str) -> NamespaceAccess:
         """Return the same namespace, reached at another ``host:port``.
@@ -38,6 +40,10 @@ class NamespaceAccess:
         """
         host, port = host_and_port(address, "the custom endpoint address")
         return replace(self, host=host, port=port or self.port)
+
+    def along(self, route: Route) -> NamespaceAccess:
+        """Return the same namespace, reached by another route."""
+        return replace(self, route=route)
 
     def audience(self, path: str) -> str:
         """Return the audience of a token for ``path``."""

@@ -188,16 +188,17 @@ class NamespaceArgument:
     reread: Callable[[], str] | None = field(default=None, repr=False, compare=False)
     """Reads the connection string again when it comes from a file, whose key may have been rotated."""
 
-    def namespace(self, address: str | None = None) -> NamespaceAccess:
-        """Return the namespace for the AMQP client, dialled at ``address`` if one is given."""
+    def namespace(self, ca_file: str | None = None) -> NamespaceAccess:
+        """Return the namespace for the AMQP client; ``ca_file`` holds trusted certificates."""
         from sbpair.auth.connection_string import at_host, parse
         from sbpair.auth.credential import token_source
+        from sbpair.auth.route import Route
 
         if self.connection_string is not None:
             namespace = parse(self.reread or self.connection_string)
         else:
             namespace = at_host(self.netloc, token_source(ambient(self.flag)))
-        return namespace if address is None else namespace.dial_at(address)
+        return namespace.along(Route(ca_file))
 
     def administration(self, role: str, ca_file: str | None) -> ServiceBusAdministrationClient:
         """Return the SDK's administration client for the namespace, as ``role`` of a pair."""

@@ -166,10 +166,9 @@ def _target(argument: NamespaceArgument, side: Side, ca_file: str | None) -> Tar
     from sbpair.contract.target import Target
 
     return Target(
-        argument.namespace(),
+        argument.namespace(ca_file),
         lambda: argument.administration(str(side), ca_file),
         lambda: argument.client(str(side), ca_file),
-        ca_file,
     )
 
 

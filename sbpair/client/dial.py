@@ -10,33 +10,30 @@ from sbpair.auth.connection_string import NamespaceAccess
 
 from .connection import MAX_FRAME, WINDOW, NamespaceConnection, Tap
 from .errors import ConnectionLost, SyphonFaulted
-from .route import Route
 
 
 async def connect(
     namespace: NamespaceAccess,
     *,
-    route: Route | None = None,
-    ca_file: str | None = None,
     timeout: float = 60.0,
     container_id: str | None = None,
     window: int = WINDOW,
     frame: int = MAX_FRAME,
     tap: Tap | None = None,
 ) -> NamespaceConnection:
-    """Open a connection within ``timeout`` seconds. ``ca_file`` is short for ``Route(ca_file)``.
+    """Open a connection by the route of ``namespace``, within ``timeout`` seconds.
 
     ``window``: frames that the peer may send in a session before it hears from us; ``frame``: their largest size.
 
-    Raises ConnectionLost, or SyphonFaulted when the peer's certificate is refused or ``ca_file`` is unusable.
+    Raises ConnectionLost, or SyphonFaulted when the peer's certificate is refused or the file of trusted
+    certificates is unusable.
     """
-    chosen = route or Route(ca_file)
-    context = (chosen.ssl_context or _tls_context(chosen.ca_file)) if namespace.uses_tls else None
+    route = namespace.route
+    context = (route.ssl_context or _tls_context(route.ca_file)) if namespace.uses_tls else None
     try:
         async with asyncio.timeout(timeout):
             connection = await _open(
                 namespace,
-                chosen,
                 context,
                 lambda: NamespaceConnection(
                     namespace, container_id=container_id, window=window, frame=frame, tap=tap
@@ -58,14 +55,13 @@ async def connect(
 
 async def _open(
     namespace: NamespaceAccess,
-    route: Route,
     context: ssl.SSLContext | None,
     make: Callable[[], NamespaceConnection],
 ) -> NamespaceConnection:
-    if route.over_websocket:
+    if namespace.route.over_websocket:
         from .websocket import open_websocket  # late: importing aiohttp is slow, and few need it
 
-        return await open_websocket(namespace, make, context=context, http_proxy=route.http_proxy)
+        return await open_websocket(namespace, make, context=context)
     _, connection = await asyncio.get_running_loop().create_connection(
         make,
         namespace.host,

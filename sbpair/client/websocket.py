@@ -30,11 +30,10 @@ async def open_websocket(
     make: Callable[[], AnyProtocol],
     *,
     context: ssl.SSLContext | None,
-    http_proxy: str | None = None,
 ) -> AnyProtocol:
     """Open a WebSocket and run the protocol that ``make`` returns over it.
 
-    ``http_proxy`` is a URL; without one the environment's proxy is used. Raises SyphonFaulted when the peer or
+    Without a proxy in its route, the environment's is used. Raises SyphonFaulted when the peer or
     the proxy refuses the WebSocket, ssl.SSLCertVerificationError for its certificate, and ConnectionLost or OSError
     when it cannot be reached.
     """
@@ -42,7 +41,8 @@ async def open_websocket(
 
     session = aiohttp.ClientSession()
     try:
-        websocket = await _upgrade(session, namespace, context, http_proxy or environment_proxy(namespace))
+        proxy = namespace.route.http_proxy or environment_proxy(namespace)
+        websocket = await _upgrade(session, namespace, context, proxy)
     except BaseException:
         await session.close()
         raise

@@ -32,7 +32,7 @@ async def powers_of(target: Target, queue: str | None = None, *, timeout: float 
     ``timeout`` is in seconds, for each answer.
     """
     try:
-        connection = await connect(target.namespace, ca_file=target.ca_file, timeout=timeout)
+        connection = await connect(target.namespace, timeout=timeout)
     except ClientError as error:
         return Powers(manage=False, send=False, listen=False, down=str(error))
     try:
@@ -72,7 +72,7 @@ async def _takes_any_token(target: Target, timeout: float) -> bool:
     """Whether an emulator takes a token that a wrong key signed."""
     namespace = replace(target.namespace, tokens=NO_KEY)
     try:
-        connection = await connect(namespace, ca_file=target.ca_file, timeout=timeout)
+        connection = await connect(namespace, timeout=timeout)
         try:
             async with asyncio.timeout(timeout):
                 await connection.authorize(name_of(f"{time.time():.0f}", "rights", "q"))

@@ -144,7 +144,6 @@ class Scratch:
         tap = None if self._tap is None else self._tap(side)
         return await connect(
             target.namespace,
-            ca_file=target.ca_file,
             timeout=CONNECT_TIMEOUT,
             window=window,
             frame=frame,

@@ -20,4 +20,3 @@ class Target:
     namespace: NamespaceAccess
     administration: Callable[[], ServiceBusAdministrationClient] = field(repr=False)
     sdk: Callable[[], ServiceBusClient] = field(repr=False)
-    ca_file: str | None = None

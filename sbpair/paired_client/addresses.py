@@ -6,12 +6,11 @@ from azure.servicebus import TransportType
 
 from sbpair.auth.connection_string import NamespaceAccess, at_host, parse
 from sbpair.auth.credential import token_source
-from sbpair.client.route import Route
+from sbpair.auth.route import Route
 from sbpair.pairing.address import Access, proxy_url
-from sbpair.processor.side import SideAddress
 
 
-def address_of(access: Access) -> SideAddress:
+def address_of(access: Access) -> NamespaceAccess:
     """The namespace of one side and the route to it, with the client's credential and settings (C-18)."""
     settings = access.settings
     over_websocket = settings.http_proxy is not None
@@ -22,7 +21,7 @@ def address_of(access: Access) -> SideAddress:
         None if settings.http_proxy is None else proxy_url(settings.http_proxy),
         settings.ssl_context,
     )
-    return SideAddress(_namespace(access), route)
+    return _namespace(access).along(route)
 
 
 def _namespace(access: Access) -> NamespaceAccess:

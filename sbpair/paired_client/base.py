@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from azure.servicebus import ServiceBusReceiveMode, ServiceBusSessionFilter, ServiceBusSubQueue
 
+    from sbpair.auth.connection_string import NamespaceAccess
     from sbpair.pairing.base_runtime import BaseRuntime
     from sbpair.processor.options import ProcessorOptions
-    from sbpair.processor.side import SideAddress
 
 CredentialT = TypeVar("CredentialT", bound=Credential | AsyncCredential, contravariant=True)
 NamespaceT = TypeVar("NamespaceT", covariant=True)
@@ -349,7 +349,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
             raise ValueError("subscription_name must not be empty")
         return f"{topic}/Subscriptions/{subscription_name}"
 
-    def _addresses(self) -> dict[Side, SideAddress]:
+    def _addresses(self) -> dict[Side, NamespaceAccess]:
         """Both namespaces as a processor reaches them."""
         from .addresses import address_of
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from sbpair.amqp.performatives import DeliveryState
+from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.shared_task import result_of, share
 from sbpair.side import Side
 
@@ -23,7 +24,6 @@ from .message import ReceivedMessage
 from .options import ProcessorOptions
 from .processor import Processor
 from .settlement import Abandon, DeadLetter, Defer, Verb, outcome_of
-from .side import SideAddress
 from .tasks import AsyncHandler, TaskInvoker
 from .tracing import spans
 
@@ -39,7 +39,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         self,
         path: str,
         handler: AsyncHandler,
-        addresses: Mapping[Side, SideAddress],
+        addresses: Mapping[Side, NamespaceAccess],
         options: ProcessorOptions,
     ) -> None:
         super().__init__(path, addresses, options)

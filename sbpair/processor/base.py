@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from azure.servicebus.exceptions import MessageLockLostError, SessionLockLostError
 
+from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.emitter import Emitter
 from sbpair.side import Side
 
@@ -19,7 +20,6 @@ from .options import ProcessorOptions
 from .processor import Processor
 from .session_link import SessionLink
 from .settlement import Answer
-from .side import SideAddress
 from .status import ProcessorCounters
 
 logger = logging.getLogger("sbpair.processor")
@@ -28,7 +28,9 @@ logger = logging.getLogger("sbpair.processor")
 class BaseProcessor:
     """Shared part of both processors: everything that does not wait."""
 
-    def __init__(self, path: str, addresses: Mapping[Side, SideAddress], options: ProcessorOptions) -> None:
+    def __init__(
+        self, path: str, addresses: Mapping[Side, NamespaceAccess], options: ProcessorOptions
+    ) -> None:
         self.path = path
         """The entity: a queue, or ``topic/Subscriptions/subscription``."""
         self.options = options

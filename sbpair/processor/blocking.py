@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from sbpair.amqp.performatives import DeliveryState
+from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.fork import leave_to_the_parent, reopen_after_fork
 from sbpair.side import Side
 
@@ -28,7 +29,6 @@ from .message import ReceivedMessage
 from .options import ProcessorOptions
 from .processor import Processor
 from .settlement import Abandon, Answer, DeadLetter, Defer, Verb, outcome_of
-from .side import SideAddress
 from .threads import Handler, ThreadInvoker
 from .tracing import spans
 
@@ -55,7 +55,7 @@ class PairedServiceBusProcessor(BaseProcessor):
         self,
         path: str,
         handler: Handler,
-        addresses: Mapping[Side, SideAddress],
+        addresses: Mapping[Side, NamespaceAccess],
         options: ProcessorOptions,
     ) -> None:
         super().__init__(path, addresses, options)

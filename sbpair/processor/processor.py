@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 
 from azure.servicebus.exceptions import SessionLockLostError
 
+from sbpair.auth.connection_string import NamespaceAccess
 from sbpair.side import Side
 
 from . import events
@@ -28,7 +29,7 @@ from .options import ProcessorOptions
 from .queue_link import QueueLink
 from .session_link import SessionLink
 from .sessions import Sessions, SideTurns
-from .side import ProcessorSide, SideAddress
+from .side import ProcessorSide
 from .status import ProcessorCounters
 
 logger = logging.getLogger("sbpair.processor")
@@ -48,7 +49,7 @@ class Processor:
     def __init__(
         self,
         path: str,
-        addresses: Mapping[Side, SideAddress],
+        addresses: Mapping[Side, NamespaceAccess],
         invoker: Invoker,
         options: ProcessorOptions,
         *,

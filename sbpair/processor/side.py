@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sbpair.amqp.errors import NOT_FOUND
@@ -22,7 +21,6 @@ from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, condition_text
-from sbpair.client.route import Route
 from sbpair.side import Side
 
 from . import events
@@ -32,14 +30,6 @@ from .options import ProcessorOptions
 logger = logging.getLogger("sbpair.processor")
 
 CONNECT_WITHIN = 20.0  # seconds
-
-
-@dataclass(frozen=True, slots=True)
-class SideAddress:
-    """A namespace, and the route to it."""
-
-    namespace: NamespaceAccess
-    route: Route
 
 
 class Reception(Protocol):
@@ -61,13 +51,13 @@ class ProcessorSide:
     def __init__(
         self,
         role: Side,
-        address: SideAddress,
+        namespace: NamespaceAccess,
         reception: Reception,
         context: Context,
         options: ProcessorOptions,
     ) -> None:
         self.role = role
-        self._address = address
+        self._namespace = namespace
         self._reception = reception
         self._context = context
         self._missing_interval = options.missing_entity_interval.total_seconds()
@@ -120,8 +110,7 @@ class ProcessorSide:
 
     async def _connect(self) -> NamespaceConnection:
         if self.connection is None or not self.connection.is_open:
-            address = self._address
-            self.connection = await connect(address.namespace, route=address.route, timeout=CONNECT_WITHIN)
+            self.connection = await connect(self._namespace, timeout=CONNECT_WITHIN)
         return self.connection
 
     async def _receive(self, connection: NamespaceConnection) -> Condition | None:

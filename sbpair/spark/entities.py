@@ -377,12 +377,7 @@ class _Link:
         namespace = self._namespace.namespace()
         if self._origin is not None:
             check_origin({NAMESPACE: self._origin}, origin_name(namespace.netloc), settles=False)
-        return await connect(
-            namespace,
-            route=self._wire.route,
-            timeout=self._wire.timeout,
-            container_id=None,
-        )
+        return await connect(namespace.along(self._wire.route), timeout=self._wire.timeout)
 
     def drop(self) -> None:
         """Abort the connection; the next operation opens another."""

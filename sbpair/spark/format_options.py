@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
 
     from sbpair.auth.connection_string import NamespaceAccess
-    from sbpair.client.route import Route
+    from sbpair.auth.route import Route
 
 T = TypeVar("T")
 FOREVER, MAX_PATIENCE_SECONDS = "forever", 10.0**9  # seconds
@@ -170,7 +170,7 @@ class ConnectionOptions:
 
     @property
     def route(self) -> Route:
-        from sbpair.client.route import Route
+        from sbpair.auth.route import Route
 
         return Route(self.ca_file, self.over_websocket)
 

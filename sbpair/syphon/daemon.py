@@ -97,8 +97,8 @@ class Syphon:
         )
 
     def _set_up(self, primary: NamespaceAccess, secondary: NamespaceAccess, options: SyphonOptions) -> None:
-        primary = _with_endpoint(primary, options.primary_endpoint_address)
-        secondary = _with_endpoint(secondary, options.secondary_endpoint_address)
+        primary = _reach(primary.along(options.route), options.primary_endpoint_address)
+        secondary = _reach(secondary.along(options.route), options.secondary_endpoint_address)
         self.options = options
         if (primary.name, primary.netloc) == (secondary.name, secondary.netloc):
             raise ValueError(f"primary and secondary are the same namespace: {primary.netloc}")
@@ -157,6 +157,11 @@ class Syphon:
     def on_event(self, callback: Callable[[events.SyphonEvent], None]) -> Callable[[], None]:
         """Call ``callback`` with each event; return a function that unsubscribes it."""
         return self._events.subscribe(callback)
+
+    @property
+    def namespaces(self) -> tuple[NamespaceAccess, NamespaceAccess]:
+        """The primary and the secondary, as the syphon reaches them."""
+        return self._primary, self._secondary
 
     @property
     def status(self) -> SyphonStatus:
@@ -425,7 +430,7 @@ class Syphon:
         """Open a connection, which ``stack`` aborts."""
         timeout = self.options.operation_timeout.total_seconds()
         try:
-            connection = await connect(namespace, route=self.options.route, timeout=timeout)
+            connection = await connect(namespace, timeout=timeout)
         except SyphonFaulted as error:
             self._sides.refused(role, str(error))
             raise
@@ -544,7 +549,7 @@ class Syphon:
             if self._session is not None and self._session.is_connected:
                 return self._session.secondary
             if self._monitor_connection is None or not self._monitor_connection.is_open:
-                self._monitor_connection = await connect(self._secondary, route=self.options.route)
+                self._monitor_connection = await connect(self._secondary)
             return self._monitor_connection
 
     def _clock_differs(self, ahead: float) -> None:
@@ -575,7 +580,7 @@ def _loss_of(drained: asyncio.Future[None]) -> str | None:
     return str(error) if isinstance(error, ConnectionLost) else None
 
 
-def _with_endpoint(namespace: NamespaceAccess, address: str | None) -> NamespaceAccess:
+def _reach(namespace: NamespaceAccess, address: str | None) -> NamespaceAccess:
     return namespace if address is None else namespace.dial_at(address)
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Literal
 from urllib.parse import urlsplit
 
-from sbpair.client.route import Route
+from sbpair.auth.route import Route
 from sbpair.envelope.names import check_namespace_name, path_refusal
 
 LAND = ("primary", "either")

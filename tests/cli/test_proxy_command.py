@@ -15,6 +15,7 @@ import pytest
 from sbpair.amqp.message import DataBody, Message
 from sbpair.amqp.performatives import Accepted
 from sbpair.auth.connection_string import parse
+from sbpair.auth.route import Route
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.client.dial import connect
 from sbpair.client.errors import ConnectionLost, SyphonFaulted
@@ -63,7 +64,7 @@ async def send(text: str, count: int, **route: str) -> list[object]:
     access = parse(text)
     if "address" in route:
         access = access.dial_at(route.pop("address"))
-    connection = await connect(access, ca_file=route.get("ca_file"), timeout=30)
+    connection = await connect(access.along(Route(route.get("ca_file"))), timeout=30)
     try:
         async with asyncio.timeout(60):
             sender: Sender = await connection.open_sender("orders")

@@ -9,10 +9,10 @@ import aiohttp
 import pytest
 
 from sbpair.auth.connection_string import parse
+from sbpair.auth.route import Route
 from sbpair.client import dial, websocket
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ConnectionLost
-from sbpair.client.route import Route
 from tests.client.played import NAMESPACE, turns
 
 pytestmark = pytest.mark.spec("R-66")
@@ -53,9 +53,8 @@ async def test_what_carries_a_websocket_closes_it_and_its_session_and_is_forgott
 
     monkeypatch.setattr(websocket, "_upgrade", upgrade)
     before = set(websocket._carrying)
-    route = Route(over_websocket=True, http_proxy=None)
-    namespace = parse(NAMESPACE)
-    connection = await dial._open(namespace, route, None, lambda: NamespaceConnection(namespace))
+    namespace = parse(NAMESPACE).along(Route(over_websocket=True))
+    connection = await dial._open(namespace, None, lambda: NamespaceConnection(namespace))
     assert isinstance(connection, NamespaceConnection)
     (carrying,) = websocket._carrying - before
     await turns()

@@ -16,6 +16,7 @@ import pytest
 from sbpair.amqp.performatives import Accepted, Modified, Rejected
 from sbpair.auth.connection_string import NamespaceAccess, parse
 from sbpair.auth.credential import SharedKey
+from sbpair.auth.route import Route
 from sbpair.broker import Broker
 from sbpair.client.dial import connect
 from sbpair.client.request import RequestNode
@@ -37,7 +38,7 @@ def tls(pair: Pair, side: str = "primary") -> NamespaceAccess:
 async def test_messages_go_and_come_over_tls_that_trusts_the_brokers_authority(
     broker: Broker, pair: Pair
 ) -> None:
-    connection = await connect(tls(pair), ca_file=str(broker.ca_file))
+    connection = await connect(tls(pair).along(Route(str(broker.ca_file))))
     try:
         sender = await connection.open_sender("orders")
         assert isinstance(await sender.send(parked(1)), Accepted)
@@ -54,7 +55,7 @@ async def test_a_certificate_of_a_stranger_is_refused_and_never_waited_for(pair:
 
 async def test_a_file_of_certificates_that_is_not_there_is_named(pair: Pair) -> None:
     with pytest.raises(SyphonFaulted, match=r"nowhere\.pem"):
-        await connect(tls(pair), ca_file="nowhere.pem")
+        await connect(tls(pair).along(Route("nowhere.pem")))
 
 
 async def test_a_connection_that_was_let_go_opens_nothing_more(pair: Pair) -> None:

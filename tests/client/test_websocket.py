@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 
 from sbpair.auth.connection_string import parse
+from sbpair.auth.route import Route
 from sbpair.broker import Broker
 from sbpair.client import websocket as over_websocket
 from sbpair.client.dial import connect
-from sbpair.client.route import Route
 from sbpair.client.websocket import environment_proxy, open_websocket, url_of
 from sbpair.syphon import ConnectionLost, Syphon, SyphonFaulted, SyphonOptions
 from tests.served import served
@@ -137,7 +137,7 @@ async def test_a_proxy_that_wants_another_password_is_a_fault_that_does_not_show
 async def test_a_certificate_of_a_stranger_is_refused_over_websocket_too(pair: Pair) -> None:
     namespace = parse(secure(pair, "primary")).dial_at(f"localhost:{pair.primary.port}")
     with pytest.raises(SyphonFaulted, match="certificate"):
-        await connect(namespace, route=OVER)
+        await connect(namespace.along(OVER))
 
 
 @pytest.mark.spec("F-30")
@@ -169,13 +169,13 @@ async def test_an_answer_that_is_no_upgrade_is_told_with_its_status(
 
     async with served(serve) as port:
         with pytest.raises(kind, match=status[:3]):
-            await connect(parse(pair.primary.connection_string).dial_at(f"127.0.0.1:{port}"), route=OVER)
+            await connect(parse(pair.primary.connection_string).dial_at(f"127.0.0.1:{port}").along(OVER))
 
 
 async def test_nobody_at_the_port_is_a_lost_connection_over_websocket_too(pair: Pair) -> None:
     pair.primary.take_down("refuse")
     with pytest.raises(ConnectionLost, match="cannot be reached"):
-        await connect(parse(pair.primary.connection_string), route=OVER)
+        await connect(parse(pair.primary.connection_string).along(OVER))
 
 
 def test_the_port_is_443_unless_another_is_named() -> None:
@@ -210,7 +210,7 @@ def test_a_proxy_without_a_websocket_is_a_mistake_that_is_told() -> None:
 
 
 async def test_what_was_put_over_websocket_is_received_over_tcp(pair: Pair) -> None:
-    connection = await connect(parse(pair.primary.connection_string), route=OVER)
+    connection = await connect(parse(pair.primary.connection_string).along(OVER))
     try:
         sender = await connection.open_sender("orders")
         await asyncio.gather(*(sender.send(parked(number)) for number in range(500)))

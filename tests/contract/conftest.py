@@ -12,6 +12,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.auth.connection_string import parse
+from sbpair.auth.route import Route
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.contract.book import entries
 from sbpair.contract.entry import Entry, Finding, Price
@@ -53,10 +54,9 @@ def broker_of(certificates: Path) -> Callable[..., Broker]:
 def target_of(namespace: NamespaceControl, ca_file: str, connection_string: str | None = None) -> Target:
     text = connection_string or namespace.connection_string
     return Target(
-        parse(text),
+        parse(text).along(Route(ca_file)),
         lambda: ServiceBusAdministrationClient.from_connection_string(text, connection_verify=ca_file),
         lambda: ServiceBusClient.from_connection_string(text, retry_total=0),
-        ca_file,
     )
 
 

@@ -362,7 +362,7 @@ class Replay:
         if number not in self._streams:
             target = self._targets[self._recorded.connections[number]]
             namespace = target.namespace
-            context = trusting(target.ca_file) if namespace.uses_tls else None
+            context = trusting(target.namespace.route.ca_file) if namespace.uses_tls else None
             self._streams[number] = await open_streams(namespace.host, namespace.port, context)
             self._reading.append(asyncio.ensure_future(self._read(number)))
         writer = self._streams[number][1]

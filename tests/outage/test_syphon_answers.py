@@ -16,6 +16,7 @@ from datetime import timedelta
 import pytest
 
 from sbpair.auth.connection_string import parse
+from sbpair.auth.route import Route
 from sbpair.broker import Broker
 from sbpair.broker.certificates import provide
 from sbpair.client.dial import connect
@@ -126,5 +127,5 @@ async def test_a_certificate_that_proves_nothing_is_refused_and_nothing_is_said_
         namespace = parse(text).dial_at(f"{host}:{port}")
         ca_file = str(certificates.ca_file) if is_known else None
         with pytest.raises(SyphonFaulted, match=says):
-            await connect(namespace, ca_file=ca_file, timeout=PATIENCE)
+            await connect(namespace.along(Route(ca_file)), timeout=PATIENCE)
     assert came == [TLS_HANDSHAKE]

@@ -17,10 +17,8 @@ from sbpair.broker.faults import FaultRule
 from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver
 from sbpair.broker.frontends.amqp.request_response import RequestLink, ResponseLink
 from sbpair.client.dial import connect
-from sbpair.client.route import Route
 from sbpair.processor import ProcessorOptions, ReceivedMessage
 from sbpair.processor.aio import PairedServiceBusProcessor
-from sbpair.processor.side import SideAddress
 from sbpair.side import Side
 from tests.syphon.driven import CLOCK, STRING, Driven, play
 
@@ -75,7 +73,7 @@ class Story:
         path: str = "orders",
         **options: Any,
     ) -> PairedServiceBusProcessor:
-        addresses = {role: SideAddress(parse(STRING.format(name)), Route()) for role, name in SIDES.items()}
+        addresses = {role: parse(STRING.format(name)) for role, name in SIDES.items()}
         processor = PairedServiceBusProcessor(
             path, handler or self.note, addresses, ProcessorOptions(**options)
         )

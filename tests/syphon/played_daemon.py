@@ -135,12 +135,10 @@ class World:
         """Return the times at which this side was dialled."""
         return [at for each, at in self.dialled if each == side]
 
-    async def connect(
-        self, namespace: NamespaceAccess, *, route: Any, timeout: float | None = None
-    ) -> PlayedConnection:
+    async def connect(self, namespace: NamespaceAccess, *, timeout: float | None = None) -> PlayedConnection:
         side = "primary" if namespace is self.syphon._primary else "secondary"
         self.dialled.append((side, now()))
-        self.routes.append((route, timeout))
+        self.routes.append((namespace.route, timeout))
         outcome = self.dials[side].popleft() if self.dials[side] else 0.0
         if isinstance(outcome, ClientError):
             raise outcome

@@ -11,10 +11,10 @@ import pytest
 from sbpair.amqp.connection import CHANNEL_MAX
 from sbpair.amqp.limits import Limits
 from sbpair.amqp.performatives import Condition
+from sbpair.auth.route import Route
 from sbpair.broker.frontends.amqp.claims import MAX_CLAIMS
 from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused
-from sbpair.client.route import Route
 from sbpair.processor.options import ProcessorOptions
 from sbpair.syphon.claims import as_fault, is_refusal
 from sbpair.syphon.credit import INITIAL_SIZE, MemoryBudget, RecentSize, Window

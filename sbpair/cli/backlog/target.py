@@ -93,7 +93,7 @@ class BacklogTarget:
     def namespace(self) -> NamespaceAccess:
         """Return the secondary for the AMQP client. Raises ConfigurationError when it cannot be used."""
         with configuration():
-            return self._secondary().namespace()
+            return self._secondary().namespace(self.ca_file)
 
     def administration(self) -> ServiceBusAdministrationClient:
         """Return an administration client of the secondary; the key needs the Manage right."""
@@ -158,7 +158,7 @@ async def connection_to(target: BacklogTarget) -> AsyncIterator[NamespaceConnect
     from sbpair.client.dial import connect
 
     with over_amqp():
-        connection = await connect(target.namespace(), ca_file=target.ca_file, timeout=TIMEOUT)
+        connection = await connect(target.namespace(), timeout=TIMEOUT)
         try:
             yield connection
         finally:

@@ -138,8 +138,8 @@ def command(
 
     with configuration():
         plan = ExaminationPlan(
-            primary=primary.namespace(),
-            secondary=secondary.namespace(),
+            primary=primary.namespace(ca_file),
+            secondary=secondary.namespace(ca_file),
             sources={"primary": primary, "secondary": secondary},
             name=primary_namespace_name,
             backlogs=backlogs,

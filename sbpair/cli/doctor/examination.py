@@ -129,7 +129,7 @@ class Examination:
         self, stack: AsyncExitStack, side: str, namespace: NamespaceAccess
     ) -> NamespaceConnection | None:
         try:
-            connection = await connect(namespace, ca_file=self.plan.ca_file, timeout=TIMEOUT)
+            connection = await connect(namespace, timeout=TIMEOUT)
         except ClientError as error:
             self.unreachable[side] = one_line(error)
             return None

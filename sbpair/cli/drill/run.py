@@ -112,8 +112,8 @@ class Drill:
         return client_between(self.primary, self.secondary, options, self.plan.ca_file)
 
     def _search(self) -> CanarySearch:
-        sides = self.primary.namespace(), self.secondary.namespace()
-        return CanarySearch(*sides, self.plan.arrival_path, self.plan.ca_file)
+        trusted, path = self.plan.ca_file, self.plan.arrival_path
+        return CanarySearch(self.primary.namespace(trusted), self.secondary.namespace(trusted), path)
 
     async def _check(self, search: CanarySearch) -> None:
         """Raise ConfigurationError when the entity does not exist, or is not empty with --proof receive."""

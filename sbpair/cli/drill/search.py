@@ -28,7 +28,6 @@ class CanarySearch:
     primary: NamespaceAccess
     secondary: NamespaceAccess
     path: str
-    ca_file: str | None
     start: int = 1
     peeks: int = 0
     _connections: dict[str, NamespaceConnection] = field(default_factory=dict)
@@ -82,6 +81,6 @@ class CanarySearch:
         """Return an open connection; reconnects if the service has closed it as idle."""
         connection = self._connections.get(namespace.netloc)
         if connection is None or not connection.is_open:
-            connection = await connect(namespace, ca_file=self.ca_file, timeout=TIMEOUT)
+            connection = await connect(namespace, timeout=TIMEOUT)
             self._connections[namespace.netloc] = connection
         return connection

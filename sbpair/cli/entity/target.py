@@ -125,9 +125,9 @@ async def connection_to(target: EntityTarget) -> AsyncIterator[NamespaceConnecti
     from sbpair.client.dial import connect
 
     with configuration():
-        namespace = target.namespace.namespace()
+        namespace = target.namespace.namespace(target.ca_file)
     with over_amqp(ENDINGS):
-        connection = await connect(namespace, ca_file=target.ca_file, timeout=CONNECT_TIMEOUT)
+        connection = await connect(namespace, timeout=CONNECT_TIMEOUT)
         try:
             yield connection
         finally:

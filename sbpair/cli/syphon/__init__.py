@@ -102,7 +102,7 @@ def command(
     run = SyphonRun(syphon, patience=patience.total_seconds() if drain else None)
 
     async def until_done() -> int:
-        async with monitor(syphon, monitoring, primary, secondary):
+        async with monitor(syphon, monitoring):
             return await run.until_done()
 
     with exported_telemetry(otel):

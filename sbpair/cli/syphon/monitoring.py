@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from sbpair.cli.errors import ConfigurationError, configuration
-from sbpair.cli.namespaces import NamespaceArgument, fetch
+from sbpair.cli.namespaces import fetch
 from sbpair.cli.output import notice, remember
 from sbpair.tracing import current
 
 if TYPE_CHECKING:
     from sbpair.auth.connection_string import NamespaceAccess
-    from sbpair.client.route import Route
     from sbpair.observation import Journal, Metrics, PairLabels, Webhook
     from sbpair.observation.sinks import Sink
     from sbpair.syphon import Syphon
@@ -114,37 +113,25 @@ def monitoring_from(
 
 
 @asynccontextmanager
-async def monitor(
-    syphon: Syphon, monitoring: Monitoring, primary: NamespaceArgument, secondary: NamespaceArgument
-) -> AsyncIterator[None]:
+async def monitor(syphon: Syphon, monitoring: Monitoring) -> AsyncIterator[None]:
     """Monitor the syphon until the block ends.
 
     Raises ConfigurationError when the journal, the status server or the webhook cannot start.
     """
     async with AsyncExitStack() as stack:
         if monitoring.is_wanted:
-            options = syphon.options
             with configuration():
-                sides = (
-                    primary.namespace(options.primary_endpoint_address),
-                    secondary.namespace(options.secondary_endpoint_address),
-                )
-                await _open(stack, syphon, monitoring, sides)
+                await _open(stack, syphon, monitoring)
         yield
 
 
-async def _open(
-    stack: AsyncExitStack,
-    syphon: Syphon,
-    monitoring: Monitoring,
-    sides: tuple[NamespaceAccess, NamespaceAccess],
-) -> None:
+async def _open(stack: AsyncExitStack, syphon: Syphon, monitoring: Monitoring) -> None:
     from sbpair.envelope.names import namespace_label
     from sbpair.observation import Metrics, PairLabels, attach
     from sbpair.observation.metrics import show_syphon
 
     label, _, _ = syphon.backlogs[0].partition("/")
-    pair = PairLabels(label, namespace_label(sides[1].netloc))
+    pair = PairLabels(label, namespace_label(syphon.namespaces[1].netloc))
     metrics = Metrics()
     metrics.read_counters("sbpair_syphon", lambda: syphon.counters)
     metrics.read_state("sbpair_syphon_state", lambda: syphon.status.state)
@@ -163,7 +150,7 @@ async def _open(
     stack.callback(attach(syphon, *sinks))
     if monitoring.status_port is not None:
         state = _state_of(syphon, pair, journal, webhook)
-        await _serve(stack, syphon, (monitoring.status_host, monitoring.status_port), sides, metrics, state)
+        await _serve(stack, syphon, (monitoring.status_host, monitoring.status_port), metrics, state)
 
 
 def _journal(
@@ -215,7 +202,6 @@ async def _serve(
     stack: AsyncExitStack,
     syphon: Syphon,
     address: tuple[str, int],
-    sides: tuple[NamespaceAccess, NamespaceAccess],
     metrics: Metrics,
     state: Callable[[], Mapping[str, object]],
 ) -> None:
@@ -226,7 +212,7 @@ async def _serve(
         return {"state": status.state, "why": status.reason, "refused": syphon.refusals}
 
     status = Status(
-        probe=lambda: _probe_sides(sides, syphon),
+        probe=lambda: _probe_sides(syphon),
         is_ready=lambda: is_ready(syphon.status),
         state=state,
         metrics=metrics.exposition,
@@ -247,23 +233,23 @@ def is_ready(status: SyphonStatus) -> bool:
     return waits or status.state in (SyphonState.RUNNING, SyphonState.LANDING, SyphonState.DRAINING)
 
 
-async def _probe_sides(sides: tuple[NamespaceAccess, NamespaceAccess], syphon: Syphon) -> None:
+async def _probe_sides(syphon: Syphon) -> None:
     """Connect to both sides concurrently. Raises ClientError with the problem of each side."""
     from sbpair.client.errors import ClientError
 
-    probed = zip(sides, ("", syphon.backlogs[0]), strict=True)
-    probes = [_probe(side, path, syphon.options.route) for side, path in probed]
+    probed = zip(syphon.namespaces, ("", syphon.backlogs[0]), strict=True)
+    probes = [_probe(side, path) for side, path in probed]
     answers = await asyncio.gather(*probes, return_exceptions=True)
     wrong = [f"{side}: {error}" for side, error in zip(SIDES, answers, strict=True) if error is not None]
     if wrong:
         raise ClientError("; ".join(wrong))
 
 
-async def _probe(side: NamespaceAccess, path: str, route: Route) -> None:
+async def _probe(side: NamespaceAccess, path: str) -> None:
     """Connect and authorize for ``path``: the smallest proof that the namespace accepts this client."""
     from sbpair.client.dial import connect
 
-    connection = await connect(side, route=route, timeout=PROBE_TIMEOUT)
+    connection = await connect(side, timeout=PROBE_TIMEOUT)
     try:
         await connection.authorize(path)
         await connection.close(timeout=1.0)

@@ -146,7 +146,7 @@ async def _as(at: Scratch, right: str) -> NamespaceConnection:
 
     key = await at.admin(create_rule)
     namespace = replace(at.target().namespace, tokens=SharedKey(lambda: (f"verify{right}", key)))
-    return await connect(namespace, ca_file=at.target().ca_file)
+    return await connect(namespace)
 
 
 @entry(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import replace
 
 from sbpair.amqp.errors import CONNECTION_FORCED, DETACH_FORCED
 from sbpair.amqp.performatives import Accepted, Condition
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError
-from sbpair.client.route import Route
 
 from ..entry import Differs, Price, Unknown, entry, expect
 from ..inbox import PATIENCE
@@ -129,11 +129,10 @@ async def shared_connection(at: Scratch) -> str:
     entities=(),
 )
 async def websocket(at: Scratch) -> str:
-    target = at.target()
+    namespace = at.target().namespace
+    route = replace(namespace.route, over_websocket=True)
     try:
-        connection = await connect(
-            target.namespace, route=Route(target.ca_file, over_websocket=True), timeout=20.0
-        )
+        connection = await connect(namespace.along(route), timeout=20.0)
     except ImportError as missing:
         raise Unknown(f"it needs the extra websocket: {missing}") from missing
     except ClientError as error:
@@ -286,7 +285,7 @@ async def certificate(at: Scratch) -> str:
 
 async def _shake_hands(target: Target, name: str) -> None:
     """Open a TLS connection to a namespace under this name. Raises SSLCertVerificationError, OSError."""
-    context = ssl.create_default_context(cafile=target.ca_file)
+    context = ssl.create_default_context(cafile=target.namespace.route.ca_file)
     _, writer = await asyncio.open_connection(
         target.namespace.host, target.namespace.port, ssl=context, server_hostname=name
     )

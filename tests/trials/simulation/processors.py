@@ -13,11 +13,9 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
-from sbpair.auth.connection_string import parse
-from sbpair.client.route import Route
+from sbpair.auth.connection_string import NamespaceAccess, parse
 from sbpair.processor import LockEnded, ProcessorEvent, ProcessorOptions, ReceivedMessage
 from sbpair.processor.aio import PairedServiceBusProcessor
-from sbpair.processor.side import SideAddress
 from sbpair.side import Side
 
 from .history import Handled
@@ -41,14 +39,14 @@ class ProcessorProcess:
         self._rng = Random(rng.getrandbits(32))
         self._returned: dict[tuple[str, str], float] = {}  # by path and message id, when its handler last did
         self._running: set[tuple[str, str]] = set()  # by path and message id, or session
-        addresses = {role: SideAddress(parse(end), Route()) for role, end in ends.items()}
+        addresses = {role: parse(end) for role, end in ends.items()}
         self._processors = [self._processor(path, addresses) for path in world.processed]
         self._over = asyncio.Event()
         HOST.set(name)
         self._task = asyncio.ensure_future(self._run())
         HOST.set("")
 
-    def _processor(self, path: str, addresses: Mapping[Side, SideAddress]) -> PairedServiceBusProcessor:
+    def _processor(self, path: str, addresses: Mapping[Side, NamespaceAccess]) -> PairedServiceBusProcessor:
         window, rng = self._world.shape.deduplicate, self._rng
 
         async def handle(message: ReceivedMessage) -> None:
