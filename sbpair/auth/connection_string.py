@@ -33,11 +33,13 @@ class NamespaceAccess:
     tokens: TokenSource = field(repr=False)
     route: Route = Route()  # noqa: RUF009 -- frozen
 
-    def dial_at(self, address: str) -> NamespaceAccess:
-        """Return the same namespace, reached at another ``host:port``.
+    def dial_at(self, address: str | None) -> NamespaceAccess:
+        """Return the same namespace, reached at another ``host:port`` if one is given.
 
         Raises ConnectionStringError when ``address`` is not an address.
         """
+        if address is None:
+            return self
         host, port = host_and_port(address, "the custom endpoint address")
         return replace(self, host=host, port=port or self.port)
 

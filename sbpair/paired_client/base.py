@@ -351,9 +351,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
 
     def _addresses(self) -> dict[Side, NamespaceAccess]:
         """Both namespaces as a processor reaches them."""
-        from .addresses import address_of
-
-        return {side.role: address_of(side.access()) for side in (self._primary, self._secondary)}
+        return {side.role: side.access() for side in (self._primary, self._secondary)}
 
     def _processor_options(self, options: ProcessorOptions | None) -> ProcessorOptions:
         from sbpair.processor.options import ProcessorOptions

@@ -17,11 +17,8 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from azure.servicebus import TransportType
-
 from sbpair.fork import leave_to_the_parent
 from sbpair.loop_thread import serve_in_loop
-from sbpair.pairing.address import Access, proxy_url
 from sbpair.pairing.time_limits import CLOSING
 from sbpair.side import Side
 from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
@@ -232,49 +229,12 @@ class SyphonTask(HostedSyphon):
 
 
 def syphon_of(core: BaseRuntime) -> Syphon:
-    """A syphon between the two sides of a client. Raises ValueError when its settings do not suit a syphon."""
+    """A syphon between the two sides of a client, which it reaches as the client does."""
     primary, secondary = core.sides
-    one, other = primary.access(), secondary.access()
-    options = _options(core, one, other)
-    if one.connection_string is not None and other.connection_string is not None:
-        return Syphon.from_connection_strings(one.connection_string, other.connection_string, options=options)
-    return Syphon(
-        one.endpoint,
-        other.endpoint,
-        one.credential,  # type: ignore[arg-type]  # what the SDK takes, of either kind
-        secondary_credential=other.credential,
-        options=options,
-        use_tls=one.use_tls,
-    )
-
-
-def _transport(access: Access) -> tuple[object, ...]:
-    """The settings that a syphon has once for both sides."""
-    settings = access.settings
-    way = settings.transport_type, settings.http_proxy, settings.connection_verify, settings.ssl_context
-    return (*way, access.use_tls or access.connection_string is not None)  # a connection string carries it
-
-
-def _options(core: BaseRuntime, primary: Access, secondary: Access) -> SyphonOptions:
-    settings = primary.settings
-    if settings.ssl_context is not None:
-        raise ValueError("enable_syphon cannot use ssl_context; give connection_verify, or run sbpair syphon")
-    if _transport(primary) != _transport(secondary):
-        raise ValueError(
-            "enable_syphon needs one transport_type, http_proxy, connection_verify and use_tls for both "
-            "namespaces; run sbpair syphon where they differ"
-        )
     watched = core.options.observation
-    over_websocket = settings.http_proxy is not None
-    over_websocket = over_websocket or settings.transport_type is TransportType.AmqpOverWebsocket
-    return SyphonOptions(
+    options = SyphonOptions(
         backlog_queue_count=core.options.backlog_queue_count,
         primary_namespace_name=core.label,
-        connection_verify=settings.connection_verify,
-        over_websocket=over_websocket,
-        http_proxy=None if settings.http_proxy is None else proxy_url(settings.http_proxy),
-        primary_endpoint_address=primary.custom_endpoint_address,
-        secondary_endpoint_address=secondary.custom_endpoint_address,
         land=core.options.land,
         land_after=core.options.land_after,
         ordering=core.options.ordering,
@@ -282,3 +242,4 @@ def _options(core: BaseRuntime, primary: Access, secondary: Access) -> SyphonOpt
         measure_every=None if watched is None or watched.status is None else MEASURED,
         stop_timeout=timedelta(seconds=CLOSING),
     )
+    return Syphon.between(primary.access(), secondary.access(), options=options)

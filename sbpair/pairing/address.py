@@ -19,8 +19,10 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusClient, TransportType
 
 from sbpair.auth.caching import caching
-from sbpair.auth.connection_string import fields_of
+from sbpair.auth.connection_string import NamespaceAccess, at_host, fields_of, parse
+from sbpair.auth.credential import token_source
 from sbpair.auth.reference import resolve
+from sbpair.auth.route import Route
 from sbpair.auth.tls import BoundedHandshake, CaFileUnusable, trusting
 from sbpair.envelope.names import label_of_backlogs, namespace_label
 from sbpair.side import Side
@@ -77,6 +79,13 @@ class SdkSettings:
         if self.uamqp_transport:
             raise ValueError("a paired client needs the SDK's own AMQP transport: remove uamqp_transport")
 
+    @property
+    def route(self) -> Route:
+        """The same route for clients other than the SDK's. With a proxy it is a WebSocket, as the SDK has it."""
+        proxy = None if self.http_proxy is None else proxy_url(self.http_proxy)
+        is_websocket = proxy is not None or self.transport_type is TransportType.AmqpOverWebsocket
+        return Route(self.connection_verify, is_websocket, proxy, self.ssl_context)
+
     def for_secondary(
         self,
         transport_type: TransportType | Same,
@@ -121,18 +130,6 @@ class NamespaceInfo:
 
     label: str
     endpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Connection details of a namespace for a client other than the SDK. The repr contains no secret."""
-
-    endpoint: str
-    connection_string: str | None = field(repr=False)
-    credential: Credential | AsyncCredential | None = field(repr=False)
-    use_tls: bool
-    custom_endpoint_address: str | None
-    settings: SdkSettings = field(repr=False)
 
 
 def _is_asked(credential: object) -> bool:
@@ -210,16 +207,17 @@ class SdkNamespace:
         """The keyword arguments passed to the SDK."""
         return self._settings
 
-    def access(self) -> Access:
-        """Connection details for clients other than the SDK."""
-        return Access(
-            self.info.endpoint,
-            self._connection_string,
-            self._cached,
-            self._use_tls,
-            self._custom_endpoint_address,
-            self._settings,
-        )
+    def access(self) -> NamespaceAccess:
+        """The namespace for clients other than the SDK's, with its credential and the route of its settings.
+
+        Raises ConnectionStringError for a signature without an expiry, which the SDK takes.
+        """
+        # C-18
+        if self._connection_string is not None:
+            namespace = parse(self._connection_string)
+        else:
+            namespace = at_host(self.info.endpoint, token_source(self._cached), uses_tls=self._use_tls)
+        return namespace.along(self._settings.route).dial_at(self._custom_endpoint_address)
 
     def location(self) -> str:
         """The identity of the namespace: host, plus port without TLS, since the SDK ignores it with TLS."""
@@ -354,8 +352,7 @@ class SdkNamespace:
         if self._trust is None:
             context = self._settings.ssl_context or _trust(self._settings.connection_verify)
             self._trust = BoundedHandshake(context)
-        is_websocket = self._settings.transport_type is TransportType.AmqpOverWebsocket
-        return None if is_websocket or self._settings.http_proxy is not None else self._trust
+        return None if self._settings.route.over_websocket else self._trust
 
 
 def _trust(ca_file: str | None) -> ssl.SSLContext:

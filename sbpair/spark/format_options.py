@@ -137,7 +137,7 @@ class NamespaceReference:
         text = self.connection_string()
         try:
             made = parse(text) if text is not None else at_host(self.name, token_source(ambient()))
-            return made if self.address is None else made.dial_at(self.address)
+            return made.dial_at(self.address)
         except ConnectionStringError as error:
             raise ValueError(f"{self.option}: {error}") from error
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from sbpair.auth.connection_string import NamespaceAccess, at_host, parse
 from sbpair.auth.credential import token_source
+from sbpair.auth.route import Route
 from sbpair.client.backoff import FIRST_RETRY
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
@@ -97,8 +98,8 @@ class Syphon:
         )
 
     def _set_up(self, primary: NamespaceAccess, secondary: NamespaceAccess, options: SyphonOptions) -> None:
-        primary = _reach(primary.along(options.route), options.primary_endpoint_address)
-        secondary = _reach(secondary.along(options.route), options.secondary_endpoint_address)
+        primary = _reach(primary, options.route, options.primary_endpoint_address)
+        secondary = _reach(secondary, options.route, options.secondary_endpoint_address)
         self.options = options
         if (primary.name, primary.netloc) == (secondary.name, secondary.netloc):
             raise ValueError(f"primary and secondary are the same namespace: {primary.netloc}")
@@ -150,8 +151,18 @@ class Syphon:
         A callable is called for each token, so that a rotated key is used. Raises ConnectionStringError for an
         invalid string, and ValueError when both name the same namespace.
         """
+        return cls.between(parse(primary), parse(secondary), options=options)
+
+    @classmethod
+    def between(
+        cls, primary: NamespaceAccess, secondary: NamespaceAccess, *, options: SyphonOptions | None = None
+    ) -> Self:
+        """Create a syphon between two namespaces, each with its own credential and route.
+
+        A route or an address in ``options`` takes the place of theirs. Raises ValueError when both are the same.
+        """
         syphon = cls.__new__(cls)
-        syphon._set_up(parse(primary), parse(secondary), options or SyphonOptions())
+        syphon._set_up(primary, secondary, options or SyphonOptions())
         return syphon
 
     def on_event(self, callback: Callable[[events.SyphonEvent], None]) -> Callable[[], None]:
@@ -580,8 +591,8 @@ def _loss_of(drained: asyncio.Future[None]) -> str | None:
     return str(error) if isinstance(error, ConnectionLost) else None
 
 
-def _reach(namespace: NamespaceAccess, address: str | None) -> NamespaceAccess:
-    return namespace if address is None else namespace.dial_at(address)
+def _reach(namespace: NamespaceAccess, route: Route, address: str | None) -> NamespaceAccess:
+    return (namespace if route == Route() else namespace.along(route)).dial_at(address)
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[object, object, T]) -> T | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -89,6 +90,23 @@ def test_each_side_is_opened_with_its_own_credential(pairing: Pairing, kind: Kin
         client.hold("orders")
         assert sender.send_messages(ServiceBusMessage("parked")).stored_in is StoredIn.BACKLOG
         wait_until(lambda: pairing.primary.counts("orders").active == 2)
+
+
+@pytest.mark.spec("P-1", "P-40")
+def test_a_hosted_syphon_reaches_each_side_as_the_client_does(pairing: Pairing) -> None:
+    """The primary over TLS with a context of the application, the secondary without TLS."""
+    make_backlogs(pairing)
+    given = arguments(pairing, named_key)
+    context = ssl.create_default_context(cafile=given.pop("connection_verify"))
+    client = pairing.watched(
+        PairedServiceBusClient(
+            **given, ssl_context=context, secondary_ssl_context=None, secondary_use_tls=False
+        )
+    )
+    with client.get_queue_sender("orders") as sender:
+        client.hold("orders")
+        assert sender.send_messages(ServiceBusMessage("parked")).stored_in is StoredIn.BACKLOG
+        wait_until(lambda: pairing.primary.counts("orders").active == 1)
 
 
 @ASYNC_KINDS

@@ -8,12 +8,11 @@ import threading
 from datetime import timedelta
 
 import pytest
-from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair import (
     BacklogsCreated,
-    PairedServiceBusClient,
     PairFaulted,
     PairFaultedError,
     SideFaulted,
@@ -146,17 +145,7 @@ def test_a_side_that_accepts_the_syphon_again_is_cured_for_the_client_too(pairin
     assert client.primary.state is SideState.OPEN
 
 
-def test_what_a_syphon_cannot_do_is_said_when_the_client_is_made(pairing: Pairing) -> None:
-    import ssl
-
-    with pytest.raises(ValueError, match="ssl_context"):
-        PairedServiceBusClient.from_connection_strings(
-            pairing.primary.connection_string,
-            pairing.secondary.connection_string,
-            options=options_of(enable_syphon=True),
-            ssl_context=ssl.create_default_context(),
-            transport_type=TransportType.Amqp,
-        )
+def test_the_switch_of_the_hosted_syphon_is_true_or_false() -> None:
     with pytest.raises(TypeError, match="enable_syphon"):
         options_of(enable_syphon="yes")
 

@@ -68,7 +68,7 @@ async def test_the_administration_client_is_given_a_credential_that_a_thread_can
         "secondary", "contoso-dr.servicebus.windows.net", SdkSettings(), credential=credential
     )
     with side.administration(bridge):
-        assert bridged == [side.access().credential]
+        assert bridged == [side._cached]
 
 
 class BlockingCredential:

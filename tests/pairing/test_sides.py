@@ -119,10 +119,13 @@ def test_two_spellings_of_one_place_are_the_same_location(
 @pytest.mark.spec("R-66", "S-6")
 def test_the_way_to_a_namespace_shows_no_secret() -> None:
     access = side(custom="sb://gate.example").access()
-    assert (access.endpoint, access.use_tls) == ("contoso.servicebus.windows.net", True)
-    assert (access.connection_string, access.credential) == (CONTOSO, None)
-    assert access.custom_endpoint_address == "sb://gate.example"
+    assert (access.netloc, access.uses_tls) == ("contoso.servicebus.windows.net", True)
+    assert (access.host, access.port) == ("gate.example", 5671)
     assert "c2VjcmV0" not in repr(access)
+    secret = {**PROXY, "username": "me", "password": "c2VjcmV0"}
+    given = side(http_proxy=secret).access()
+    assert given.route.http_proxy == "http://me:c2VjcmV0@proxy.example:3128"
+    assert "c2VjcmV0" not in repr(given)
 
 
 @pytest.mark.spec("R-66")

@@ -15,6 +15,7 @@ from azure.servicebus import ServiceBusMessage, TransportType
 
 import sbpair
 import sbpair.aio
+from sbpair.auth.route import Route
 
 SKINS = {
     "blocking": (sbpair, azure.servicebus),
@@ -204,16 +205,11 @@ def test_the_proxy_the_authority_the_transport_and_tls_can_differ_for_the_second
         secondary_use_tls=False,
     )
     one, other = (side.access() for side in client._core.sides)
-    assert one.settings.http_proxy == {"proxy_hostname": "proxy", "proxy_port": 8080}
-    assert (one.settings.connection_verify, one.use_tls) == ("one.pem", True)
-    assert (other.settings.http_proxy, other.settings.transport_type) == (
-        None,
-        TransportType.AmqpOverWebsocket,
-    )
-    assert (other.settings.connection_verify, other.use_tls) == ("other.pem", False)
+    assert (one.route, one.uses_tls) == (Route("one.pem", True, "http://proxy:8080"), True)
+    assert (other.route, other.uses_tls) == (Route("other.pem", True), False)
     same = paired("contoso", "fabrikam", KEY, connection_verify="one.pem", use_tls=False)
     one, other = (side.access() for side in same._core.sides)
-    assert (one.settings, one.use_tls) == (other.settings, other.use_tls)
+    assert (one.route, one.uses_tls) == (other.route, other.uses_tls)
     for each in (client, same):
         ended(each)
 
