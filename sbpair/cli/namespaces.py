@@ -25,12 +25,7 @@ from sbpair.cli.output import remember
 from sbpair.cli.parameters import PlainName
 
 if TYPE_CHECKING:
-    from azure.core.credentials import (
-        AccessToken,
-        AzureNamedKeyCredential,
-        AzureSasCredential,
-        TokenCredential,
-    )
+    from azure.core.credentials import AccessToken, TokenCredential
     from azure.servicebus import ServiceBusClient
     from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -115,7 +110,7 @@ def namespace_argument(value: str, flag: str, *, is_visible: bool) -> NamespaceA
         click.echo(f"sbpair: {warning}", err=True)
     netloc = fields["endpoint"].split("://", 1)[1].split("/", 1)[0]
     reread = ConnectionStringFile(value, flag, text) if value.startswith(FILE) else None
-    return NamespaceArgument(flag, netloc, fields, text, reread)
+    return NamespaceArgument(flag, netloc, text, reread)
 
 
 class ConnectionStringFile:
@@ -180,9 +175,6 @@ class NamespaceArgument:
     netloc: str
     """The host, with its port if one is given."""
 
-    fields: dict[str, str] = field(default_factory=dict, repr=False)
-    """The fields of the connection string, names in lower case; empty without one."""
-
     connection_string: str | None = field(default=None, repr=False)
 
     reread: Callable[[], str] | None = field(default=None, repr=False, compare=False)
@@ -202,34 +194,21 @@ class NamespaceArgument:
 
     def administration(self, role: str, ca_file: str | None) -> ServiceBusAdministrationClient:
         """Return the SDK's administration client for the namespace, as ``role`` of a pair."""
-        return self._of_the_sdk(role, ca_file).administration(connect_timeout=ADMIN_CONNECT_TIMEOUT)
+        return self.of_the_sdk(role, ca_file).administration(connect_timeout=ADMIN_CONNECT_TIMEOUT)
 
     def client(self, role: str, ca_file: str | None) -> ServiceBusClient:
         """Return the SDK's client for the namespace, as ``role`` of a pair, without retries."""
-        return self._of_the_sdk(role, ca_file).client()
+        return self.of_the_sdk(role, ca_file).client()
 
-    def _of_the_sdk(self, role: str, ca_file: str | None) -> SdkNamespace:
+    def of_the_sdk(self, role: str, ca_file: str | None, *, is_asyncio: bool = False) -> SdkNamespace:
+        """Return the namespace as ``role`` of a pair, for clients of the SDK."""
         from sbpair.pairing.address import SdkNamespace, SdkSettings
 
         settings = SdkSettings(connection_verify=ca_file)
         if self.connection_string is not None:
             return SdkNamespace.from_connection_string(role, self.connection_string, settings)
-        return SdkNamespace(role, self.netloc, settings, credential=ambient(self.flag))
-
-    def credential(self) -> TokenCredential | AzureNamedKeyCredential | AzureSasCredential:
-        """Return the credential that opens it, for a pair whose other side has no connection string.
-
-        Raises ConfigurationError for an emulator, which accepts connection strings only.
-        """
-        from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
-
-        if self.connection_string is None:
-            return ambient(self.flag)
-        if self.fields.get("usedevelopmentemulator") == "true":
-            raise ConfigurationError(f"{self.flag} is an emulator's: give both sides as connection strings")
-        if self.fields.get("sharedaccesssignature"):
-            return AzureSasCredential(self.fields["sharedaccesssignature"])
-        return AzureNamedKeyCredential(self.fields["sharedaccesskeyname"], self.fields["sharedaccesskey"])
+        found = ambient(self.flag)
+        return SdkNamespace(role, self.netloc, settings, credential=InThread(found) if is_asyncio else found)
 
 
 def ambient(flag: str) -> TokenCredential:
@@ -286,19 +265,7 @@ def syphon_between(
     """Create a syphon between the two. Raises ValueError when they cannot be a pair."""
     from sbpair.syphon import Syphon
 
-    if primary.connection_string is not None and secondary.connection_string is not None:
-        return Syphon.from_connection_strings(
-            primary.reread or primary.connection_string,
-            secondary.reread or secondary.connection_string,
-            options=options,
-        )
-    return Syphon(
-        primary.netloc,
-        secondary.netloc,
-        primary.credential(),
-        secondary_credential=secondary.credential(),
-        options=options,
-    )
+    return Syphon.between(primary.namespace(), secondary.namespace(), options=options)
 
 
 def client_between(
@@ -310,27 +277,8 @@ def client_between(
     """Create an asyncio paired client for the two. Raises ValueError when they cannot be a pair."""
     from sbpair.aio import PairedServiceBusClient
 
-    if primary.connection_string is not None and secondary.connection_string is not None:
-        return PairedServiceBusClient.from_connection_strings(
-            primary.connection_string,
-            secondary.connection_string,
-            options=options,
-            connection_verify=ca_file,
-        )
-    return PairedServiceBusClient(
-        primary.netloc,
-        secondary.netloc,
-        _for_asyncio(primary),
-        secondary_credential=_for_asyncio(secondary),
+    return PairedServiceBusClient.between(
+        primary.of_the_sdk("primary", ca_file, is_asyncio=True),
+        secondary.of_the_sdk("secondary", ca_file, is_asyncio=True),
         options=options,
-        connection_verify=ca_file,
     )
-
-
-def _for_asyncio(source: NamespaceArgument) -> InThread | AzureNamedKeyCredential | AzureSasCredential:
-    from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
-
-    credential = source.credential()
-    if isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
-        return credential
-    return InThread(credential)

@@ -177,14 +177,24 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         for_secondary = settings.for_secondary(
             secondary_transport_type, secondary_http_proxy, secondary_connection_verify, secondary_ssl_context
         )
-        client = cls.__new__(cls)
-        client._set_up(
+        return cls.between(
             SdkNamespace.from_connection_string("primary", primary, settings, custom_endpoint_address),
             SdkNamespace.from_connection_string(
                 "secondary", secondary, for_secondary, secondary_custom_endpoint_address
             ),
-            options,
+            options=options,
         )
+
+    @classmethod
+    def between(
+        cls, primary: SdkNamespace, secondary: SdkNamespace, *, options: PairedNamespaceOptions | None = None
+    ) -> Self:
+        """A client for two namespaces, each with its own credential and settings.
+
+        Raises ValueError when they cannot be a pair, and TypeError for a credential of the wrong kind.
+        """
+        client = cls.__new__(cls)
+        client._set_up(primary, secondary, options)
         return client
 
     @classmethod

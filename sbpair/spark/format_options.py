@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING
 
 from sbpair.envelope.names import namespace_label
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from sbpair.auth.connection_string import NamespaceAccess
     from sbpair.auth.route import Route
+    from sbpair.pairing.address import SdkNamespace, SdkSettings
 
-T = TypeVar("T")
 FOREVER, MAX_PATIENCE_SECONDS = "forever", 10.0**9  # seconds
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})  # Spark passes these on to every sink
 INSTALL = "pip install 'sbpair[identity]', or give a connection string"
@@ -141,6 +141,17 @@ class NamespaceReference:
         except ConnectionStringError as error:
             raise ValueError(f"{self.option}: {error}") from error
 
+    def of_the_sdk(self, role: str, settings: SdkSettings) -> SdkNamespace:
+        """The namespace as ``role`` of a pair, for clients of the SDK."""
+        from sbpair.pairing.address import SdkNamespace
+
+        text = self.connection_string()
+        if text is not None:
+            return SdkNamespace.from_connection_string(role, text, settings, self.address)
+        return SdkNamespace(
+            role, self.name, settings, credential=ambient(), custom_endpoint_address=self.address
+        )
+
     @property
     def label(self) -> str:
         """The short name of the namespace."""
@@ -194,20 +205,10 @@ class PairReference:
     primary_namespace_name: str | None
     backlog_queue_count: int
 
-    def constructor(
-        self, form: str, by_strings: Callable[..., T], by_names: Callable[..., T]
-    ) -> Callable[..., T]:
-        """The function that connects this pair, with its first arguments applied.
-
-        That is ``by_strings``, which takes two connection strings, or ``by_names``, which takes two names and a
-        credential. Raises ValueError, with the format ``form``, when only one is given by a connection string.
-        """
-        first, second = self.primary.connection_string(), self.secondary.connection_string()
-        if first is not None and second is not None:
-            return partial(by_strings, first, second)
-        if first is None and second is None:
-            return partial(by_names, self.primary.name, self.secondary.name, ambient())
-        raise ValueError(f"{form}: give both namespaces by connection string, or both by name")
+    def namespaces(self) -> tuple[NamespaceAccess, NamespaceAccess]:
+        """Both namespaces for the AMQP client, by the route of the job."""
+        primary, secondary = self.primary.namespace(), self.secondary.namespace()
+        return primary.along(self.wire.route), secondary.along(self.wire.route)
 
 
 def pair_reference(given: FormatOptions, timeout: float) -> PairReference:
@@ -234,8 +235,9 @@ def namespace_reference(given: FormatOptions, names: tuple[str, str, str]) -> Na
     return NamespaceReference(string if reference else name, reference, host, given.text(address))
 
 
+@cache
 def ambient() -> TokenCredential:
-    """The ambient Azure credential. Raises ValueError when azure-identity is not installed."""
+    """The ambient Azure credential, one for the process. Raises ValueError when azure-identity is not installed."""
     try:
         from azure.identity import DefaultAzureCredential
     except ImportError as error:

@@ -219,11 +219,12 @@ def client_of(options: SinkOptions) -> PairedServiceBusClient:
 def paired_client(options: SinkOptions) -> PairedServiceBusClient:
     """Create a paired client, closed at interpreter exit.
 
-    Raises ValueError when the namespaces cannot form a pair, or only one of them is given by a connection string.
+    Raises ValueError when the namespaces cannot form a pair.
     """
     from azure.servicebus import TransportType
 
     from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+    from sbpair.pairing.address import SdkSettings
 
     pairing = PairedNamespaceOptions(
         backlog_queue_count=options.pair.backlog_queue_count,
@@ -234,15 +235,12 @@ def paired_client(options: SinkOptions) -> PairedServiceBusClient:
         primary_namespace_name=options.pair.primary_namespace_name,
     )
     primary, secondary, wire = options.pair.primary, options.pair.secondary, options.pair.wire
-    connect = options.pair.constructor(
-        FORM, PairedServiceBusClient.from_connection_strings, PairedServiceBusClient
-    )
-    client = connect(
-        options=pairing,
-        connection_verify=wire.ca_file,
+    settings = SdkSettings(
         transport_type=TransportType.AmqpOverWebsocket if wire.over_websocket else TransportType.Amqp,
-        custom_endpoint_address=primary.address,
-        secondary_custom_endpoint_address=secondary.address,
+        connection_verify=wire.ca_file,
+    )
+    client = PairedServiceBusClient.between(
+        primary.of_the_sdk("primary", settings), secondary.of_the_sdk("secondary", settings), options=pairing
     )
     atexit.register(client.close)
     return client

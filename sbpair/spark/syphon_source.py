@@ -213,12 +213,11 @@ def reason_of(event: SyphonEvent) -> tuple[str, ...]:
 def syphon_between(options: DrainOptions, number: int) -> Syphon:
     """A syphon for one backlog queue, and the ordered one of its number.
 
-    Raises ValueError when the namespaces cannot form a pair, or only one of them is given by a connection string.
+    Raises ValueError when the namespaces cannot form a pair.
     """
     from sbpair.syphon import Syphon
 
-    connect = options.pair.constructor(FORM, Syphon.from_connection_strings, Syphon)
-    return connect(options=options.of_backlog(number))
+    return Syphon.between(*options.pair.namespaces(), options=options.of_backlog(number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,11 +280,7 @@ class DrainOptions:
             land_after=timedelta(seconds=self.land_after),
             operation_timeout=timedelta(seconds=pair.wire.timeout),
             report_forwards=self.journal is not None,
-            connection_verify=pair.wire.ca_file,
-            over_websocket=pair.wire.over_websocket,
             only_backlogs=(number,),
-            primary_endpoint_address=pair.primary.address,
-            secondary_endpoint_address=pair.secondary.address,
         )
 
 

@@ -10,7 +10,7 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.credentials import AzureNamedKeyCredential
 
 from sbpair import PairedNamespaceOptions
 from sbpair.broker import Broker
@@ -145,28 +145,21 @@ def test_what_cannot_be_a_host_is_no_name(text):
     assert not NAME.fullmatch(text)
 
 
-def keyed(host, **fields):
-    given = {"sharedaccesskeyname": "n", "sharedaccesskey": "k"} | fields
-    text = f"Endpoint=sb://{host}/;SharedAccessKeyName=n;SharedAccessKey=k"
-    return NamespaceArgument("--secondary", host, {"endpoint": f"sb://{host}/", **given}, text)
+def keyed(host, more=""):
+    text = f"Endpoint=sb://{host}/;SharedAccessKeyName=n;SharedAccessKey=k{more}"
+    return NamespaceArgument("--secondary", host, text)
 
 
-def test_a_name_and_a_connection_string_make_a_pair(monkeypatch):
+@pytest.mark.parametrize("more", ["", ";UseDevelopmentEmulator=true"])
+async def test_a_name_and_a_connection_string_make_a_pair(monkeypatch, more):
     monkeypatch.setattr(namespaces, "_ambient", lambda: AzureNamedKeyCredential("ambient", "key"))
-    by_name = NamespaceArgument("--primary", HOSTS[0])
+    by_name, by_string = NamespaceArgument("--primary", HOSTS[0]), keyed(HOSTS[1], more)
 
-    syphon = syphon_between(by_name, keyed(HOSTS[1]), SyphonOptions())
-    client = client_between(by_name, keyed(HOSTS[1]), PairedNamespaceOptions(), None)
+    syphon = syphon_between(by_name, by_string, SyphonOptions())
+    client = client_between(by_name, by_string, PairedNamespaceOptions(), None)
 
     assert syphon.backlogs[0] == "contoso/x-servicebus-transfer/0"
-    assert client.secondary.endpoint == HOSTS[1]
-
-
-def test_the_credentials_of_a_connection_string_are_its_key_or_its_signature():
-    assert isinstance(keyed(HOSTS[1]).credential(), AzureNamedKeyCredential)
-    assert isinstance(keyed(HOSTS[1], sharedaccesssignature="s").credential(), AzureSasCredential)
-
-
-def test_an_emulator_is_no_partner_for_a_name():
-    with pytest.raises(ConfigurationError, match="give both sides as connection strings"):
-        keyed(HOSTS[1], usedevelopmentemulator="true").credential()
+    assert [each.uses_tls for each in syphon.namespaces] == [True, not more]
+    assert (client.primary.endpoint, client.secondary.endpoint) == HOSTS
+    assert [each.access().uses_tls for each in (client._primary, client._secondary)] == [True, not more]
+    await client.close()

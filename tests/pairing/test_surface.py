@@ -32,6 +32,7 @@ NOT_OURS = {
 # Additional members of the paired client.
 ONLY_OURS = {
     "PairedServiceBusClient": {
+        "between",
         "fail_over",
         "from_connection_strings",
         "from_environment",

@@ -1,45 +1,40 @@
-"""Naming the pair of a sink or a syphon: two connection strings, or two names and the ambient credential."""
+"""Naming the pair of a sink or a syphon, each side by a connection string or by its name and the ambient credential."""
 
 from __future__ import annotations
 
 import pytest
+from azure.core.credentials import AzureNamedKeyCredential
 
 from sbpair.spark import format_options
-from sbpair.spark.message_sink import SinkOptions
+from sbpair.spark.message_sink import SinkOptions, paired_client
+from sbpair.spark.syphon_source import DrainOptions, syphon_between
 
+HOSTS = ("one.example", "two.example")
 STRINGS = {
     "connectionString": "Endpoint=sb://one.example;SharedAccessKeyName=n;SharedAccessKey=k",
     "secondaryConnectionString": "Endpoint=sb://two.example;SharedAccessKeyName=n;SharedAccessKey=k",
 }
 NAMES = {"fullyQualifiedNamespace": "one.example", "secondaryFullyQualifiedNamespace": "two.example"}
+WAYS = {
+    "endpointAddress": "gate.example:5671",
+    "secondaryEndpointAddress": "gate.example:5672",
+    "overWebSocket": "true",
+}
 
 
-def by_strings(*given: object) -> tuple[object, ...]:
-    return ("strings", *given)
+@pytest.mark.parametrize("primary", [STRINGS, NAMES], ids=["string", "name"])
+@pytest.mark.parametrize("secondary", [STRINGS, NAMES], ids=["string", "name"])
+def test_each_side_is_given_by_a_string_or_by_a_name(
+    monkeypatch: pytest.MonkeyPatch, primary: dict[str, str], secondary: dict[str, str]
+) -> None:
+    monkeypatch.setattr(format_options, "ambient", lambda: AzureNamedKeyCredential("n", "k"))
+    given = dict([next(iter(primary.items())), [*secondary.items()][1]]) | WAYS
 
-
-def by_names(*given: object) -> tuple[object, ...]:
-    return ("names", *given)
-
-
-def test_a_pair_is_connected_by_two_strings_or_by_two_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(format_options, "ambient", lambda: "credential")
-
-    def connected(given: dict[str, str]) -> object:
-        return SinkOptions.of(given).pair.constructor("sbpair", by_strings, by_names)()
-
-    assert connected(STRINGS) == ("strings", *STRINGS.values())
-    assert connected(NAMES) == ("names", *NAMES.values(), "credential")
-
-
-@pytest.mark.parametrize("named", ["primary", "secondary"])
-def test_a_string_beside_a_name_is_refused(named: str) -> None:
-    strings, names = ([*each] for each in (STRINGS, NAMES))
-    keys = [names[0], strings[1]] if named == "primary" else [strings[0], names[1]]
-    given = {key: (STRINGS | NAMES)[key] for key in keys}
-    pair = SinkOptions.of(given).pair
-
-    with pytest.raises(
-        ValueError, match="sbpair: give both namespaces by connection string, or both by name"
-    ):
-        pair.constructor("sbpair", by_strings, by_names)
+    syphon = syphon_between(DrainOptions.of(given), 0)
+    assert tuple(each.netloc for each in syphon.namespaces) == HOSTS
+    with paired_client(SinkOptions.of(given)) as client:
+        assert (client.primary.endpoint, client.secondary.endpoint) == HOSTS
+        ways = [(each.host, each.port, each.route.over_websocket) for each in syphon.namespaces]
+        assert ways == [("gate.example", 5671, True), ("gate.example", 5672, True)]
+        reached = [side.access() for side in client._core.sides]
+        assert [(each.host, each.port, each.route.over_websocket) for each in reached] == ways
