@@ -19,20 +19,19 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tests.tools.names import ROOT, returning
 
-HOSTS = frozenset(
-    ["host", "netloc", "hostname", "endpoint", "name", "namespace", "fully_qualified_namespace"]
-)
+HOSTS = frozenset(["host", "netloc", "hostname", "endpoint", "namespace", "fully_qualified_namespace"])
 WAYS = frozenset(
     [
         "credential",
         "tokens",
         "connection_string",
+        "reference",
         "ca_file",
         "route",
         "ssl_context",
         "use_tls",
         "uses_tls",
-        "settings",
+        "custom_endpoint_address",
     ]
 )
 FORMATS = frozenset((0x45, 0x53, 0xC0, 0xC1, 0xD0, 0xD1))
@@ -90,7 +89,10 @@ def statements(sources: Sources) -> Iterator[str]:
 
 
 def namespaces(sources: Sources) -> Iterator[str]:
-    """Classes outside the broker that hold the host of a namespace and how it is opened."""
+    """Classes outside the broker that hold the host of a namespace and how it is opened.
+
+    A ``name`` is the name of a queue as often as of a host, and does not count.
+    """
     for path, tree in _trees(sources, without=("broker/", "testing/")):
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):

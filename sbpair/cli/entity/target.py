@@ -24,6 +24,7 @@ from sbpair.cli.namespaces import NamespaceArgument, ca_file_option, namespace_a
 from sbpair.envelope.names import MAX_PATH_LENGTH
 
 if TYPE_CHECKING:
+    from sbpair.auth.connection_string import NamespaceAccess
     from sbpair.client.connection import NamespaceConnection
 
 Result = TypeVar("Result")
@@ -44,11 +45,10 @@ ENDINGS: dict[str, Ending] = {
 
 @dataclass(frozen=True, slots=True)
 class EntityTarget:
-    """One entity, or its dead-letter queue, and how to reach it."""
+    """One entity, or its dead-letter queue, of a namespace."""
 
-    namespace: NamespaceArgument
+    namespace: NamespaceAccess
     path: str
-    ca_file: str | None = None
 
     def dead_letters(self) -> EntityTarget:
         """Return the dead-letter queue of the entity."""
@@ -102,7 +102,9 @@ def with_entity(command: Callable[..., Result]) -> Callable[..., Result]:
             text = f"{reference}/... needs --{reference} or SBPAIR_{reference.upper()}"
             raise click.UsageError(text, context)
         found = namespace or namespace_argument(reference, "TARGET", is_visible=True)
-        return command(target=EntityTarget(found, path, ca_file), **rest)
+        with configuration():
+            reached = found.namespace(ca_file)
+        return command(target=EntityTarget(reached, path), **rest)
 
     for option in (
         ca_file_option,
@@ -124,10 +126,8 @@ async def connection_to(target: EntityTarget) -> AsyncIterator[NamespaceConnecti
     """Open an AMQP connection to the namespace, closed at the end. Raises CommandError for every AMQP error."""
     from sbpair.client.dial import connect
 
-    with configuration():
-        namespace = target.namespace.namespace(target.ca_file)
     with over_amqp(ENDINGS):
-        connection = await connect(namespace, timeout=CONNECT_TIMEOUT)
+        connection = await connect(target.namespace, timeout=CONNECT_TIMEOUT)
         try:
             yield connection
         finally:
