@@ -223,45 +223,23 @@ def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
 def differences(found: QueueProperties) -> list[str]:
     """The settings and the status in which an existing backlog queue differs from a created one, as text (P-14)."""
     is_ordered = is_ordered_backlog(found.name)
-    checks: list[tuple[str, object, bool]] = [
-        (
-            "max_size_in_megabytes",
-            found.max_size_in_megabytes,
-            found.max_size_in_megabytes == CREATED_MEBIBYTES,
-        ),
-        ("max_delivery_count", found.max_delivery_count, found.max_delivery_count == 2**31 - 1),
-        (
-            "default_message_time_to_live",
-            found.default_message_time_to_live,
-            _is_limitless(found.default_message_time_to_live),
-        ),
-        ("auto_delete_on_idle", found.auto_delete_on_idle, _is_limitless(found.auto_delete_on_idle)),
-        ("lock_duration", found.lock_duration, found.lock_duration == timedelta(minutes=1)),
-        (
-            "dead_lettering_on_message_expiration",
-            found.dead_lettering_on_message_expiration,
-            found.dead_lettering_on_message_expiration is True,
-        ),
-        (
-            "enable_batched_operations",
-            found.enable_batched_operations,
-            found.enable_batched_operations is not False,
-        ),
-        ("status", _word(found.status), _word(found.status) in ("None", "Active")),
-        ("requires_session", found.requires_session, bool(found.requires_session) is is_ordered),
-        (
-            "requires_duplicate_detection",  # it would drop messages of different entities with one id
-            found.requires_duplicate_detection,
-            not found.requires_duplicate_detection,
-        ),
-        (
-            "enable_partitioning",  # a peek may be answered by one partition (O-4)
-            found.enable_partitioning,
-            not (is_ordered and found.enable_partitioning),
-        ),
-        ("forward_to", found.forward_to, not found.forward_to),
-    ]
-    return [f"{name} is {value}" for name, value, is_ours in checks if not is_ours]
+    is_ours = {
+        "max_size_in_megabytes": found.max_size_in_megabytes == CREATED_MEBIBYTES,
+        "max_delivery_count": found.max_delivery_count == 2**31 - 1,
+        "default_message_time_to_live": _is_limitless(found.default_message_time_to_live),
+        "auto_delete_on_idle": _is_limitless(found.auto_delete_on_idle),
+        "lock_duration": found.lock_duration == timedelta(minutes=1),
+        "dead_lettering_on_message_expiration": found.dead_lettering_on_message_expiration is True,
+        "enable_batched_operations": found.enable_batched_operations is not False,
+        "status": _word(found.status) in ("None", "Active"),
+        "requires_session": bool(found.requires_session) is is_ordered,
+        # it would drop messages of different entities with one id
+        "requires_duplicate_detection": not found.requires_duplicate_detection,
+        # a peek may be answered by one partition (O-4)
+        "enable_partitioning": not (is_ordered and found.enable_partitioning),
+        "forward_to": not found.forward_to,
+    }
+    return [f"{name} is {_word(getattr(found, name))}" for name, holds in is_ours.items() if not holds]
 
 
 def _word(status: object) -> str:
