@@ -8,8 +8,8 @@ encoded message without decoding them, so that everything else keeps its origina
 """
 
 import uuid
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, get_args
 
 from .composite import (
     ANYTHING,
@@ -29,7 +29,16 @@ from .decoding import decode
 from .encoding import encode
 from .errors import DecodeError
 from .performatives import AmqpMap, Declare, Discharge
-from .sections import Section, decode_map_section, encode_map_section, split
+from .sections import (
+    LISTS,
+    Section,
+    data_section,
+    decode_map_section,
+    encode_map_section,
+    open_section,
+    plain_data,
+    split,
+)
 from .types import Described, Timestamp, ULong
 
 MessageId = ULong | uuid.UUID | bytes | str
@@ -70,7 +79,7 @@ class Header:
 @composite(0x73, "amqp:properties:list")
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The properties section (3.2.4); times in milliseconds since the epoch."""
+    """The properties section (3.2.4), the one table of the thirteen; times in milliseconds since the epoch."""
 
     message_id: Annotated[MessageId | None, MESSAGE_ID] = None
     user_id: Annotated[bytes | None, BINARY] = None
@@ -85,6 +94,15 @@ class Properties:
     group_id: Annotated[str | None, STRING] = None
     group_sequence: Annotated[int | None, UINT] = None
     reply_to_group_id: Annotated[str | None, STRING] = None
+
+
+PLACES = {each.name: place for place, each in enumerate(fields(Properties))}
+"""The position of each property in the list of the section, by its name."""
+
+_NULL, _SHORT_STRING, _SHORT_SYMBOL, _TIMESTAMP = 0x40, 0xA1, 0xA3, 0x83
+_FORM_OF = {STRING: _SHORT_STRING, MESSAGE_ID: _SHORT_STRING, SYMBOL: _SHORT_SYMBOL, INSTANT: _TIMESTAMP}
+# the usual form of each property besides null, if it has one
+_FORMS = tuple(_FORM_OF.get(get_args(each.type)[1], _NULL) for each in fields(Properties))
 
 
 def decode_header(section: bytes) -> Header:
@@ -115,6 +133,48 @@ def decode_properties(section: bytes) -> Properties:
 def encode_properties(properties: Properties) -> bytes:
     """Encode a properties section. Raises EncodeError."""
     return encode_composite(properties)
+
+
+def decode_message_id(section: bytes) -> MessageId | None:
+    """Decode the message id of a properties section, and nothing else of it. Raises DecodeError."""
+    try:
+        at, count = open_section(section, LISTS) if section else (0, 0)
+    except IndexError:
+        raise DecodeError("the data ends inside a value") from None
+    found = decode(section, at)[0] if count else None
+    if found is not None and not isinstance(found, MessageId):
+        raise DecodeError(f"the message id is {found!r:.60}")
+    return found
+
+
+def usual_values(data: bytes, at: int, first: int, count: int) -> list[Any] | None:
+    """Return the properties from position ``first`` up to ``count``, which begin at ``at`` and fill ``data``.
+
+    None if one of them is not null, a short text or an instant: that is left to ``decode_properties``, which is slower,
+    and has the last word on what is malformed. Raises IndexError, UnicodeDecodeError.
+    """
+    if not first <= count <= len(_FORMS):
+        return None
+    values: list[str | int | None] = []
+    for form in _FORMS[first:count]:
+        code = data[at]
+        if code == _NULL:
+            values.append(None)
+            at += 1
+        elif code != form:
+            return None
+        elif code == _SHORT_STRING:
+            start = at + 2
+            at = start + data[at + 1]
+            values.append(data[start:at].decode())
+        elif code == _SHORT_SYMBOL:
+            start = at + 2
+            at = start + data[at + 1]
+            values.append(data[start:at].decode("ascii"))
+        else:
+            values.append(int.from_bytes(data[at + 1 : at + 9], "big", signed=True))
+            at += 9
+    return values if at == len(data) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +247,7 @@ class Message:
         )
 
 
-def _map_section(code: Section, mapping: AmqpMap) -> bytes:
+def _map_section(code: int, mapping: AmqpMap) -> bytes:
     return encode_map_section(code, mapping) if mapping else b""
 
 
@@ -197,7 +257,7 @@ def encode_body(body: Body | None) -> bytes:
         case None:
             return b""
         case DataBody(sections):
-            return b"".join(encode(Described(Section.DATA, part)) for part in sections)
+            return b"".join(data_section(part) for part in sections)
         case SequenceBody(lists):
             return b"".join(encode(Described(Section.SEQUENCE, part)) for part in lists)
         case ValueBody(value):
@@ -206,6 +266,9 @@ def encode_body(body: Body | None) -> bytes:
 
 def decode_body(data: bytes) -> Body | None:
     """Decode the body sections; None without any. Raises DecodeError."""
+    content = plain_data(data)
+    if content is not None:
+        return DataBody((content,))
     values = []
     position = 0
     while position < len(data):

@@ -11,8 +11,7 @@ that is not edited keeps its bytes, and with them its AMQP type and encoding wid
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .decoding import DecodeBudget, decode, skip
 from .encoding import encode
@@ -22,18 +21,18 @@ from .types import Described, Symbol
 NULL = b"\x40"
 
 
-class Section(IntEnum):
-    """The descriptors of the sections."""
+class Section:
+    """The descriptors of the sections: plain numbers, because members of an enum are slow to look up."""
 
-    HEADER = 0x70
-    DELIVERY_ANNOTATIONS = 0x71
-    MESSAGE_ANNOTATIONS = 0x72
-    PROPERTIES = 0x73
-    APPLICATION_PROPERTIES = 0x74
-    DATA = 0x75
-    SEQUENCE = 0x76
-    VALUE = 0x77
-    FOOTER = 0x78
+    HEADER: Final = 0x70
+    DELIVERY_ANNOTATIONS: Final = 0x71
+    MESSAGE_ANNOTATIONS: Final = 0x72
+    PROPERTIES: Final = 0x73
+    APPLICATION_PROPERTIES: Final = 0x74
+    DATA: Final = 0x75
+    SEQUENCE: Final = 0x76
+    VALUE: Final = 0x77
+    FOOTER: Final = 0x78
 
 
 class Sections(NamedTuple):
@@ -148,6 +147,39 @@ def _descriptor(payload: bytes, position: int, end: int) -> tuple[int, int]:
     if value_at >= end:
         raise DecodeError("a section without a value")
     return int(code), value_at
+
+
+def locate(payload: bytes, wanted: int) -> tuple[int, int]:
+    """Return where the section with the code ``wanted`` begins and ends, found without splitting the whole message.
+
+    (-1, -1) if it, or one before it, is absent, out of order or in an unusual form.
+    """
+    at = 0
+    try:
+        word, size = _HEAD(payload)
+        while (usual := _USUAL[word])[0] < wanted:
+            at += usual[1] + (size >> usual[2])
+            word, size = _HEAD(payload, at)
+    except (struct.error, KeyError):
+        return -1, -1
+    code, head, unused_bits = usual
+    return (at, at + head + (size >> unused_bits)) if code == wanted else (-1, -1)
+
+
+_SHORT_DATA, _LONG_DATA = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
+
+
+def plain_data(body: bytes) -> bytes | None:
+    """Return the content of a body of one data section in its usual form; None for any other body."""
+    if body[:4] == _LONG_DATA and len(body) == 8 + int.from_bytes(body[4:8], "big"):
+        return body[8:]
+    return None
+
+
+def data_section(data: bytes) -> bytes:
+    """Encode a data section."""
+    size = len(data)
+    return (_SHORT_DATA + bytes((size,)) if size < 256 else _LONG_DATA + size.to_bytes(4, "big")) + data
 
 
 def section_value(section: bytes) -> object:
@@ -294,8 +326,10 @@ def _section_of(code: int, form: int, content: bytes, count: int, wide: bool) ->
     size = len(content)
     if size < 255 and not wide:  # so are the items, of at least a byte each
         return bytes((0x00, 0x53, code, form, size + 1, count)) + content
-    head = bytes((0x00, 0x53, code, form | 0x10))
-    return head + (size + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + content
+    return _WIDE_HEAD(0x00530010 | code << 8 | form, size + 4, count) + content
+
+
+_WIDE_HEAD = struct.Struct(">III").pack
 
 
 def is_needlessly_wide(section: bytes) -> bool:

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sbpair.amqp.decoding import decode
 from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.message import Properties, decode_properties
-from sbpair.amqp.sections import Sections, decode_map_section, split, split_fields
+from sbpair.amqp.message import Properties, decode_message_id, decode_properties
+from sbpair.amqp.sections import Sections, decode_map_section, split
 
 from . import aliases as names
 from .aliases import format_duration, format_instant
@@ -140,12 +139,9 @@ def _text(value: object) -> str | None:
 def message_id_of(payload: bytes) -> str:
     """Return the message-id as text; "" when absent or unreadable."""
     try:
-        properties = split(payload).properties
-        fields = split_fields(properties) if properties else []
-        value = decode(fields[0])[0] if fields else None
-    except (DecodeError, IndexError):
+        return _id_text(decode_message_id(split(payload).properties)) or ""
+    except DecodeError:
         return ""
-    return _id_text(value) or ""
 
 
 def _id_text(value: object) -> str | None:

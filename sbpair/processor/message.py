@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from sbpair.amqp.decoding import decode
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import (
     Body,
@@ -26,6 +25,7 @@ from sbpair.amqp.message import (
     ValueBody,
     decode_body,
     decode_header,
+    decode_message_id,
     decode_properties,
 )
 from sbpair.amqp.sections import Sections, decode_map_section, split
@@ -40,7 +40,6 @@ T = TypeVar("T")
 MessageId = str | bytes | int | UUID
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCK_TOKEN = 16  # bytes of a delivery tag that is a lock token
-_PROPERTIES = b"\x00\x53\x73"
 
 
 class ReceivedMessage:  # C-11
@@ -170,7 +169,7 @@ class ReceivedMessage:  # C-11
     @property
     def message_id(self) -> MessageId | None:
         """The message id."""
-        return self._once("message_id", lambda: first_property(self._sections.properties))
+        return self._once("message_id", lambda: decode_message_id(self._sections.properties))
 
     @property
     def partition_key(self) -> str | None:
@@ -342,19 +341,6 @@ class ReceivedMessage:  # C-11
         except DecodeError as error:
             shown = f"unreadable: {error}, "
         return f"<ReceivedMessage {shown}side={self.side.value}, {len(self.payload)} bytes>"
-
-
-def first_property(section: bytes) -> MessageId | None:
-    """Return the message id, the first field of an encoded properties section. Raises DecodeError."""
-    if not section.startswith(_PROPERTIES):
-        return decode_properties(section).message_id
-    count, first = (section[5:6], 6) if section[3:4] == b"\xc0" else (section[8:12], 12)
-    if not any(count):  # an empty list
-        return None
-    found, _ = decode(section, first)
-    if found is not None and not isinstance(found, MessageId):
-        raise DecodeError(f"the message id is {found!r:.60}")
-    return found
 
 
 def _sdk_properties(properties: dict[str, Any] | None) -> dict[Any, Any] | None:

@@ -19,11 +19,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
 
-from ....amqp.encoding import encode
 from ....amqp.errors import DecodeError, EncodeError
 from ....amqp.message import Body, DataBody, Header, Message, Properties, SequenceBody, ValueBody
 from ....amqp.performatives import MAX_UINT
-from ....amqp.sections import Section
+from ....amqp.sections import data_section
 from ....amqp.types import Described, Symbol, Timestamp
 from ...entities.queue import Queue
 from ...entities.stored_message import Instant, StoredMessage
@@ -225,7 +224,7 @@ def read_batch(body: bytes, now: Instant) -> bytes:
     if not isinstance(entries, list) or not 0 < len(entries) <= MAX_IN_BATCH:
         raise InvalidArgument(f"The body is not a JSON array of 1 to {MAX_IN_BATCH} messages.")
     messages = (_entry(entry, f"Message {number}", now) for number, entry in enumerate(entries))
-    return b"".join(encode(Described(Section.DATA, message)) for message in messages)
+    return b"".join(data_section(message) for message in messages)
 
 
 def _entry(entry: object, where: str, now: Instant) -> bytes:
