@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from sbpair.amqp.sections import Sections
+from sbpair.amqp.sections import Section, Sections, locate
 
 from .scan import FIELD_WEIGHT, MAX_BYTES, SectionLayout
 
@@ -28,22 +28,8 @@ MAX_LESSONS = 32  # shapes learned of one length; further ones are restored at l
 MAX_PLANS = 256  # combinations of aliases of one shape
 PLAN_WEIGHT = 512  # bytes of memory for a plan beside its texts
 
-_HEAD = struct.Struct(">II").unpack_from
 _LOCK = struct.Struct(">q").unpack_from
-_LIST8, _LIST32, _MAP8, _MAP32, _TIMESTAMP = 0xC0, 0xD0, 0xC1, 0xD1, 0x83
-_SMALL_BODY, _BODY = 0x005375A0, 0x005375B0  # one data section
-# For the first word of a section before the body: the length of its head, and the bits after its size.
-_USUAL = {
-    0x00530000 | code << 8 | form: (5, 24) if form in (_LIST8, _MAP8) else (8, 0)
-    for code, forms in {
-        0x70: (_LIST8, _LIST32),
-        0x71: (_MAP8, _MAP32),
-        0x72: (_MAP8, _MAP32),
-        0x73: (_LIST8, _LIST32),
-        0x74: (_MAP8, _MAP32),
-    }.items()
-    for form in forms
-}
+_TIMESTAMP = 0x83
 
 
 class Plan(NamedTuple):
@@ -139,15 +125,7 @@ class Shapes:
 
 def _body_at(payload: bytes) -> int:
     """Return the offset of the body; -1 unless the body is one data section at the end of the message."""
-    at = 0
-    try:
-        word, size = _HEAD(payload)
-        while usual := _USUAL.get(word):
-            at += usual[0] + (size >> usual[1])
-            word, size = _HEAD(payload, at)
-    except struct.error:
-        return -1
-    stop = at + 8 + size if word == _BODY else at + 5 + (size >> 24) if word == _SMALL_BODY else -1
+    at, stop = locate(payload, Section.DATA)
     return at if stop == len(payload) else -1
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sbpair.amqp.errors import DecodeError
+from sbpair.amqp.sections import Section, locate
 from sbpair.envelope.scan import MAX_LESSONS, part_entries, walk_entries
 
 from .ranges import ACTIVE
@@ -29,10 +30,6 @@ _FORMS = {0x50: "B", 0x51: "b", 0x52: "B", 0x53: "B", 0x54: "b", 0x55: "b", 0x60
     0x83: "q",
 }
 """The integers and the timestamp of AMQP, by format code, as struct reads them."""
-
-_HEADER, _DELIVERY_ANNOTATIONS = b"\x00\x53\x70\xc0", b"\x00\x53\x71\xc1"
-# Message annotations of up to 255 bytes, and longer ones.
-_NARROW, _WIDE = b"\x00\x53\x72\xc1", b"\x00\x53\x72\xd1"
 
 
 class Position(NamedTuple):
@@ -79,17 +76,11 @@ def position_of(payload: bytes) -> Position | None:
 
     None if the sections before the annotations are of an unusual form, or malformed.
     """
-    at = 0
+    at, stop = locate(payload, Section.MESSAGE_ANNOTATIONS)
     try:
-        while (head := payload[at : at + 4]) in (_HEADER, _DELIVERY_ANNOTATIONS):
-            at += 5 + payload[at + 4]
-        if head == _NARROW:
-            return position_in(payload[at : at + 5 + payload[at + 4]])
-        if head == _WIDE:
-            return position_in(payload[at : at + 8 + int.from_bytes(payload[at + 4 : at + 8], "big")])
+        return position_in(payload[at:stop]) if at >= 0 else None
     except (DecodeError, IndexError):
         return None
-    return None
 
 
 def _learn(annotations: bytes) -> _Layout | None:
