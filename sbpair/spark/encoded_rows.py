@@ -10,12 +10,15 @@ from typing import Any
 
 from sbpair.amqp import types
 from sbpair.amqp.encoding import encode
+from sbpair.amqp.message import PLACES
+from sbpair.amqp.sections import NULL, Section, data_section, join_fields, map_section
 
 MAX_KEY_LENGTH = 128  # characters of a message id or session id; more are for the SDK to refuse
-PLACES = {"to": 2, "subject": 3, "reply_to": 4, "correlation_id": 5, "content_type": 6, "session_id": 10}
-"""The columns that are fields of the properties section (3.2.4), where the message id is at 0."""
+COLUMNS = {name: PLACES[name] for name in ("to", "subject", "reply_to", "correlation_id", "content_type")}
+COLUMNS["session_id"] = SESSION = PLACES["group_id"]
+"""The columns that are fields of the properties section, and the place of each."""
 
-CONTENT_TYPE, SESSION, FIELDS = 6, 10, 11
+CONTENT_TYPE = PLACES["content_type"]
 ELSEWHERE = frozenset(("message_id", "entity_path", "application_properties", "typed_properties"))
 AMQP_TYPES: Mapping[str, Callable[[Any], object]] = {
     "UBYTE": types.UByte,
@@ -31,8 +34,6 @@ AMQP_TYPES: Mapping[str, Callable[[Any], object]] = {
 }
 """The class of each type that :func:`~.typed_values.sendable` names, where it is not that of the value."""
 
-_NULL = b"\x40"
-_PROPERTIES, _APPLICATION, _DATA = b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75"
 _TEXT_HEADS = [bytes((0xA1, size)) for size in range(256)]
 
 
@@ -45,10 +46,10 @@ def encoded_row(
     """
     if not 0 < len(message_id) <= MAX_KEY_LENGTH:
         return None
-    fields = [_NULL] * FIELDS
+    fields = [NULL] * (SESSION + 1)
     fields[0], last = _text(message_id), 0
     for name, value in values.items():
-        place = PLACES.get(name)
+        place = COLUMNS.get(name)
         if place is None:
             if name in ELSEWHERE:
                 continue
@@ -62,11 +63,11 @@ def encoded_row(
         else:
             fields[place] = _text(value)
         last = max(last, place)
-    head = _compound(_PROPERTIES, 0xC0, last + 1, b"".join(fields[: last + 1]))
+    head = join_fields(Section.PROPERTIES, fields[: last + 1])
     if properties:
-        entries = [_text(name) + _value(value) for name, value in properties.items()]
-        head += _compound(_APPLICATION, 0xC1, 2 * len(entries), b"".join(entries))
-    return b"".join((head, _DATA, b"\xb0", len(body).to_bytes(4, "big"), body))
+        entries = b"".join([_text(name) + _value(value) for name, value in properties.items()])
+        head += map_section(Section.APPLICATION_PROPERTIES, entries, 2 * len(properties))
+    return head + data_section(body)
 
 
 def _text(text: str) -> bytes:
@@ -81,13 +82,4 @@ def _value(value: object) -> bytes:
     if isinstance(value, Mapping):
         made, inner = AMQP_TYPES.get(value["TYPE"]), value["VALUE"]
         return encode(inner if made is None else made(inner))
-    return _NULL
-
-
-def _compound(section: bytes, code: int, count: int, content: bytes) -> bytes:
-    size = len(content)
-    if size < 255:
-        return section + bytes((code, size + 1, count)) + content
-    return (
-        section + bytes((code + 0x10,)) + (size + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + content
-    )
+    return NULL

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ENTRIES, EXPIRY, TROUBLE = "@entries", "absolute_expiry_time", "trouble"
 MAPS = frozenset(("application_properties", "typed_properties"))
-OF_PROPERTIES = frozenset(name for name, _ in FIELDS)
+OF_PROPERTIES = frozenset(FIELDS)
 OF_APPLICATION = frozenset((ENTRIES, TROUBLE, *REASONS, *ALIASES))
 OF_HEADER = frozenset(("time_to_live", "delivery_count", "expires_at"))
 HEADERS_KEPT = 1024
@@ -90,7 +90,7 @@ def _fill_positions(messages: Sequence[Glimpse], columns: Columns, odd: set[int]
 
 
 def _fill_properties(messages: Sequence[Glimpse], columns: Columns, odd: set[int]) -> None:
-    wanted = [(place, columns[name]) for place, (name, _) in enumerate(FIELDS) if name in columns]
+    wanted = [(place, columns[name]) for place, name in enumerate(FIELDS) if name in columns]
     for index, message in enumerate(messages):
         section = message.sections.properties
         if not section:

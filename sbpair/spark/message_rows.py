@@ -23,7 +23,7 @@ from sbpair.amqp.message import (
     decode_header,
     decode_properties,
 )
-from sbpair.amqp.sections import decode_map_section
+from sbpair.amqp.sections import decode_map_section, plain_data
 from sbpair.envelope import aliases
 from sbpair.envelope.scan import part_entries
 from sbpair.envelope.values import AliasError, read_duration, read_instant, read_key, read_text
@@ -35,7 +35,6 @@ from .typed_values import storable, text_of, type_name
 T = TypeVar("T")
 PARTITION_KEY = aliases.ANNOTATION_PARTITION_KEY.encode()
 _PARTITION_KEYS = frozenset((PARTITION_KEY,))
-DATA = b"\x00\x53\x75\xb0"
 SPANS_KEPT = 1024  # times to live that were parsed
 STATES = ("active", "deferred", "scheduled")
 
@@ -136,9 +135,8 @@ def partition_key_of(message: Glimpse) -> str | None:
 
 def body_of(encoded: bytes) -> tuple[bytes | None, str | None]:
     """The body as bytes, and its type. Raises DecodeError, IndexError."""
-    if encoded[:4] == DATA and len(encoded) == 8 + int.from_bytes(encoded[4:8], "big"):
-        return encoded[8:], "data"  # the usual body: one section, with its length in four bytes
-    return _body(decode_body(encoded))
+    content = plain_data(encoded)
+    return (content, "data") if content is not None else _body(decode_body(encoded))
 
 
 @lru_cache(SPANS_KEPT)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from sbpair.amqp.decoding import decode
 from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.sections import value_end
+from sbpair.amqp.message import PLACES, usual_values
+from sbpair.amqp.sections import LISTS, MAPS, open_section, value_end
 
 from .typed_values import text_of, type_name
 
@@ -17,28 +18,11 @@ Entries = tuple[list[str], list[str], list[str | None]]
 """The names of application properties, their types, and their values as text."""
 
 NO_ENTRIES: Entries = ([], [], [])
-TEXT, SYMBOL, TIME, OTHER = range(4)
-FIELDS = (
-    ("message_id", TEXT),
-    ("user_id", OTHER),
-    ("to", TEXT),
-    ("subject", TEXT),
-    ("reply_to", TEXT),
-    ("correlation_id", TEXT),
-    ("content_type", SYMBOL),
-    ("content_encoding", SYMBOL),
-    ("absolute_expiry_time", TIME),
-    ("creation_time", TIME),
-    ("session_id", TEXT),
-    ("group_sequence", OTHER),
-    ("reply_to_session_id", TEXT),
-)
-"""The fields of the properties section in order (3.2.4), with what is read of each; of OTHER only null."""
+OUR_NAMES = {"group_id": "session_id", "reply_to_group_id": "reply_to_session_id"}
+FIELDS = tuple(OUR_NAMES.get(name, name) for name in PLACES)
+"""The fields of the properties section in order, by the names of their columns."""
 
-_KINDS = tuple(kind for _, kind in FIELDS)
-_PROPERTIES, _APPLICATION = b"\x00\x53\x73", b"\x00\x53\x74"
-_LIST8, _LIST32, _MAP8, _MAP32 = 0xC0, 0xD0, 0xC1, 0xD1
-_NULL, _STRING8, _STRING32, _SYMBOL8, _TIMESTAMP = 0x40, 0xA1, 0xB1, 0xA3, 0x83
+_STRING8 = 0xA1
 
 
 class UnusualSection(Exception):
@@ -53,40 +37,16 @@ def fields_of(section: bytes) -> list[str | int | None]:
 
     Times are milliseconds since the epoch. Raises one of UNUSUAL.
     """
-    at, count = _open(section, _PROPERTIES, _LIST8, _LIST32)
-    if count > len(_KINDS):
-        raise UnusualSection
-    values: list[str | int | None] = []
-    for kind in _KINDS[:count]:
-        code = section[at]
-        if code == _NULL:
-            values.append(None)
-            at += 1
-        elif kind == TEXT and code == _STRING8:
-            start = at + 2
-            at = start + section[at + 1]
-            values.append(section[start:at].decode())
-        elif kind == TEXT and code == _STRING32:
-            start = at + 5
-            at = start + int.from_bytes(section[at + 1 : start], "big")
-            values.append(section[start:at].decode())
-        elif kind == SYMBOL and code == _SYMBOL8:
-            start = at + 2
-            at = start + section[at + 1]
-            values.append(section[start:at].decode("ascii"))
-        elif kind == TIME and code == _TIMESTAMP:
-            values.append(int.from_bytes(section[at + 1 : at + 9], "big", signed=True))
-            at += 9
-        else:
-            raise UnusualSection
-    if at != len(section):
+    at, count = open_section(section, LISTS)
+    values = usual_values(section, at, 0, count)
+    if values is None:
         raise UnusualSection
     return values
 
 
 def entries_of(section: bytes) -> Entries:
     """The entries of an application-properties section. Raises one of UNUSUAL."""
-    at, count = _open(section, _APPLICATION, _MAP8, _MAP32)
+    at, count = open_section(section, MAPS)
     end = len(section)
     names: list[str] = []
     kinds: list[str] = []
@@ -114,7 +74,7 @@ def entries_of(section: bytes) -> Entries:
             value = decode(section[start:at])[0]
             kinds.append(type_name(value))
             texts.append(text_of(value))
-    if at != end or count & 1 or len({*names}) < len(names):
+    if at != end or len({*names}) < len(names):
         raise UnusualSection
     return names, kinds, texts
 
@@ -142,14 +102,3 @@ def whole_number(encoded: bytes) -> int | None:
 
 
 _SIGNED = frozenset((0x54, 0x55, 0x71, 0x81, 0x83))
-
-
-def _open(section: bytes, head: bytes, narrow: int, wide: int) -> tuple[int, int]:
-    """The offset of the first value of a section, and the number of values."""
-    form = section[3]
-    if section[:3] == head:
-        if form == narrow:
-            return 6, section[5]
-        if form == wide:
-            return 12, int.from_bytes(section[8:12], "big")
-    raise UnusualSection
