@@ -26,7 +26,16 @@ from typing import TypeAlias
 from ...amqp.decoding import decode
 from ...amqp.errors import DecodeError
 from ...amqp.events import MessageReceived
-from ...amqp.message import Header, MessageId, Properties, decode_header, decode_properties, encode_properties
+from ...amqp.message import (
+    PLACES,
+    Header,
+    MessageId,
+    Properties,
+    decode_header,
+    decode_properties,
+    encode_properties,
+    usual_values,
+)
 from ...amqp.performatives import MAX_UINT
 from ...amqp.sections import Section, Sections, join_entries, split, split_entries
 from ...amqp.types import Described, Symbol, Timestamp
@@ -44,7 +53,7 @@ from .namespace_frontend import NamespaceFrontend
 
 BATCH = 0x80013700
 MAX_IN_BATCH = 4_500  # messages
-PING = b"application/vnd.ms-servicebus-ping"  # P-30
+PING = "application/vnd.ms-servicebus-ping"  # P-30
 MAX_ID_LENGTH = 128
 MAX_PROPERTY_BYTES, MAX_HEADER_BYTES = 32 * 1024, 64 * 1024  # bytes, of one property and of all together
 _NO_HEADER = Header()
@@ -69,8 +78,8 @@ _OURS = frozenset(
     }
 )
 
-Fields: TypeAlias = tuple[str | None, bytes, bool]
-"""Group-id, content-type (or b""), and whether the properties contain a creation or expiry time."""
+Fields: TypeAlias = tuple[str | None, str, bool]
+"""Group-id, content-type (or ""), and whether the properties contain a creation or expiry time."""
 PlainMessage: TypeAlias = tuple[int, int, str, Fields]
 """End of the header, start of the bare message, message-id, and the fields after it."""
 
@@ -84,12 +93,10 @@ _APPLICATION_PROPERTIES, _LONG_APPLICATION_PROPERTIES = 0x005374C1, 0x005374D1
 _LONG_DATA = 0x005375B0
 _DATA = frozenset((0x005375A0, _LONG_DATA))
 
-_NULL, _STRING, _SYMBOL, _TIMESTAMP = 0x40, 0xA1, 0xA3, 0x83
-_TEXTS = frozenset((2, 3, 4, 5, 10, 12))  # to, subject, reply-to, correlation-id, both group-ids
-_SYMBOLS = frozenset((6, 7))  # content-type, content-encoding
-_INSTANTS = frozenset((8, 9))  # absolute-expiry-time, creation-time
-_CONTENT_TYPE, _GROUP_ID = 6, 10
-_FIELDS = 13
+_STRING = 0xA1
+# the message-id is not among the fields behind it
+_CONTENT_TYPE, _GROUP_ID = PLACES["content_type"] - 1, PLACES["group_id"] - 1
+_EXPIRY, _CREATION = PLACES["absolute_expiry_time"] - 1, PLACES["creation_time"] - 1
 
 
 def messages_of(
@@ -199,7 +206,7 @@ def stored_message(payload: bytes) -> StoredMessage:
         scheduled_for,
         header.durable,
         header.priority,
-        content_type != b"" and content_type.lower() == PING,
+        content_type.lower() == PING,
         OVERHEAD + len(annotations),
         header.first_acquirer,
     )
@@ -233,7 +240,7 @@ def decoded_message(payload: bytes) -> StoredMessage:
         scheduled_for=scheduled_for,
         durable=header.durable,
         priority=header.priority,
-        is_ping=(properties.content_type or "").encode().lower() == PING,
+        is_ping=(properties.content_type or "").lower() == PING,
         overhead=OVERHEAD + len(annotations),
         first_acquirer=header.first_acquirer,
     )
@@ -363,7 +370,7 @@ def plain_message(payload: bytes) -> PlainMessage | None:
         if fields is None or end != len(payload) or word not in _DATA:
             return None
         return header_end, bare_at, payload[id_at:id_end].decode("ascii"), fields
-    except (struct.error, UnicodeDecodeError):
+    except (struct.error, IndexError, UnicodeDecodeError):
         return None  # truncated, for which the decoder reports the error, or an id that is not ASCII
 
 
@@ -385,31 +392,12 @@ def _before_properties(payload: bytes) -> tuple[int, int]:
 def _fields_behind_id(count: int, fields: bytes) -> Fields | None:
     """Return the group-id, the content-type, and whether the properties after the first contain an instant.
 
-    None for properties in another than the common form.
+    None for properties in another than the common form. Raises IndexError, UnicodeDecodeError.
     """
-    group_id, content_type, has_instant = None, b"", False
-    at, end = 0, len(fields)
-    if not 1 <= count <= _FIELDS:
+    values = usual_values(fields, 0, 1, count)
+    if values is None:
         return None
-    for field in range(1, count):
-        if at >= end:
-            return None
-        code = fields[at]
-        if code == _NULL:
-            at += 1
-        elif code == _TIMESTAMP and field in _INSTANTS:
-            has_instant = True
-            at += 9
-        elif (code == _STRING and field in _TEXTS) or (code == _SYMBOL and field in _SYMBOLS):
-            stop = at + 2 + fields[at + 1] if at + 1 < end else end + 1
-            text = fields[at + 2 : stop]
-            if not text.isascii():
-                return None
-            if field == _CONTENT_TYPE:
-                content_type = text
-            elif field == _GROUP_ID:
-                group_id = text.decode()
-            at = stop
-        else:
-            return None
-    return (group_id, content_type, has_instant) if at == end else None
+    values += [None] * (len(PLACES) - count)
+    group_id, content_type = values[_GROUP_ID], values[_CONTENT_TYPE]
+    is_dated = values[_EXPIRY] is not None or values[_CREATION] is not None
+    return group_id, content_type or "", is_dated

@@ -401,7 +401,7 @@ SABOTAGES = {
             "pings-4": "a message came that should not",
             "pings-5": "1 in the dead-letter queue",
         },
-        {f"{RECEIVED}.PING": b"none"},
+        {f"{RECEIVED}.PING": "none"},
     ),
     "dead-letter queues and subscriptions take sends": Sabotage(
         {"deadletters-1": "a send was accepted", "topics-10": "a send was accepted"},

@@ -281,7 +281,7 @@ def never_comes_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def delivers_pings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbpair.broker.frontends.received_message.PING", b"nothing is a ping")
+    monkeypatch.setattr("sbpair.broker.frontends.received_message.PING", "nothing is a ping")
 
 
 def loses_a_copy_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
