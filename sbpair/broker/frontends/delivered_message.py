@@ -17,7 +17,17 @@ from ...amqp.encoding import encode
 from ...amqp.errors import DecodeError
 from ...amqp.message import Header, encode_header
 from ...amqp.performatives import MAX_UINT
-from ...amqp.sections import Section, Sections, join_entries, split, split_entries
+from ...amqp.sections import (
+    MAPS,
+    Section,
+    Sections,
+    encode_map_section,
+    join_entries,
+    map_section,
+    open_section,
+    split,
+    split_entries,
+)
 from ...amqp.types import Symbol
 from ..entities.queue import Queue
 from ..entities.stored_message import LockToken, MessageState, StoredMessage
@@ -25,7 +35,6 @@ from ..entities.topic import Subscription
 
 _Entries = tuple[int, list[bytes]]  # the number of keys and values of a map, and their bytes
 _LONG, _TIMESTAMP = b"\x81", b"\x83"
-_PREFIX = b"\x00\x53\x72\xd1"  # message annotations, a map with a size of four bytes
 
 
 def _entry_head(key: str, code: bytes) -> bytes:
@@ -39,15 +48,17 @@ _LOCKED_UNTIL = _entry_head("x-opt-locked-until", _TIMESTAMP)
 _SOURCE = encode(Symbol("x-opt-deadletter-source"))
 _PARTITION = _entry_head("x-opt-partition-id", b"\x61")  # a short
 _NUMBERS = struct.Struct(f">{len(_ENQUEUED)}sq{len(_SEQUENCE)}sQ").pack
-_MAP_HEAD = struct.Struct(f">{len(_PREFIX)}sII").pack
 ACTIVE, DEFERRED, LOCKED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.LOCKED
 SCHEDULED = MessageState.SCHEDULED
-_DELIVERY = b"\x00\x53\x71"
-_TOKEN = _DELIVERY + b"\xc1\x24\x02" + _entry_head("x-opt-lock-token", b"\x98")  # a map of 36 bytes: one uuid
-_NO_TOKEN = _DELIVERY + b"\xc1\x01\x00"  # an empty map
+_WIDE_MAP = 0x00530000 | Section.MESSAGE_ANNOTATIONS << 8 | 0xD1  # a map with a size of four bytes
+_MAP_HEAD = struct.Struct(">III").pack
+_TOKEN_KEY = _entry_head("x-opt-lock-token", b"\x98")  # of a uuid, of 16 bytes
+_TOKEN = map_section(Section.DELIVERY_ANNOTATIONS, _TOKEN_KEY + bytes(16), 2)[:-16]
+_NO_TOKEN = encode_map_section(Section.DELIVERY_ANNOTATIONS, {})
+_DELIVERY = _NO_TOKEN[:3]
 _GUID = struct.Struct("<IHH8s").unpack  # a lock token, in .NET's byte order
 _USUAL_SIZE = 4 + len(_ENQUEUED) + len(_SEQUENCE) + len(_LOCKED_UNTIL) + 3 * 8
-_USUAL_ENQUEUED = _MAP_HEAD(_PREFIX, _USUAL_SIZE, 6) + _ENQUEUED
+_USUAL_ENQUEUED = _MAP_HEAD(_WIDE_MAP, _USUAL_SIZE, 6) + _ENQUEUED
 _USUAL = struct.Struct(
     f">{len(_TOKEN)}sIHH8s{len(_USUAL_ENQUEUED)}sq{len(_SEQUENCE)}sQ{len(_LOCKED_UNTIL)}sQ"
 ).pack
@@ -208,18 +219,11 @@ def _annotations(own: _Entries, kept: bytes) -> bytes:
     """Return the section of message annotations: the broker's own, then the sender's."""
     count, entries = own
     if kept:
-        theirs, body = _map_body(kept)
-        entries.append(body)
+        at, theirs = open_section(kept, MAPS)
+        entries.append(kept[at:])
         count += theirs
     content = b"".join(entries)
-    return _MAP_HEAD(_PREFIX, len(content) + 4, count) + content
-
-
-def _map_body(section: bytes) -> tuple[int, bytes]:
-    """Return the count and the encoded items of a map section that ``join_entries`` wrote."""
-    if section[3] == 0xC1:
-        return section[5], section[6:]
-    return int.from_bytes(section[8:12], "big"), section[12:]
+    return _MAP_HEAD(_WIDE_MAP, len(content) + 4, count) + content
 
 
 def _without_body(bare: bytes) -> bytes:
