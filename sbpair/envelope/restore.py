@@ -22,6 +22,7 @@ from typing import NamedTuple
 from sbpair.amqp.decoding import decode
 from sbpair.amqp.encoding import encode
 from sbpair.amqp.errors import DecodeError
+from sbpair.amqp.message import PLACES
 from sbpair.amqp.sections import (
     NULL,
     Section,
@@ -52,8 +53,8 @@ from .values import (
 )
 
 DURABLE, PRIORITY, TTL = 0, 1, 2  # positions in the header list (AMQP part 3, 3.2.1)
-# Positions in the properties list (AMQP part 3, 3.2.4).
-ABSOLUTE_EXPIRY_TIME, CREATION_TIME, GROUP_ID = 8, 9, 10
+ABSOLUTE_EXPIRY_TIME, CREATION_TIME = PLACES["absolute_expiry_time"], PLACES["creation_time"]
+GROUP_ID = PLACES["group_id"]
 MAX_HEADER_TTL = 0xFFFF_FFFF  # ms; header.ttl is a uint, a longer span needs the properties
 
 PARTITION_KEY_ANNOTATION = names.ANNOTATION_PARTITION_KEY.encode()

@@ -38,22 +38,9 @@ _HEAD_LENGTH = struct.Struct(">I")
 _DOUBLE = struct.Struct(">d")
 _MICROSECOND = timedelta(microseconds=1)
 
-HEADER_FIELDS = ("delivery_count", "time_to_live", "durable", "first_acquirer", "priority")
-PROPERTY_FIELDS = (
-    "message_id",
-    "user_id",
-    "to",
-    "subject",
-    "reply_to",
-    "correlation_id",
-    "content_type",
-    "content_encoding",
-    "absolute_expiry_time",
-    "creation_time",
-    "group_id",
-    "group_sequence",
-    "reply_to_group_id",
-)
+HEADER_FIELDS, PROPERTY_FIELDS = (tuple(kind().keys()) for kind in (AmqpMessageHeader, AmqpMessageProperties))
+"""The names of the fields that the installed SDK has."""
+
 _MAPS = ("application_properties", "annotations", "delivery_annotations", "footer")
 _BODIES = {
     AmqpMessageBodyType.DATA: "data_body",
