@@ -119,7 +119,10 @@ def consumers(sources: Sources) -> Iterator[str]:
 
 
 def scanners(sources: Sources) -> Iterator[str]:
-    """Modules outside the codec that know the format codes of lists and maps, and so read sections byte by byte."""
+    """Modules outside the codec that read sections byte by byte.
+
+    They know the format codes of lists and maps, or the first bytes of a section, as bytes or as a number.
+    """
     for path, tree in _trees(sources, without=CODEC):
         numbers = {
             node.value
@@ -131,7 +134,10 @@ def scanners(sources: Sources) -> Iterator[str]:
             for node in ast.walk(tree)
             if isinstance(node, ast.Constant) and type(node.value) is bytes
         ]
-        if len(numbers & FORMATS) > 1 or any(head.startswith(b"\x00\x53") for head in heads):
+        knows_heads = any(head.startswith(b"\x00\x53") for head in heads) or any(
+            number >> 16 == 0x53 for number in numbers
+        )
+        if len(numbers & FORMATS) > 1 or knows_heads:
             yield path
 
 
