@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -79,6 +80,9 @@ async def _upgrade(
         peer = "the proxy" if isinstance(error, aiohttp.ClientHttpProxyError) else namespace.netloc
         kind = SyphonFaulted if 400 <= error.status < 500 and error.status != 408 else ConnectionLost
         raise kind(f"{peer} answers the WebSocket with status {error.status}") from error
+    except aiohttp.ClientConnectorError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error.os_error)
+        raise ConnectionLost(f"{error.host}:{error.port} cannot be reached: {reason}") from error
     except aiohttp.ClientError as error:
         raise ConnectionLost(
             f"{namespace.netloc} cannot be reached: {error or type(error).__name__}"
