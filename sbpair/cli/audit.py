@@ -168,14 +168,16 @@ def command(
 
 
 def _place(journal: str, out: str | None, state: str | None) -> str:
-    """Where the results go. Raises ConfigurationError when there are none or two, or it is where the journals are."""
+    """Where the results go. Raises ConfigurationError when there are none or two, or they are among the journals, where
+    the next audit would meet files that are no journals.
+    """
     if (out is None) == (state is None):
         raise ConfigurationError("give --out for one audit, or --state for one that goes on every day")
     place = out or state or ""
-    if Path(place).resolve() == Path(journal).resolve():
+    if Path(place).resolve().is_relative_to(Path(journal).resolve()):
         flag = "--state" if out is None else "--out"
         raise ConfigurationError(
-            f"{flag} and --journal are the same directory, {journal}; choose another {flag}"
+            f"{flag} {place} is in the directory of the journals, {journal}: choose one outside it"
         )
     return place
 

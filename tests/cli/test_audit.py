@@ -110,13 +110,13 @@ def test_a_directory_without_journals_is_an_error_that_names_it(tmp_path: Path) 
     assert "there is sender-a-000001.jsonl.zst" in str(result.exception)
 
 
-def test_the_report_is_not_put_among_the_journals(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["../{name}", "out"])
+def test_the_report_is_not_put_among_the_journals(tmp_path: Path, place: str) -> None:
     (tmp_path / "sender-a-000001.jsonl").write_text("")
-    result = CliRunner().invoke(
-        cli, ["audit", "--journal", str(tmp_path), "--out", f"{tmp_path}/../{tmp_path.name}"]
-    )
+    out = f"{tmp_path}/{place.format(name=tmp_path.name)}"
+    result = CliRunner().invoke(cli, ["audit", "--journal", str(tmp_path), "--out", out])
 
-    assert f"--out and --journal are the same directory, {tmp_path}" in str(result.exception)
+    assert f"--out {out} is in the directory of the journals, {tmp_path}: choose one" in str(result.exception)
 
 
 def test_a_journal_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,8 @@ def test_flags_of_a_daily_audit_and_directories_of_journals_are_refused(tmp_path
     journals = str(tmp_path / "journals")
     for options, said in (
         (("--out", str(tmp_path / "out"), "--since", "2026-11-01"), "go with --state"),
-        (("--state", journals), "--state and --journal are the same directory"),
+        (("--state", journals), "is in the directory of the journals"),
+        (("--state", f"{journals}/state"), "choose one outside it"),
         ((), "give --out for one audit"),
     ):
         assert said in refused(audit(tmp_path / "journals", *options))
