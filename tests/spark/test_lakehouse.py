@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from sbpair.broker import Broker
+from tests.spark.conftest import LIMIT
 from tests.spark.ledger import send, string
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "spark" / "lakehouse.py"
@@ -91,7 +92,7 @@ def test_a_job_killed_before_and_after_its_commit_has_each_message_once(
         return subprocess.run(
             [sys.executable, *program, table, str(checkpoint)],
             env=os.environ | {"SBPAIR_PRIMARY": string(broker, "contoso")},
-            timeout=120, check=False, start_new_session=True, capture_output=True,
+            timeout=LIMIT, check=False, start_new_session=True, capture_output=True,
         ).returncode  # fmt: skip
 
     def ids() -> list[str]:
