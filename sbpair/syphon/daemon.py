@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -48,6 +48,7 @@ from .own_paths import OwnPaths
 from .paces import Paces
 from .peeking import BacklogDepth, BacklogDepths, OverdueBacklogs, StrandedBacklogs
 from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
+from .stoppable import unless
 from .untransferred import UntransferredMessages
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ class Syphon:
     async def _run(self, shutdown: asyncio.Event) -> None:
         try:
             while not shutdown.is_set():
-                session = await _unless(shutdown, self._next_session(gives_up=False))
+                session = await unless(shutdown, self._next_session(gives_up=False))
                 if session is not None:
                     await self._pump_until(session, shutdown)
         finally:
@@ -454,7 +455,7 @@ class Syphon:
         began = time.monotonic()
         checking = asyncio.ensure_future(self._stranded.run(session.secondary))
         try:
-            reason = await _unless(shutdown, self._until_over(session, SyphonState.RUNNING))
+            reason = await unless(shutdown, self._until_over(session, SyphonState.RUNNING))
             if reason is None:
                 self._become(SyphonState.DRAINING)
         finally:
@@ -465,7 +466,7 @@ class Syphon:
         if reason is not None:
             pause = max(0.0, MIN_SESSION_SECONDS - (time.monotonic() - began))
             self._lost(reason, pause)
-            await _unless(shutdown, asyncio.sleep(pause))
+            await unless(shutdown, asyncio.sleep(pause))
 
     async def _drain_once(self, session: ForwardingSession) -> bool:
         """Return True once the backlogs are empty, False if a side is lost first.
@@ -593,16 +594,3 @@ def _loss_of(drained: asyncio.Future[None]) -> str | None:
 
 def _reach(namespace: NamespaceAccess, route: Route, address: str | None) -> NamespaceAccess:
     return (namespace if route == Route() else namespace.along(route)).dial_at(address)
-
-
-async def _unless(stop: asyncio.Event, work: Coroutine[object, object, T]) -> T | None:
-    """Return the result of ``work``; cancel it and return None when ``stop`` is set first."""
-    task = asyncio.ensure_future(work)
-    stopped = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
-    finally:
-        for each in (task, stopped):
-            each.cancel()
-        await asyncio.gather(task, stopped, return_exceptions=True)
