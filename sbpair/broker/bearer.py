@@ -58,7 +58,7 @@ def verify_bearer(token: str, policies: Iterable[SharedAccessPolicy], now_s: int
 def make_bearer(policy_name: str, key: str, expires: int, audience: str = AUDIENCE) -> str:
     """Return a token for ``audience`` that ends at ``expires`` (seconds since the epoch)."""
     header = {"alg": ALGORITHM, "typ": "JWT", "kid": policy_name}
-    signed = f"{_encoded(header)}.{_encoded({'aud': audience, 'exp': expires})}"
+    signed = f"{_encode_part(header)}.{_encode_part({'aud': audience, 'exp': expires})}"
     return f"{signed}.{_text(_signature(key, signed))}"
 
 
@@ -112,7 +112,7 @@ def _signature(key: str, signed: str) -> bytes:
     return hmac.digest(key.encode(), signed.encode(), "sha256")
 
 
-def _encoded(value: Mapping[str, object]) -> str:
+def _encode_part(value: Mapping[str, object]) -> str:
     return _text(json.dumps(value, separators=(",", ":")).encode())
 
 

@@ -143,10 +143,10 @@ def _write_all(made: Certificates, names: tuple[str, ...], now: datetime) -> Non
             x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(authority_id), critical=False
         )
     )
-    authority_pem = _signed(authority, authority_key)
+    authority_pem = _sign(authority, authority_key)
     _write(made.directory / "ca-key.pem", _key_pem(authority_key), PRIVATE)
     _write(made.server_key_file, _key_pem(server_key), PRIVATE)
-    _write(made.server_file, _signed(server, authority_key) + authority_pem, PUBLIC)
+    _write(made.server_file, _sign(server, authority_key) + authority_pem, PUBLIC)
     _write(made.ca_file, authority_pem, PUBLIC)
 
 
@@ -202,7 +202,7 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _signed(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> bytes:
+def _sign(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> bytes:
     from cryptography.hazmat.primitives import hashes, serialization
 
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

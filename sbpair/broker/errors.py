@@ -90,7 +90,7 @@ class BrokerError(Exception):
     status: ClassVar[int] = 500
     sub_code: ClassVar[int] = 50000
 
-    def told_by(self, host: str) -> str:
+    def text_at(self, host: str) -> str:
         """Return the text for clients of the namespace at ``host``."""
         return str(self)
 
@@ -105,7 +105,7 @@ class EntityNotFound(BrokerError):
         super().__init__(f"The messaging entity '{path}' could not be found.")
         self.path = path
 
-    def told_by(self, host: str) -> str:
+    def text_at(self, host: str) -> str:
         """Return the service's text, which names the entity by its address."""
         return (
             f"The messaging entity 'sb://{host}/{self.path}' could not be found. "
@@ -122,7 +122,7 @@ class TargetNotFound(EntityNotFound):
             f"The messaging entity '{path}', {field} of '{source}', could not be found: create it first.",
         )
 
-    def told_by(self, host: str) -> str:
+    def text_at(self, host: str) -> str:
         """Return the text itself."""
         return str(self)
 

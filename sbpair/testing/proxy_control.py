@@ -38,7 +38,7 @@ class ProxyControl(JsonControl[ActiveRule]):
 
     def application(self) -> web.Application:
         """Return the application to serve."""
-        return self.guarded(
+        return self.guarded_application(
             [
                 web.get("/status", self._status),
                 web.post("/rules", self._add),

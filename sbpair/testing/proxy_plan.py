@@ -55,8 +55,8 @@ def read_proxy_plan(file: str, text: str) -> ProxyPlan:
         table = Table(file, "", tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadConfiguration(f"{file}: expected TOML: {error}") from None
-    rules = tuple(rule_of(each) for each in table.listed("rule"))
-    cuts = tuple(cut_of(each) for each in table.listed("cut"))
+    rules = tuple(rule_of(each) for each in table.list_tables("rule"))
+    cuts = tuple(cut_of(each) for each in table.list_tables("cut"))
     return ProxyPlan(line_of(table), rules, cuts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.broker.entities.paths import folded
+from sbpair.broker.entities.paths import fold
 from sbpair.envelope.names import path_key
 
 FOREIGN = ["order\u017f", "\u212aitchen", "stra\u00dfe", "\u0130"]
@@ -13,8 +13,8 @@ FOREIGN = ["order\u017f", "\u212aitchen", "stra\u00dfe", "\u0130"]
 @pytest.mark.spec("R-119")
 @pytest.mark.parametrize("path", [*FOREIGN, "Orders/EU", "orders"])
 def test_client_syphon_and_broker_fold_a_path_alike_and_only_its_ascii_letters(path: str) -> None:
-    assert path_key(path) == folded(path)
-    assert folded(path) not in {"orders", "kitchen", "strasse", "i"} or path.isascii()
+    assert path_key(path) == fold(path)
+    assert fold(path) not in {"orders", "kitchen", "strasse", "i"} or path.isascii()
 
 
 @pytest.mark.spec("R-119")

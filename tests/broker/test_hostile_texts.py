@@ -126,7 +126,7 @@ def test_a_host_name_and_a_path_over_http_cost_little(guarded, text):
     asked = requests.Request("PUT", "/" + text, text, headers)
 
     def ask() -> None:
-        neighbours.named(text)
+        neighbours.select(text)
         call = rest.call_of(asked)
         requests.refusal(asked, guarded.namespace, guarded.frontend.verifier, NOON_S)
         if call is not None:

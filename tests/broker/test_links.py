@@ -29,7 +29,7 @@ from sbpair.broker.faults import (
     TwoFieldError,
     Withhold,
 )
-from sbpair.broker.frontends.delivered_message import peeked
+from sbpair.broker.frontends.delivered_message import encode_peeked
 from sbpair.broker.frontends.received_message import BATCH
 
 NOON = 1_800_000_000_000
@@ -567,4 +567,4 @@ class TestDeliveryAnnotations:
         client.receiver("orders", credit=1)
 
         (message,) = queue.peek(1, 1, NOON)
-        assert split(peeked(message)).delivery_annotations == b""
+        assert split(encode_peeked(message)).delivery_annotations == b""

@@ -34,7 +34,7 @@ from sbpair.broker.entities.rules import (
 )
 from sbpair.broker.entities.stored_message import LockToken
 from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidRule, TooManyEntities
-from sbpair.broker.frontends.delivered_message import delivered
+from sbpair.broker.frontends.delivered_message import encode_delivered
 from sbpair.broker.frontends.received_message import stored_messages
 from sbpair.broker.frontends.rule_form import AmqpPropertyCodec
 
@@ -87,7 +87,7 @@ def copies(subscription) -> list[Message]:
     """Receive and decode the messages of a subscription."""
     found = []
     while (each := subscription.receive(NOON)) is not None:
-        found.append(Message.decode(delivered(each, subscription)))
+        found.append(Message.decode(encode_delivered(each, subscription)))
         subscription.complete(each.lock_token, NOON)
     return found
 

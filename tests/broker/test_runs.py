@@ -148,7 +148,9 @@ def test_the_short_way_to_encode_a_delivery_gives_the_same_bytes(
     )
     with_annotations = replace(message, annotations=b"\x00\x53\x72\xc1\x01\x00")  # an empty map: the long way
 
-    assert delivered_message.delivered(message, queue) == delivered_message.delivered(with_annotations, queue)
+    assert delivered_message.encode_delivered(message, queue) == delivered_message.encode_delivered(
+        with_annotations, queue
+    )
 
 
 def test_random_tokens_have_the_size_of_a_guid_and_do_not_repeat():

@@ -114,7 +114,7 @@ class _Reader:
             elif self.left and self.left[0] != ")":
                 raise BadExpression(f"expected ',' or ')', not {self.left[0]!r}")
         self._take(")")
-        return self._called(token, given)
+        return self._call(token, given)
 
     def _part_of(self, found: object) -> object:
         if self._take() == ".":
@@ -128,7 +128,7 @@ class _Reader:
             return found[key]
         raise BadExpression(f"there is no {key!r:.60} in {type(found).__name__} {found!r:.60}")
 
-    def _called(self, name: str, given: list[object]) -> object:
+    def _call(self, name: str, given: list[object]) -> object:
         own: dict[str, Callable[..., object]] = {
             "parameters": self._parameter,
             "variables": self._variable,

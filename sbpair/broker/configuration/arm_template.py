@@ -90,7 +90,7 @@ def read_arm_template(file: str, text: str, parameters: Mapping[str, str]) -> li
         values = json.loads(text)
         if not isinstance(values, dict):
             raise BadConfiguration(f"{file}: expected a template")
-        scope = _scope(file, values, "", _given(file, values, parameters))
+        scope = _scope(file, values, "", _given_values(file, values, parameters))
         resources = list(_resources(file, values, scope, "", 0))
     except RecursionError:
         raise BadConfiguration(f"{file}: nested too deeply") from None
@@ -104,7 +104,7 @@ def read_arm_template(file: str, text: str, parameters: Mapping[str, str]) -> li
 # Parameters and variables.
 
 
-def _given(file: str, template: dict[str, object], parameters: Mapping[str, str]) -> dict[str, object]:
+def _given_values(file: str, template: dict[str, object], parameters: Mapping[str, str]) -> dict[str, object]:
     """Return the values from the command line, converted to the types that the template declares."""
     declared = _object(file, template, "parameters", "")
     given: dict[str, object] = {}
@@ -159,7 +159,7 @@ class _Parameters(dict[str, object]):
         if isinstance(found, _Late):
             # ends the evaluation of a default that refers to itself
             self[name] = _Late(found.file, found.where, f"[parameters('{name}')]")
-            found = self[name] = _evaluated(found.file, found.where, found.value, Scope(self))
+            found = self[name] = _evaluate(found.file, found.where, found.value, Scope(self))
         return found
 
 
@@ -172,7 +172,7 @@ def _object(file: str, values: Mapping[str, object], key: str, where: str) -> di
     return found
 
 
-def _evaluated(file: str, where: str, value: object, scope: Scope) -> object:
+def _evaluate(file: str, where: str, value: object, scope: Scope) -> object:
     try:
         return evaluate(value, scope)
     except BadExpression as error:
@@ -219,12 +219,12 @@ def _copies(file: str, values: dict[str, object], scope: Scope, place: str) -> I
     count: object = 1
     copy = values.get("copy")
     if isinstance(copy, dict):
-        count = _evaluated(file, f"{place}.copy.count", copy.get("count"), scope)
+        count = _evaluate(file, f"{place}.copy.count", copy.get("count"), scope)
         if not isinstance(count, int) or not 0 <= count <= MAX_RESOURCES:
             raise BadConfiguration(f"{file}: {place}.copy.count: expected a number up to {MAX_RESOURCES}")
     for index in range(count if isinstance(count, int) else 1):
         inner = scope if copy is None else scope.at(index)
-        if _evaluated(file, f"{place}.condition", values.get("condition", True), inner) is not False:
+        if _evaluate(file, f"{place}.condition", values.get("condition", True), inner) is not False:
             yield inner
 
 
@@ -241,7 +241,7 @@ def _one(
     if values.get("existing") is True or not whole.casefold().startswith(PROVIDER):
         return
     kinds = tuple(whole.casefold().split("/")[1:])
-    name = _evaluated(file, f"{place}.name", values.get("name"), scope)
+    name = _evaluate(file, f"{place}.name", values.get("name"), scope)
     names = (*(under.names if under else ()), *(str(name).split("/") if isinstance(name, str) else ()))
     if len(names) != len(kinds) or not all(names):
         raise BadConfiguration(
@@ -251,7 +251,7 @@ def _one(
         return
     if kinds not in KINDS:
         raise BadConfiguration(f"{file}: {place}.type: {whole!r:.100} is not supported by the broker")
-    properties = _evaluated(file, f"{place}.properties", values.get("properties", {}), scope)
+    properties = _evaluate(file, f"{place}.properties", values.get("properties", {}), scope)
     found = Resource(kinds, names, properties if isinstance(properties, dict) else {}, place)
     yield found
     if "resources" in values:
@@ -270,7 +270,7 @@ def _deployment(
         )
     where = f"{place}.properties.parameters"
     given = {
-        name: _evaluated(file, f"{where}.{name}.value", each.get("value"), scope)
+        name: _evaluate(file, f"{where}.{name}.value", each.get("value"), scope)
         for name, each in _object(file, properties, "parameters", f"{place}.properties.").items()
         if isinstance(each, dict)
     }
@@ -300,15 +300,15 @@ def _add(file: str, namespace: _Found, resource: Resource) -> None:
         case "namespace":
             namespace.partitions = table.whole("premiumMessagingPartitions", (1, 2, 4))
         case "queue":
-            namespace.queues[path] = table.described(QueueDescription, _SPELLING)
+            namespace.queues[path] = table.description(QueueDescription, _SPELLING)
             table.end()
         case "topic":
-            namespace.topics[path] = table.described(TopicDescription, _SPELLING)
+            namespace.topics[path] = table.description(TopicDescription, _SPELLING)
             table.end()
         case "subscription":
             for name in _OF_CLIENTS:
                 table.take(name)
-            namespace.subscriptions[under] = table.described(SubscriptionDescription, _SPELLING)
+            namespace.subscriptions[under] = table.description(SubscriptionDescription, _SPELLING)
             table.end()
         case "rule":
             namespace.rules.setdefault(under, []).append(_rule(table, resource.names[3]))

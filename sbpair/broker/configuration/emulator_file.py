@@ -41,7 +41,7 @@ def read_emulator_file(file: str, text: str) -> list[NamespacePlan]:
     config = whole.table("UserConfig")
     whole.end()
     config.take("Logging")
-    plans = [_namespace(table) for table in config.listed("Namespaces")]
+    plans = [_namespace(table) for table in config.list_tables("Namespaces")]
     config.end()
     names = [plan.name.casefold() for plan in plans]
     if not names or len(set(names)) < len(names):
@@ -58,7 +58,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _namespace(table: Table) -> NamespacePlan:
     plan = NamespacePlan(
-        table.needed("Name"),
+        table.required_text("Name"),
         queues=_by_name(table, "Queues", _queue),
         topics=_by_name(table, "Topics", _topic),
         source=table.file,
@@ -69,7 +69,7 @@ def _namespace(table: Table) -> NamespacePlan:
 
 def _by_name(table: Table, key: str, read: Callable[[Table], tuple[str, Made]]) -> dict[str, Made]:
     found: dict[str, Made] = {}
-    for name, made in map(read, table.listed(key)):
+    for name, made in map(read, table.list_tables(key)):
         if name in found:
             raise table.wrong(key, f"each name once, not {name!r:.60} again")
         found[name] = made
@@ -77,34 +77,34 @@ def _by_name(table: Table, key: str, read: Callable[[Table], tuple[str, Made]]) 
 
 
 def _queue(table: Table) -> tuple[str, QueueDescription]:
-    found = table.needed("Name"), _described(table, QueueDescription)
+    found = table.required_text("Name"), _read_description(table, QueueDescription)
     table.end()
     return found
 
 
-def _described(table: Table, kind: type[Description]) -> Description:
+def _read_description(table: Table, kind: type[Description]) -> Description:
     properties = table.table("Properties")
-    found = properties.described(kind, _SPELLING)
+    found = properties.description(kind, _SPELLING)
     properties.end()
     return found
 
 
 def _topic(table: Table) -> tuple[str, TopicPlan]:
-    name, described = table.needed("Name"), _described(table, TopicDescription)
+    name, described = table.required_text("Name"), _read_description(table, TopicDescription)
     subscriptions = _by_name(table, "Subscriptions", _subscription)
     table.end()
     return name, TopicPlan(described, subscriptions)
 
 
 def _subscription(table: Table) -> tuple[str, SubscriptionPlan]:
-    name, described = table.needed("Name"), _described(table, SubscriptionDescription)
-    rules = tuple(_rule(each) for each in table.listed("Rules"))
+    name, described = table.required_text("Name"), _read_description(table, SubscriptionDescription)
+    rules = tuple(_rule(each) for each in table.list_tables("Rules"))
     table.end()
     return name, SubscriptionPlan(described, rules)
 
 
 def _rule(table: Table) -> Rule:
-    name, properties = table.needed("Name"), table.table("Properties")
+    name, properties = table.required_text("Name"), table.table("Properties")
     kinds = "Sql, Correlation, or nothing"
     kind = properties.text("FilterType", kinds)
     if kind not in ("Sql", "Correlation", None):

@@ -70,7 +70,7 @@ class NamespacePlan:
             if path.casefold() not in there
         }
         for path, queue in queues.items():
-            self._make(path, partial(namespace.create_queue, path, _unforwarded(queue), now))
+            self._make(path, partial(namespace.create_queue, path, _without_forwarding(queue), now))
         for path, topic in self.topics.items():
             if path.casefold() not in there:
                 described = topic.description
@@ -78,7 +78,7 @@ class NamespacePlan:
                 self._make(path, partial(namespace.create_topic, path, described, now))
         # Forwarding targets exist by now.
         for path, queue in queues.items():
-            if queue != _unforwarded(queue):
+            if queue != _without_forwarding(queue):
                 self._make(path, partial(namespace.update_queue, path, queue, now))
         for path, topic in self.topics.items():
             for name, plan in topic.subscriptions.items():
@@ -109,5 +109,5 @@ def _subscribe(namespace: Namespace, topic: str, name: str, plan: SubscriptionPl
         add_rule(made, rule, now)
 
 
-def _unforwarded(description: QueueDescription) -> QueueDescription:
+def _without_forwarding(description: QueueDescription) -> QueueDescription:
     return replace(description, forward_to=None, forward_dead_lettered_messages_to=None)

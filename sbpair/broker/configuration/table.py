@@ -59,7 +59,7 @@ class Table:
             return value
         raise self.wrong(key, f"{expected}, not {_kind(value)}")
 
-    def needed(self, key: str, expected: str = "a string") -> str:
+    def required_text(self, key: str, expected: str = "a string") -> str:
         """Return the string at a required key. Raises BadConfiguration when it is missing or empty."""
         value = self.text(key, expected)
         if not value:
@@ -93,7 +93,7 @@ class Table:
         for name in list(inner.values):
             yield name, inner.table(name)
 
-    def listed(self, key: str) -> Iterator[Table]:
+    def list_tables(self, key: str) -> Iterator[Table]:
         """Iterate over the tables in the list at a key. Raises BadConfiguration for anything but a list of tables."""
         value = self.take(key)
         if value is None:
@@ -108,7 +108,7 @@ class Table:
             raise self.wrong(key, f"a table, not {_kind(value)}")
         return Table(self.file, f"{self.where}.{key}" if self.where else key, dict(value))
 
-    def described(self, kind: type[Description], spelling: dict[str, str] | None = None) -> Description:
+    def description(self, kind: type[Description], spelling: dict[str, str] | None = None) -> Description:
         """Return the description built from the table's fields; ``spelling`` maps field names to the file's keys."""
         given: dict[str, object] = {}
         for each in fields(kind):  # type: ignore[arg-type]
@@ -117,10 +117,10 @@ class Table:
             key = (spelling or {}).get(each.name, each.name)
             value = self.take(key)
             if value is not None and value != "":
-                given[each.name] = self._checked(key, each.name, str(each.type), value)
+                given[each.name] = self._value(key, each.name, str(each.type), value)
         return kind(**given)
 
-    def _checked(self, key: str, name: str, kind: str, value: object) -> object:
+    def _value(self, key: str, name: str, kind: str, value: object) -> object:
         if name in SPANS:
             return self.span(key, value)
         expected = _FIELDS.get(kind.removesuffix(" | None"), str)

@@ -45,8 +45,8 @@ def _namespace(name: str, table: Table, resolve: Resolve) -> NamespacePlan:
         name,
         port=table.whole("port", range(65_536)),
         partitions=table.whole("partitions", (1, 2, 4)),
-        policies=tuple(_policy(each, resolve) for each in table.listed("policies")),
-        queues={path: _described(each, QueueDescription) for path, each in table.tables("queues")},
+        policies=tuple(_policy(each, resolve) for each in table.list_tables("policies")),
+        queues={path: _read_description(each, QueueDescription) for path, each in table.tables("queues")},
         topics={path: _topic(each) for path, each in table.tables("topics")},
         source=table.file,
     )
@@ -59,9 +59,9 @@ def _namespace(name: str, table: Table, resolve: Resolve) -> NamespacePlan:
 
 
 def _policy(table: Table, resolve: Resolve) -> SharedAccessPolicy:
-    name = table.needed("name")
+    name = table.required_text("name")
     reference = "env:NAME or file:PATH, which contains the key"
-    keys = [table.needed("key", reference), table.text("secondary_key", reference)]
+    keys = [table.required_text("key", reference), table.text("secondary_key", reference)]
     for key, given in zip(("key", "secondary_key"), keys, strict=True):
         if given is not None and not given.startswith(("env:", "file:")):
             raise table.wrong(key, reference)
@@ -81,22 +81,22 @@ def _policy(table: Table, resolve: Resolve) -> SharedAccessPolicy:
     return SharedAccessPolicy(name, found[0], found[1] or found[0], frozenset(known[each] for each in rights))
 
 
-def _described(table: Table, kind: type[QueueDescription]) -> QueueDescription:
-    found = table.described(kind)
+def _read_description(table: Table, kind: type[QueueDescription]) -> QueueDescription:
+    found = table.description(kind)
     table.end()
     return found
 
 
 def _topic(table: Table) -> TopicPlan:
     subscriptions = {name: _subscription(each) for name, each in table.tables("subscriptions")}
-    plan = TopicPlan(table.described(TopicDescription), subscriptions)
+    plan = TopicPlan(table.description(TopicDescription), subscriptions)
     table.end()
     return plan
 
 
 def _subscription(table: Table) -> SubscriptionPlan:
     rules = tuple(_rule(name, each) for name, each in table.tables("rules"))
-    plan = SubscriptionPlan(table.described(SubscriptionDescription), rules)
+    plan = SubscriptionPlan(table.description(SubscriptionDescription), rules)
     table.end()
     return plan
 

@@ -79,7 +79,7 @@ STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
 class QueueDescription:
     """A queue's settings; the defaults are the service's.
 
-    Units and ranges, checked by :meth:`validated`:
+    Units and ranges, checked by :meth:`normalize`:
 
     * ``lock_duration``: ms, 5 s to 5 min.
     * ``max_size_in_megabytes``: 1 to 5120 (Premium: 81920). The administration API, as the service's, accepts
@@ -117,7 +117,7 @@ class QueueDescription:
     max_message_size_in_kilobytes: int | None = None
     authorization_rules: tuple[AccessRule, ...] = ()
 
-    def validated(self) -> QueueDescription:
+    def normalize(self) -> QueueDescription:
         """Return this description with maximum durations replaced by None.
 
         Raises InvalidDescription when a field is out of range.
@@ -257,7 +257,7 @@ class TopicDescription:
     max_message_size_in_kilobytes: int | None = None
     authorization_rules: tuple[AccessRule, ...] = ()
 
-    def validated(self) -> TopicDescription:
+    def normalize(self) -> TopicDescription:
         """Return this description with maximum durations replaced by None.
 
         Raises NotSupported for features that the broker does not implement, InvalidDescription when a field
@@ -267,7 +267,7 @@ class TopicDescription:
             if getattr(self, feature):
                 raise NotSupported(feature)
         _check_flag("support_ordering", self.support_ordering)
-        checked = self.as_queue().validated()
+        checked = self.as_queue().normalize()
         return replace(self, **{name: getattr(checked, name) for name in _SPANS})
 
     def as_queue(self) -> QueueDescription:
@@ -295,14 +295,14 @@ class SubscriptionDescription:
     forward_dead_lettered_messages_to: str | None = None
     auto_delete_on_idle: int | None = None
 
-    def validated(self) -> SubscriptionDescription:
+    def normalize(self) -> SubscriptionDescription:
         """Return this description with maximum durations replaced by None.
 
         Raises InvalidDescription when a field is out of range.
         """
         name = "dead_lettering_on_filter_evaluation_exceptions"
         _check_flag(name, self.dead_lettering_on_filter_evaluation_exceptions)
-        checked = _queue_description(self, _SUBSCRIPTION_FIELDS).validated()
+        checked = _queue_description(self, _SUBSCRIPTION_FIELDS).normalize()
         return replace(self, **{name: getattr(checked, name) for name in (*_SPANS, *TARGETS)})
 
     def under(self, topic: TopicDescription) -> QueueDescription:

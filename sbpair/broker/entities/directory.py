@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ..errors import EntityAlreadyExists, EntityNotFound, InvalidDescription, TargetNotFound
 from .descriptions import TARGETS, AccessRule, QueueDescription, SubscriptionDescription
-from .paths import MAX_PATH, folded, path_of
+from .paths import MAX_PATH, fold, path_of
 from .queue import Queue
 from .queue_partition import QueuePartition
 from .topic import Subscription, Topic
@@ -39,28 +39,28 @@ class Directory:
     def __contains__(self, entity: Queue | QueuePartition) -> bool:
         """Whether an entity exists; for a sub-queue or partition, whether the entity that it belongs to does."""
         top = entity.top
-        return self._entities.get(folded(top.path)) is top
+        return self._entities.get(fold(top.path)) is top
 
     def add(self, entity: Queue) -> None:
         """Add an entity whose path is free: call :meth:`check_free` first."""
-        self._entities[folded(entity.path)] = entity
+        self._entities[fold(entity.path)] = entity
         self._order = None
 
     def remove(self, entity: Queue) -> None:
         """Remove an entity."""
-        del self._entities[folded(entity.path)]
+        del self._entities[fold(entity.path)]
         self._order = None
 
     def entity(self, path: str) -> Queue:
         """Return the queue, topic or subscription at a path. Raises EntityNotFound."""
-        entity = self._entities.get(folded(path))
+        entity = self._entities.get(fold(path))
         if entity is None:
             raise EntityNotFound(path)
         return entity
 
     def at(self, path: str) -> Queue:
         """Return the queue, topic, subscription or sub-queue at a path. Raises EntityNotFound."""
-        key = folded(path)
+        key = fold(path)
         if not key.endswith(DEAD_LETTER):
             return self.entity(path)
         if key.endswith(TRANSFER_DEAD_LETTER):
@@ -92,14 +92,14 @@ class Directory:
 
         Returns the total and at most ``limit`` entities after the first ``skip``.
         """
-        keys, word = self._in_order(), folded(find)
+        keys, word = self._in_order(), fold(find)
         if word:
             keys = [key for key in keys if word in key]
         return len(keys), [self._entities[key] for key in keys[skip : skip + limit]]
 
     def access_rules(self, path: str) -> Iterator[tuple[str, AccessRule]]:
         """Iterate over pairs of path and access rule, for the entity at ``path`` and those above it."""
-        key = folded(path.strip("/")[: MAX_PATH + 1]) + "/"  # no entity has a longer path
+        key = fold(path.strip("/")[: MAX_PATH + 1]) + "/"  # no entity has a longer path
         end = key.find("/")
         while end >= 0:
             entity = self._entities.get(key[:end])
@@ -109,7 +109,7 @@ class Directory:
 
     def check_free(self, path: str) -> None:
         """Raise EntityAlreadyExists if an entity has that path."""
-        if folded(path) in self._entities:
+        if fold(path) in self._entities:
             raise EntityAlreadyExists(path)
 
     def check_targets(

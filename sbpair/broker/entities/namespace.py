@@ -135,7 +135,7 @@ class Namespace:
         """
         queue = self.directory.queue(path)
         description.check_successor_of(queue.description)
-        resolved = self._resolved(description)
+        resolved = self._resolve(description)
         self.directory.check_targets(queue.path, resolved, queue.description)
         queue.check_manageable()
         before = queue.description
@@ -176,7 +176,7 @@ class Namespace:
         """Change the description of a topic. Raises as :meth:`update_queue`."""
         topic = self.topic(path)
         description.as_queue().check_successor_of(topic.description, "Topic")
-        resolved = self._resolved(description)
+        resolved = self._resolve(description)
         topic.check_manageable()
         topic.change(resolved, now)
         self._described(topic)
@@ -212,7 +212,7 @@ class Namespace:
         subscriptions, and as :meth:`create_queue`.
         """
         topic = self.topic(topic_path)
-        resolved = description.validated()
+        resolved = description.normalize()
         self.directory.check_free(f"{topic.path}/Subscriptions/{validated_name(name)}")
         self.directory.check_targets(f"{topic.path}/Subscriptions/{name}", resolved, None)
         self._limits.check_subscriptions(topic.path, len(topic.subscriptions))
@@ -241,7 +241,7 @@ class Namespace:
     ) -> Subscription:
         """Change the description of a subscription. Raises as :meth:`update_queue`."""
         subscription = self.subscription(topic_path, name)
-        resolved = description.validated()
+        resolved = description.normalize()
         self.directory.check_targets(subscription.path, resolved, subscription.requested)
         subscription.check_manageable()
         before = subscription.description
@@ -283,11 +283,11 @@ class Namespace:
 
     def restore_queue(self, path: str, description: QueueDescription, created_at: Instant) -> Queue:
         """Restore a queue from a store. Raises InvalidDescription."""
-        return self._create_queue(path, self._resolved(description), created_at)
+        return self._create_queue(path, self._resolve(description), created_at)
 
     def restore_topic(self, path: str, description: TopicDescription, created_at: Instant) -> Topic:
         """Restore a topic, without its subscriptions. Raises InvalidDescription."""
-        return self._create_topic(path, self._resolved(description), created_at)
+        return self._create_topic(path, self._resolve(description), created_at)
 
     def restore_subscription(
         self,
@@ -302,7 +302,7 @@ class Namespace:
         for rule in rules[1:]:
             rule_set.put(rule)
         return self._create_subscription(
-            self.topic(topic_path), name, description.validated(), created_at, rule_set
+            self.topic(topic_path), name, description.normalize(), created_at, rule_set
         )
 
     # -- partitions
@@ -449,17 +449,17 @@ class Namespace:
             self._remove(entity)
         self.forward(now, SLICE)
 
-    def _resolved(self, requested: Description) -> Description:
+    def _resolve(self, requested: Description) -> Description:
         if self.tier is Tier.PREMIUM and requested.enable_partitioning and not self.layout.is_premium:
             raise InvalidDescription(
                 "enable_partitioning is chosen for a whole namespace on the Premium tier."
             )
-        return self.tier.resolved(self.layout.resolved(requested)).validated()
+        return self.tier.resolve(self.layout.resolve(requested)).normalize()
 
     def _check_creatable(self, path: str, requested: Description) -> Description:
         """Check that an entity can be created at ``path`` and return its resolved description."""
         validated_path(path)
-        resolved = self._resolved(requested)
+        resolved = self._resolve(requested)
         self.directory.check_free(path)
         self._limits.check(resolved.enable_partitioning)
         if resolved.enable_partitioning:

@@ -157,7 +157,7 @@ class Layout:
         """The maximum number of partitioned entities; None for no limit."""
         return None if self.is_premium else MAX_PARTITIONED
 
-    def resolved(self, requested: Description) -> Description:
+    def resolve(self, requested: Description) -> Description:
         """Return a requested description with the size converted to that of one partition.
 
         An update may send back the size that a get has returned, 16 times the requested one; it is divided
@@ -166,7 +166,7 @@ class Layout:
         Raises InvalidDescription when the description is not allowed in this layout.
         """
         if self.is_premium:
-            return self._resolved_premium(requested)
+            return self._resolve_premium(requested)
         if not requested.enable_partitioning:
             return requested
         size, remainder = divmod(requested.max_size_in_megabytes, PARTITIONS)
@@ -178,7 +178,7 @@ class Layout:
             )
         return replace(requested, max_size_in_megabytes=size)
 
-    def _resolved_premium(self, requested: Description) -> Description:
+    def _resolve_premium(self, requested: Description) -> Description:
         if not requested.enable_partitioning:
             raise InvalidDescription(
                 "Non-partitioned entities are not allowed in partitioned namespace. "

@@ -32,7 +32,7 @@ def split_address(text: str) -> tuple[str | None, str]:
 _ASCII_FOLD = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
-def folded(path: str) -> str:
+def fold(path: str) -> str:
     """The path without regard to the case of its ASCII letters, as entities are told apart (R-119)."""
     return path.lower() if path.isascii() else path.translate(_ASCII_FOLD)
 

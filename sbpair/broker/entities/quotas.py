@@ -65,7 +65,7 @@ class Tier(Enum):
         """The default maximum size of a message, in kilobytes."""
         return USUAL_PREMIUM_MESSAGE if self is Tier.PREMIUM else USUAL_MESSAGE
 
-    def resolved(self, requested: Description) -> Description:
+    def resolve(self, requested: Description) -> Description:
         """Return a requested description with the tier's defaults.
 
         Raises InvalidDescription for features and sizes that the tier does not offer.
@@ -73,7 +73,7 @@ class Tier(Enum):
         self._check_sizes(requested)
         if requested.max_message_size_in_kilobytes is None:
             requested = replace(requested, max_message_size_in_kilobytes=self.usual_message)
-        return self._resolved_on_basic(requested) if self is Tier.BASIC else requested
+        return self._resolve_on_basic(requested) if self is Tier.BASIC else requested
 
     def _check_sizes(self, requested: QueueDescription | TopicDescription) -> None:
         for field, limit in (
@@ -86,7 +86,7 @@ class Tier(Enum):
                     f"{field} is {size}: at most {limit} in a namespace of the {self.value} tier."
                 )
 
-    def _resolved_on_basic(self, requested: Description) -> Description:
+    def _resolve_on_basic(self, requested: Description) -> Description:
         if isinstance(requested, TopicDescription):
             raise InvalidDescription("Topics are not allowed in a namespace of the Basic tier.")
         for field in _NOT_ON_BASIC:

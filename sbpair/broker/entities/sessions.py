@@ -321,7 +321,7 @@ class MessageSessions:
         """Iterate over all sessions, in no particular order, without changing anything."""
         return iter(self._sessions.values())
 
-    def listed(self, set_after: Instant | None) -> Iterator[str]:
+    def current_ids(self, set_after: Instant | None) -> Iterator[str]:
         """Iterate over the current ids that :meth:`QueueSessions.ids` pages through."""
         for session in self._sessions.values():
             if set_after is None:
@@ -430,12 +430,12 @@ class QueueSessions:
 
         Lists sessions with active messages or state; with ``set_after``, those whose state was set after it.
         """
-        return self._listing.page(skip, limit, set_after, lambda: self._listed(set_after))
+        return self._listing.page(skip, limit, set_after, lambda: self._current_ids(set_after))
 
-    def _listed(self, set_after: Instant | None) -> Iterator[str]:
+    def _current_ids(self, set_after: Instant | None) -> Iterator[str]:
         for partition in self._partitions:
             if partition.health is not Health.DOWN:
-                yield from _sessions_of(partition).listed(set_after)
+                yield from _sessions_of(partition).current_ids(set_after)
 
     def _for_id(self, session_id: str) -> MessageSessions:
         return _sessions_of(self._partitions[index_of(session_id, len(self._partitions))])

@@ -86,7 +86,7 @@ def planned_faults(table: object, seed: int = 0) -> list[PlannedFault]:
     namespace = _text(given, "namespace")
     if "scenario" in given:
         scenario = scenario_named(_text(given, "scenario"))
-        limits = _taken(given, {"entity": (str,), "seed": (int,)}, f"scenario '{scenario.name}'")
+        limits = _check_settings(given, {"entity": (str,), "seed": (int,)}, f"scenario '{scenario.name}'")
         entity = limits.get("entity")
         rules = scenario.of(entity if isinstance(entity, str) else None, _whole(limits.get("seed"), seed))
         return [PlannedFault(namespace, rule) for rule in rules]
@@ -96,7 +96,7 @@ def planned_faults(table: object, seed: int = 0) -> list[PlannedFault]:
 def _rule(given: dict[str, object], seed: int) -> FaultRule:
     kind = effect_named(_text(given, "effect"))
     known = {**_LIMITS, **{field.name: _TYPES[str(field.type)] for field in fields(kind)}}
-    taken = _taken(given, known, f"fault '{kind.name}'")
+    taken = _check_settings(given, known, f"fault '{kind.name}'")
     limits = {name: taken.pop(name) for name in _LIMITS if name in taken}
     effect: Effect = kind(**taken)
     operation = limits.pop("operation", None)
@@ -121,7 +121,9 @@ def _whole(value: object, default: int) -> int:
     return value if isinstance(value, int) else default
 
 
-def _taken(given: dict[str, object], known: Mapping[str, tuple[type, ...]], of: str) -> dict[str, object]:
+def _check_settings(
+    given: dict[str, object], known: Mapping[str, tuple[type, ...]], of: str
+) -> dict[str, object]:
     for name, value in given.items():
         if name not in known:
             raise InvalidArgument(f"The {of} has no setting '{name}'; it has: {', '.join(known)}.")

@@ -68,23 +68,23 @@ _STATES = {
 }
 
 
-def delivered(message: StoredMessage, queue: Queue) -> bytes:
+def encode_delivered(message: StoredMessage, queue: Queue) -> bytes:
     """Return the message as a receiver gets it, locked or, with receive-and-delete, removed.
 
     It carries exactly the annotations that the service writes (R-51): the lock token, or empty delivery
     annotations without one; the state only of a message that is deferred or was scheduled; the original sequence
     number (``x-opt-enqueue-sequence-number``) only when the message was forwarded or scheduled.
     """
-    return _delivered(message, queue, isinstance(queue.top, Subscription))
+    return _encode_delivered(message, queue, isinstance(queue.top, Subscription))
 
 
 def delivered_run(messages: Iterable[StoredMessage], queue: Queue) -> list[bytes]:
-    """Return the messages as receivers get them, see :func:`delivered`."""
+    """Return the messages as receivers get them, see :func:`encode_delivered`."""
     is_copy = isinstance(queue.top, Subscription)
-    return [_delivered(message, queue, is_copy) for message in messages]
+    return [_encode_delivered(message, queue, is_copy) for message in messages]
 
 
-def _delivered(message: StoredMessage, queue: Queue, is_copy: bool) -> bytes:
+def _encode_delivered(message: StoredMessage, queue: Queue, is_copy: bool) -> bytes:
     token, number = message.lock_token, message.sequence_number
     has_first_number = is_copy or message.enqueued_sequence_number != number or message.hops > 0
     if not (
@@ -107,7 +107,7 @@ def _delivered(message: StoredMessage, queue: Queue, is_copy: bool) -> bytes:
             head + _usual_annotations(token, message.enqueued_at, number, message.locked_until) + message.bare
         )
     own = _own(message, token is not None, has_first_number, _delivered_state(message))
-    return _encoded(
+    return _encode(
         message, shown_time_to_live(message, queue), _NO_TOKEN if token is None else _with_token(token), own
     )
 
@@ -139,7 +139,7 @@ def shown_time_to_live(message: StoredMessage, queue: Queue) -> int | None:
     return message.time_to_live if expires_at is None else expires_at - message.enqueued_at
 
 
-def peeked(message: StoredMessage, *, with_body: bool = True) -> bytes:
+def encode_peeked(message: StoredMessage, *, with_body: bool = True) -> bytes:
     """Return the message as peek returns it: always with its state and original sequence number, never a lock token.
 
     It has a TTL only when the sender gave one, capped at the entity's maximum (T-6, T-7).
@@ -150,18 +150,18 @@ def peeked(message: StoredMessage, *, with_body: bool = True) -> bytes:
     is_locked = message.state is LOCKED
     shown = (DEFERRED if message.is_deferred else ACTIVE) if is_locked else message.state
     own = _own(message, is_locked, True, _STATES.get(shown, _STATES[ACTIVE]))
-    return _encoded(message, span, b"", own, with_body=with_body)
+    return _encode(message, span, b"", own, with_body=with_body)
 
 
-def _encoded(
+def _encode(
     message: StoredMessage, ttl: int | None, for_delivery: bytes, own: _Entries, *, with_body: bool = True
 ) -> bytes:
     annotations, bare = message.annotations, message.bare
     if message.amended is not None:
-        bare = _amended(bare, message.amended)
+        bare = _amend(bare, message.amended)
     if annotations.startswith(_DELIVERY):
         sections = split(annotations)
-        for_delivery, annotations = _joined(for_delivery, sections[1]), sections[2]
+        for_delivery, annotations = _join(for_delivery, sections[1]), sections[2]
     return b"".join(
         (
             _header(message.durable, message.priority, ttl, message.delivery_count, message.first_acquirer),
@@ -189,7 +189,7 @@ def _with_token(token: LockToken) -> bytes:
     return _TOKEN + token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
 
 
-def _joined(ours: bytes, theirs: bytes) -> bytes:
+def _join(ours: bytes, theirs: bytes) -> bytes:
     return join_entries(Section.DELIVERY_ANNOTATIONS, [*split_entries(ours), *split_entries(theirs)])
 
 
@@ -231,7 +231,7 @@ def _without_body(bare: bytes) -> bytes:
     return sections.properties + sections.application_properties + sections.footer
 
 
-def _amended(bare: bytes, changes: Mapping[str, object]) -> bytes:
+def _amend(bare: bytes, changes: Mapping[str, object]) -> bytes:
     sections = split(bare)
     return sections.properties + amended_section(sections, changes) + sections.body + sections.footer
 

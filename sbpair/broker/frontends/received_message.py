@@ -160,12 +160,12 @@ def stored_messages(payload: bytes, message_format: int) -> list[StoredMessage]:
     try:
         if message_format != BATCH:
             return [stored_message(payload)]
-        return [stored_message(data) for data in _batched(split(payload).body)]
+        return [stored_message(data) for data in _split_batch(split(payload).body)]
     except DecodeError as error:
         raise MalformedMessage(f"The message could not be decoded: {error}.") from error
 
 
-def _batched(body: bytes) -> list[bytes]:
+def _split_batch(body: bytes) -> list[bytes]:
     messages: list[bytes] = []
     position = 0
     while position < len(body):
@@ -221,8 +221,8 @@ def decoded_message(payload: bytes) -> StoredMessage:
     annotations, scheduled_for, partition_key, via_key = _kept_annotations(sections.message_annotations)
     bare = _bare_of(payload, sections)
     if sections.delivery_annotations:
-        annotations = _kept_for_delivery(sections.delivery_annotations) + annotations
-    properties = _checked(decode_properties(sections.properties))
+        annotations = _annotations_for_delivery(sections.delivery_annotations) + annotations
+    properties = _check_id(decode_properties(sections.properties))
     message_id: MessageId = uuid.uuid4().hex if properties.message_id is None else properties.message_id
     if properties.message_id is None:
         named = encode_properties(replace(properties, message_id=message_id))
@@ -288,7 +288,7 @@ def _check_sizes(sections: Sections) -> None:
             raise HeaderTooLarge(f"its property {key!r:.60}", len(value), MAX_PROPERTY_BYTES)
 
 
-def _checked(properties: Properties) -> Properties:
+def _check_id(properties: Properties) -> Properties:
     name = properties.message_id
     if isinstance(name, str | bytes) and len(name) > MAX_ID_LENGTH:
         raise InvalidArgument(f"The message-id is longer than {MAX_ID_LENGTH} characters.")
@@ -326,7 +326,7 @@ def _kept_annotations(section: bytes) -> tuple[bytes, int | None, str | None, st
     return join_entries(Section.MESSAGE_ANNOTATIONS, kept), scheduled_for, partition_key, via_key
 
 
-def _kept_for_delivery(section: bytes) -> bytes:
+def _annotations_for_delivery(section: bytes) -> bytes:
     """Return the sender's delivery annotations, which the service passes on; they are stored before the others."""
     kept = [(key, value) for key, value in split_entries(section) if key not in _OURS]
     return join_entries(Section.DELIVERY_ANNOTATIONS, kept)

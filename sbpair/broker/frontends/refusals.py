@@ -23,7 +23,7 @@ def tracked(text: str, tracker: str, now: int) -> str:
 
 def condition_of(error: BrokerError, host: str, tracker: str, now: int) -> Condition:
     """Return the AMQP error that reports ``error`` to a client of the namespace at ``host``."""
-    return Condition(error.condition, tracked(error.told_by(host), tracker, now))
+    return Condition(error.condition, tracked(error.text_at(host), tracker, now))
 
 
 KEPT = 200

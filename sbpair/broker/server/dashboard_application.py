@@ -36,7 +36,7 @@ from ..frontends.dashboard import views as page_views
 from ..frontends.dashboard.message import message_view
 from ..frontends.dashboard.timeline import PairTimeline, Records
 from ..frontends.dashboard.views import EntityRow, History
-from ..frontends.delivered_message import peeked
+from ..frontends.delivered_message import encode_peeked
 from .broker import Broker
 from .control import NamespaceControl
 from .dashboard_actions import INTENT, MAX_REQUEST, PageActions, body_of, is_intended
@@ -205,14 +205,14 @@ class PageApplication:
     def _messages(self, request: web.Request) -> Row:
         path, start = request.query.get("path", ""), _number(request, "from", 1)
         if find := request.query.get("find", ""):
-            return self._found(self._control(request), path, start, find)
+            return self._find(self._control(request), path, start, find)
 
         def view(server: NamespaceServer) -> list[Row]:
             return page_views.messages(server.frontend.namespace.queue(path), start)
 
         return {"messages": self._control(request).inspect(view), "most": page_views.MAX_MESSAGES}
 
-    def _found(self, control: NamespaceControl, path: str, start: int, find: str) -> Row:
+    def _find(self, control: NamespaceControl, path: str, start: int, find: str) -> Row:
         """Search in several turns of the broker's loop; ``next`` continues, and is None at the end."""
         found: list[Row] = []
         last = start + MAX_SEARCHED
@@ -229,7 +229,7 @@ class PageApplication:
             message = page_views.message_of(server.frontend.namespace.queue(path), number)
             if message is None:
                 raise MessageNotFound(number)
-            return page_views.message_row(message), peeked(message)
+            return page_views.message_row(message), encode_peeked(message)
 
         row, encoded = self._control(request).inspect(view)
         return row | message_view(encoded)  # decoded outside the broker's loop

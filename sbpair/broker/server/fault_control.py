@@ -22,7 +22,7 @@ from ..faults import ActiveFault
 from ..faults.plan import planned_faults
 from .broker import Broker
 from .control import NamespaceControl
-from .json_control import JsonControl, refused
+from .json_control import JsonControl, error_response
 
 ADVANCE, ADVANCE_CONNECTIONS = "advance", "advance_connections"
 MAX_SECONDS = 10 * 365 * 86_400  # ten years  # ten years
@@ -60,7 +60,7 @@ class FaultControl(JsonControl[tuple[NamespaceControl, ActiveFault]]):
             routes += [web.get("/faults", self._list), web.post("/faults", self._add), *self.removals()]
         if time:
             routes.append(web.post("/time", self._advance))
-        return self.guarded(routes)
+        return self.guarded_application(routes)
 
     def withdraw(self, entry: tuple[NamespaceControl, ActiveFault]) -> None:
         """Clear a fault."""
@@ -74,7 +74,7 @@ class FaultControl(JsonControl[tuple[NamespaceControl, ActiveFault]]):
         try:
             table = json.loads(await request.read())
         except (ValueError, RecursionError):
-            return refused(400, "The body is not JSON.")
+            return error_response(400, "The body is not JSON.")
         self.check_room()
         planned = [(self._broker.namespace(each.namespace), each.rule) for each in planned_faults(table)]
         with ExitStack() as undo:  # all of them, or none
@@ -89,7 +89,7 @@ class FaultControl(JsonControl[tuple[NamespaceControl, ActiveFault]]):
         try:
             requested = _durations(json.loads(await request.read()))
         except (ValueError, RecursionError) as error:
-            return refused(400, f"The body is not valid: expected {error}.")
+            return error_response(400, f"The body is not valid: expected {error}.")
         if (span := requested.get(ADVANCE)) is not None:
             self._broker.advance(span)
         if (span := requested.get(ADVANCE_CONNECTIONS)) is not None:

@@ -45,7 +45,7 @@ class Neighbours(Generic[N]):
         """The names of all namespaces, for error texts."""
         return ", ".join(each.frontend.namespace.name for each in self.all)
 
-    def named(self, hostname: str | None) -> N | None:
+    def select(self, hostname: str | None) -> N | None:
         """Return the namespace that ``hostname`` selects, or None."""
         if not self.are_several:
             return self.all[0]

@@ -133,7 +133,7 @@ class HttpServer:
         raw_path, _, query = _ABSOLUTE.sub("", request.raw_path, count=1).partition("?")
         if unquote(raw_path) == PATH:
             return await self._carry_amqp(request)
-        server: WireHost | None = self._front.neighbours.named(request.headers.get("Host"))
+        server: WireHost | None = self._front.neighbours.select(request.headers.get("Host"))
         if server is None:
             names = self._front.neighbours.names
             return _plain(404, f"Host does not name a namespace of this port; there are: {names}.")
@@ -187,11 +187,11 @@ class HttpServer:
         )
         if refusal is not None:
             _note(server, refusal, requested)
-            return _written(refusal, ends=True)
+            return _to_aiohttp(refusal, ends=True)
         try:
             body = await _body_of(request)
         except MessageTooLarge as error:
-            return _written(failed(error, requested, server.read_clocks().entity, 413), ends=True)
+            return _to_aiohttp(failed(error, requested, server.read_clocks().entity, 413), ends=True)
         if isinstance(body, web.Response):
             return body
         now: ClockReading = server.read_clocks()
@@ -204,7 +204,7 @@ class HttpServer:
         _note(server, answer, requested)
         server.end_turn()
         server.commit()  # G-26: on the disk before it is answered
-        return _written(answer)
+        return _to_aiohttp(answer)
 
     # -- sending and receiving
 
@@ -214,13 +214,13 @@ class HttpServer:
         refusal = rest.refusal(call, server.frontend, server.read_clocks().wall)
         if refusal is not None:
             _note(server, refusal, call.request)
-            return _written(refusal, ends=True)
+            return _to_aiohttp(refusal, ends=True)
         try:
             body = await _body_of(request)
         except MessageTooLarge as error:
             refusal = rest.refuse(call, error, server.read_clocks())
             _note(server, refusal, call.request)
-            return _written(refusal, ends=True)
+            return _to_aiohttp(refusal, ends=True)
         if isinstance(body, web.Response):
             return body
         front_end = self._guards.get(request.transport) if request.transport is not None else None
@@ -237,7 +237,7 @@ class HttpServer:
             await _nothing()
         response = fate.response or NOTHING
         _note(server, response, call.request)
-        return _written(response)
+        return _to_aiohttp(response)
 
     # -- AMQP over WebSocket
 
@@ -313,7 +313,7 @@ async def _body_of(request: web.BaseRequest) -> bytes | web.Response:
         return _plain(400, "The body does not match its Content-Encoding or Transfer-Encoding.")
 
 
-def _written(answer: requests.Response, *, ends: bool = False) -> web.Response:
+def _to_aiohttp(answer: requests.Response, *, ends: bool = False) -> web.Response:
     response = web.Response(
         status=answer.status, reason=answer.reason, headers=dict(answer.headers), body=answer.body
     )

@@ -35,7 +35,7 @@ class JsonControl(HttpEndpoint, Generic[Entry]):
         self.entries: dict[int, Entry] = {}
         """The current entries, by number."""
 
-    def guarded(self, routes: Iterable[web.RouteDef]) -> web.Application:
+    def guarded_application(self, routes: Iterable[web.RouteDef]) -> web.Application:
         """Return an application with these routes, which refuses requests without the token."""
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guard])
         app.add_routes(routes)
@@ -69,18 +69,20 @@ class JsonControl(HttpEndpoint, Generic[Entry]):
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if not self.has_token(request):
-            return refused(401, "Send the token that was printed at start: Authorization: Bearer TOKEN.")
+            return error_response(
+                401, "Send the token that was printed at start: Authorization: Bearer TOKEN."
+            )
         try:
             return await handler(request)
         except BrokerError as error:
-            return refused(400, str(error))
+            return error_response(400, str(error))
         except web.HTTPConflict as full:
-            return refused(full.status, full.text or "")
+            return error_response(full.status, full.text or "")
 
     async def _remove(self, request: web.Request) -> web.StreamResponse:
         number = int(request.match_info["id"])
         if number not in self.entries:
-            return refused(404, f"There is no {self._noun} with that id.")
+            return error_response(404, f"There is no {self._noun} with that id.")
         self.withdraw(self.entries.pop(number))
         return web.Response(status=204)
 
@@ -89,6 +91,6 @@ class JsonControl(HttpEndpoint, Generic[Entry]):
         return web.Response(status=204)
 
 
-def refused(status: int, text: str) -> web.Response:
+def error_response(status: int, text: str) -> web.Response:
     """Return an error as JSON."""
     return web.json_response({"error": text}, status=status)

@@ -105,7 +105,7 @@ class AmqpWire(asyncio.Protocol):
 
         Returns its frontend; None, without a move, if there is no such namespace.
         """
-        server: WireHost | None = self._server.neighbours.named(hostname)
+        server: WireHost | None = self._server.neighbours.select(hostname)
         if server is None:
             return None
         if server is not self._server:

@@ -20,7 +20,7 @@ from .columns import identity_of
 from .directory import RESERVE, DataDirectory
 from .entity_rows import restore_entity
 from .integrity import mark_path
-from .schema import ChecksumMismatch, verified
+from .schema import ChecksumMismatch, verify
 from .sqlite import SqliteStore
 
 
@@ -139,7 +139,7 @@ def _check_settings(store: SqliteStore, namespace: Namespace) -> None:
 
 def _parts(store: SqliteStore) -> dict[int, list[tuple[int, int, Instant | None]]]:
     """Return the parts of each entity in order, as tuples of row id, last number and last access."""
-    rows = (verified(row) for row in store.connection.execute("SELECT * FROM part ORDER BY entity, place"))
+    rows = (verify(row) for row in store.connection.execute("SELECT * FROM part ORDER BY entity, place"))
     return {
         cast(int, entity): [cast("tuple[int, int, int | None]", (row[0], row[3], row[4])) for row in mine]
         for entity, mine in groupby(rows, itemgetter(1))
@@ -150,7 +150,7 @@ def _entities(store: SqliteStore, namespace: Namespace, now: Instant) -> dict[in
     """Create the stored entities in ``namespace``; return their queues by part number."""
     parts, queues, paths = _parts(store), dict[int, QueuePartition](), set[str]()
     for row in store.connection.execute("SELECT * FROM entity ORDER BY id"):
-        number, entity = restore_entity(namespace, verified(row))
+        number, entity = restore_entity(namespace, verify(row))
         mine, places = parts.pop(number, []), entity.all_partitions()
         if entity.path.casefold() in paths:
             raise ValueError(f"the entity {entity.path} is stored twice")
@@ -177,10 +177,10 @@ def _load_contents(store: SqliteStore, queues: dict[int, QueuePartition]) -> Non
     execute = store.connection.execute
     store.load_messages(queues)
     for row in execute("SELECT * FROM accepted ORDER BY part, at, number"):
-        part, at, number, message_id = cast("tuple[int, int, int, bytes]", verified(row))
+        part, at, number, message_id = cast("tuple[int, int, int, bytes]", verify(row))
         queues[part].restore_accepted(identity_of(message_id), number, at)
     for row in execute("SELECT * FROM session"):
-        part, session_id, state, set_at = cast("tuple[int, str, bytes, int]", verified(row))
+        part, session_id, state, set_at = cast("tuple[int, str, bytes, int]", verify(row))
         sessions = queues[part].sessions
         if sessions is None:
             raise KeyError(f"the sessions of '{queues[part].path}' are missing")

@@ -27,7 +27,7 @@ from zlib import crc32
 
 from ..errors import StoreDamaged, StoreError
 from .directory import OPEN_OWN, PRIVATE_FILE, overwrite
-from .schema import APPLICATION_ID, IDENTITY, MIGRATIONS, ChecksumMismatch, verified
+from .schema import APPLICATION_ID, IDENTITY, MIGRATIONS, ChecksumMismatch, verify
 
 _LINE_FORMAT = "{identity} layout {layout:04} commits {commits:020}"
 _LINE = re.compile(rb"(([0-9a-f]{32}) layout ([0-9]{4}) commits ([0-9]{20})) ([0-9a-f]{8})\n")
@@ -217,8 +217,8 @@ def _info(connection: sqlite3.Connection) -> DatabaseInfo:
     if application != APPLICATION_ID or "progress" not in tables:
         return found
     for row in connection.execute("SELECT * FROM progress"):
-        found = replace(found, commits=cast(int, verified(row)[1]))
-    for name, value in map(verified, connection.execute("SELECT * FROM setting")):
+        found = replace(found, commits=cast(int, verify(row)[1]))
+    for name, value in map(verify, connection.execute("SELECT * FROM setting")):
         found = replace(found, identity=str(value)) if name == IDENTITY else found
     return found
 

@@ -33,7 +33,7 @@ from ..entities.partition import INDEX_SHIFT
 from ..entities.queue_partition import QueuePartition
 from ..entities.stored_message import MessageState, StoredMessage
 from .columns import pack_messages, unpack_messages
-from .schema import NUMBER_BITS, NUMBER_MASK, ChecksumMismatch, Row, row_id, verified, with_checksum
+from .schema import NUMBER_BITS, NUMBER_MASK, ChecksumMismatch, Row, row_id, verify, with_checksum
 
 Statement = tuple[str, list[Row]]
 Parts = Mapping[MessageStore, int]
@@ -310,8 +310,8 @@ class MessageRows:
 
         Raises ChecksumMismatch, KeyError, ValueError or DecodeError when the file is damaged.
         """
-        settled = dict(_verified(connection, "settled"))
-        amended = {row: values for row, *values in _verified(connection, "amendment")}
+        settled = dict(_verified_rows(connection, "settled"))
+        amended = {row: values for row, *values in _verified_rows(connection, "amendment")}
         for row, blob, checksum in connection.execute("SELECT * FROM segment ORDER BY id"):
             queue = queues[row >> NUMBER_BITS]
             if _checksum(row, blob) != checksum:
@@ -345,8 +345,8 @@ class MessageRows:
             )
 
 
-def _verified(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    return map(verified, connection.execute(f"SELECT * FROM {table}"))  # noqa: S608 - constant table names
+def _verified_rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    return map(verify, connection.execute(f"SELECT * FROM {table}"))  # noqa: S608 - constant table names
 
 
 def segment_row(first: int, run: Sequence[StoredMessage]) -> tuple[int, bytes, int]:

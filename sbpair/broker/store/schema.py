@@ -39,7 +39,7 @@ def with_checksum(*values: object) -> Row:
     return (*values, crc32(repr(values).encode()))  # repr escapes lone surrogates, which UTF-8 cannot encode
 
 
-def verified(row: Row) -> Row:
+def verify(row: Row) -> Row:
     """Return the values of ``row`` without its checksum. Raises ChecksumMismatch when they differ from it."""
     values = row[:-1]
     if crc32(repr(values).encode()) != row[-1]:

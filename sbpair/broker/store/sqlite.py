@@ -30,7 +30,7 @@ from .directory import DataDirectory, make_private
 from .entity_rows import entity_row
 from .integrity import MarkFile, examine, storage_errors
 from .message_rows import MessageRows, Statement
-from .schema import IDENTITY, NUMBER_BITS, Row, prepare, verified, with_checksum
+from .schema import IDENTITY, NUMBER_BITS, Row, prepare, verify, with_checksum
 
 MAX_PARTS = 2 ** (63 - NUMBER_BITS)
 
@@ -100,7 +100,7 @@ class SqliteStore:
     def settings(self) -> dict[str, str]:
         """Return all settings by name. Raises ChecksumMismatch when one is damaged."""
         rows = self.connection.execute("SELECT * FROM setting")
-        return {str(name): str(value) for name, value in map(verified, rows)}
+        return {str(name): str(value) for name, value in map(verify, rows)}
 
     def policy(self) -> SharedAccessPolicy:
         """Return the namespace's root policy, generated on first use and then stored."""
@@ -135,9 +135,9 @@ class SqliteStore:
 
     def has_room(self) -> bool:
         """Whether the disk or the database has space for more messages."""
-        return self.directory.has_room() or self.directory.has_room(self._unused())
+        return self.directory.has_room() or self.directory.has_room(self._free_space())
 
-    def _unused(self) -> int:
+    def _free_space(self) -> int:
         """Free bytes within the database, usable without growing it."""
         if self._pending_commit is None:  # else another thread uses the connection: return the last value
             (pages,) = self.connection.execute("PRAGMA freelist_count").fetchone()

@@ -83,14 +83,14 @@ def _all_active(queue: Queue, now: int) -> QueueCounts:
     return replace(counts, active=counts.active + counts.dead_letter)
 
 
-_resolved, _counts = Tier.resolved, Queue.counts
+_resolved, _counts = Tier.resolve, Queue.counts
 SABOTAGES = {
     "names with slashes are refused": Sabotage(
         {"names-1": "has a slash"}, {"sbpair.broker.entities.namespace.validated_path": _without_slash}
     ),
     "limits of queues are low": Sabotage(
         {"names-2": "above 1024", "names-3": "above 2000"},
-        {"sbpair.broker.entities.quotas.Tier.resolved": _with_low_limits},
+        {"sbpair.broker.entities.quotas.Tier.resolve": _with_low_limits},
     ),
     "dead letters count as active": Sabotage(
         {"names-11": "2 active"}, {"sbpair.broker.entities.queue.Queue.counts": _all_active}

@@ -7,7 +7,7 @@ from heapq import heappush
 
 from sbpair.amqp.link import SenderLink
 from sbpair.amqp.performatives import Attach
-from sbpair.broker.entities.directory import DEAD_LETTER, Directory, folded
+from sbpair.broker.entities.directory import DEAD_LETTER, Directory, fold
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.queue_partition import QueuePartition
 from sbpair.broker.entities.rules.message_properties import LazyProperties, PropertyChanges
@@ -98,7 +98,7 @@ def _with_a_reader(topic: QueuePartition, messages: Sequence[StoredMessage]) -> 
 
 
 def _not_below_subscriptions(directory: Directory, path: str) -> Queue:
-    if "/subscriptions/" in folded(path) and folded(path).endswith(DEAD_LETTER):
+    if "/subscriptions/" in fold(path) and fold(path).endswith(DEAD_LETTER):
         raise EntityNotFound(path)
     return _at(directory, path)
 

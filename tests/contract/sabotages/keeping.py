@@ -24,15 +24,15 @@ from .sabotage import Sabotage
 
 ENTITIES, FRONTENDS = "sbpair.broker.entities", "sbpair.broker.frontends"
 QUEUE, LOCKED = f"{ENTITIES}.queue_partition.QueuePartition", f"{ENTITIES}.locked_store.LockedStore"
-RECEIVED, DELIVERED = f"{FRONTENDS}.received_message", f"{FRONTENDS}.delivered_message._delivered"
+RECEIVED, DELIVERED = f"{FRONTENDS}.received_message", f"{FRONTENDS}.delivered_message._encode_delivered"
 RECEIVER = f"{FRONTENDS}.amqp.queue_receiver"
 OPERATIONS = f"{FRONTENDS}.amqp.management_operations"
 
 _accept, _check, _peek = QueuePartition._accept_message, QueuePartition.check_acceptable, QueuePartition.peek
 _add, _at, _kept = NumberedItems.add, Directory.at, received_message._kept_annotations
-_delivered, _peeked = delivered_message._delivered, delivered_message.peeked
-_batched, _header = received_message._batched, received_message.decode_header
-_checked, _receive_and_delete = received_message._checked, QueuePartition.receive_and_delete
+_delivered, _peeked = delivered_message._encode_delivered, delivered_message.encode_peeked
+_batched, _header = received_message._split_batch, received_message.decode_header
+_checked, _receive_and_delete = received_message._check_id, QueuePartition.receive_and_delete
 _settle_run, _lock_all, _tokens = QueueReceiver._settle_run, LockedStore._lock_all, ManagementCall.lock_tokens
 _number_of, _accepted = DuplicateIndex.number_of, DuplicateIndex.accepted
 
@@ -269,7 +269,9 @@ SABOTAGES = {
     "sends are not answered": Sabotage(
         {"sending-6": "not all were answered"}, effect=Withhold(), operation="send"
     ),
-    "batches are turned round": Sabotage({"sending-2": "they came as"}, {f"{RECEIVED}._batched": _reversed}),
+    "batches are turned round": Sabotage(
+        {"sending-2": "they came as"}, {f"{RECEIVED}._split_batch": _reversed}
+    ),
     "the newest comes first": Sabotage(
         {"sending-3": "they came as"}, {f"{ENTITIES}.indexes.WaitingLine.pop": _newest}
     ),
@@ -280,7 +282,7 @@ SABOTAGES = {
         {"sending-7": "the answer is accepted"},
         {f"{ENTITIES}.queue_partition.check_keys": lambda message: None},
     ),
-    "a message needs an id": Sabotage({"sending-8": "argument-error"}, {f"{RECEIVED}._checked": _named}),
+    "a message needs an id": Sabotage({"sending-8": "argument-error"}, {f"{RECEIVED}._check_id": _named}),
     "messages are changed": Sabotage(
         {
             "fidelity-1": "symbol:",
@@ -389,9 +391,9 @@ SABOTAGES = {
         {"peeking-7": "it shows 0 messages"},
         {f"{QUEUE}.peek": _peeking(lambda queue, each: queue.parent is None)},
     ),
-    "a peek shows bodies": Sabotage({"peeking-8": "the body is"}, {f"{OPERATIONS}.peeked": _whole}),
+    "a peek shows bodies": Sabotage({"peeking-8": "the body is"}, {f"{OPERATIONS}.encode_peeked": _whole}),
     "a peek shows no time to live": Sabotage(
-        {"expiry-8": "it shows None"}, {f"{OPERATIONS}.peeked": _spanless}
+        {"expiry-8": "it shows None"}, {f"{OPERATIONS}.encode_peeked": _spanless}
     ),
     "pings are refused": Sabotage({"pings-1": "not-allowed"}, {f"{QUEUE}.check_acceptable": _without_pings}),
     "pings are messages": Sabotage(
@@ -420,7 +422,7 @@ SABOTAGES = {
     ),
     "a reason takes the place of the properties": Sabotage(
         {"deadletters-5": "they are {'DeadLetterReason'"},
-        {f"{FRONTENDS}.delivered_message._amended": _reason_alone},
+        {f"{FRONTENDS}.delivered_message._amend": _reason_alone},
     ),
     "there are no transfer dead-letter queues": Sabotage(
         {"deadletters-7": "could not be found"}, {f"{ENTITIES}.directory.Directory.at": _without_transfer}

@@ -47,10 +47,10 @@ def _property(node: tree.Property) -> Evaluate:
 def _name(node: tree.Property | tree.PropertyCalled) -> Callable[[MessageProperties], str | None]:
     if isinstance(node, tree.Property):
         return lambda _: node.name
-    return partial(_called, compile_node(node.name))
+    return partial(_evaluate_name, compile_node(node.name))
 
 
-def _called(evaluate: Evaluate, properties: MessageProperties) -> str | None:
+def _evaluate_name(evaluate: Evaluate, properties: MessageProperties) -> str | None:
     name = evaluate(properties)
     if name is not None and not isinstance(name, str):
         raise EvaluationError(f"property() needs a string, not {kind_of(name)}")
@@ -67,7 +67,7 @@ def _property_called(node: tree.PropertyCalled) -> Evaluate:
     return evaluate
 
 
-def _signed(node: tree.Signed) -> Evaluate:
+def _sign(node: tree.Signed) -> Evaluate:
     operand, apply = compile_node(node.operand), negate if node.sign == "-" else keep_sign
     return lambda properties: apply(operand(properties))
 
@@ -107,7 +107,7 @@ def _in(node: tree.In) -> Condition:
         value = left(properties)
         if value is None:
             return None
-        return _decided((compare("=", value, item(properties)) for item in items), by=True)
+        return _decide((compare("=", value, item(properties)) for item in items), by=True)
 
     return evaluate
 
@@ -143,10 +143,10 @@ def _not(node: tree.Not) -> Condition:
 
 def _junction(node: tree.Junction) -> Condition:
     operands, decides = [compile_predicate(operand) for operand in node.operands], node.word == "or"
-    return lambda properties: _decided((operand(properties) for operand in operands), by=decides)
+    return lambda properties: _decide((operand(properties) for operand in operands), by=decides)
 
 
-def _decided(truths: Iterable[Truth], *, by: bool) -> Truth:
+def _decide(truths: Iterable[Truth], *, by: bool) -> Truth:
     """Return ``by`` if one of ``truths`` is, else None if one is unknown, else ``not by``."""
     result: Truth = not by
     for truth in truths:
@@ -162,7 +162,7 @@ _COMPILERS: dict[type, Callable[..., Callable[[MessageProperties], object]]] = {
     tree.Property: _property,
     tree.PropertyCalled: _property_called,
     tree.NewId: lambda _: lambda _properties: uuid.uuid4(),
-    tree.Signed: _signed,
+    tree.Signed: _sign,
     tree.Arithmetic: _arithmetic,
     tree.Comparison: _comparison,
     tree.IsNull: _is_null,
@@ -200,7 +200,7 @@ def _step(statement: tree.Statement) -> Step:
 
 def _set_user(name: str, evaluate: Evaluate) -> Step:
     def step(written: MessageProperties, changes: PropertyChanges) -> None:
-        value = _converted(evaluate(written), written.of_user(name))
+        value = _convert(evaluate(written), written.of_user(name))
         spelling = written.set_user(name, value)
         changes.user[spelling] = value
         changes.removed.discard(spelling)
@@ -233,7 +233,7 @@ def _set_system(name: str, evaluate: Evaluate) -> Step:
     return step
 
 
-def _converted(value: Value, before: Value) -> Value:
+def _convert(value: Value, before: Value) -> Value:
     """Convert ``value`` to the kind of the value that it replaces, if possible."""
     convert = _CONVERSIONS.get((kind_of(value), kind_of(before)))
     if convert is None:

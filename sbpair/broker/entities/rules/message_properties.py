@@ -163,7 +163,7 @@ class ExtractedFieldCodec:
 
     def read(self, message: StoredMessage) -> MessageProperties:
         """Return the system properties that are stored as fields."""
-        return MessageProperties(lifted(message), {})
+        return MessageProperties(properties_from_fields(message), {})
 
     def write(self, message: StoredMessage, changes: PropertyChanges) -> None:
         """Apply the changes to system properties that are stored as fields; ignore others."""
@@ -182,7 +182,7 @@ class ExtractedFieldCodec:
         return False
 
 
-def lifted(message: StoredMessage) -> dict[str, Value]:
+def properties_from_fields(message: StoredMessage) -> dict[str, Value]:
     """Return the system properties that are stored as fields of a message about to be published."""
     span, number = message.time_to_live, message.enqueued_sequence_number
     return {

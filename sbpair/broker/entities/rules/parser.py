@@ -154,7 +154,7 @@ class _Parser:
 
     def take(self, kind: TokenKind) -> SqlToken:
         if self.next.kind is not kind:
-            raise self.unexpected(kind.value)
+            raise self.error_here(kind.value)
         return self.advance()
 
     def sees(self, *texts: str) -> bool:
@@ -168,9 +168,9 @@ class _Parser:
 
     def expect(self, text: str) -> None:
         if not self.accept(text):
-            raise self.unexpected(text.upper())
+            raise self.error_here(text.upper())
 
-    def unexpected(self, expected: str) -> InvalidRule:
+    def error_here(self, expected: str) -> InvalidRule:
         found = repr(self.next.text) if self.next.text else "the end"
         where = f"character {self.next.position + 1} of {self._text!r}"
         return InvalidRule(f"Expected {expected}, found {found} at {where}.")
@@ -223,11 +223,11 @@ class _Parser:
             case TokenKind.WORD:
                 return self.word(token)
         if token.text == "(":
-            return self.closed(lambda: self.node(0))
+            return self.read_to_parenthesis(lambda: self.node(0))
         if token.text in ("+", "-"):
             return tree.Signed(token.text, self.expression(SIGN_POWER))
         self.next = token
-        raise self.unexpected("a value")
+        raise self.error_here("a value")
 
     def word(self, token: SqlToken) -> tree.Node:
         if token.text in _CONSTANTS:
@@ -236,7 +236,7 @@ class _Parser:
             return tree.Not(self.predicate(NOT_POWER))
         if token.text == "exists":
             self.expect("(")
-            return tree.Exists(self.closed(self.reference))
+            return tree.Exists(self.read_to_parenthesis(self.reference))
         self.check_not_reserved(token)
         if self.sees("("):
             return self.call(token)
@@ -276,10 +276,10 @@ class _Parser:
         power = _POWERS["like"]
         if token.text == "in":
             self.expect("(")
-            return tree.In(left, self.closed(self.items))
+            return tree.In(left, self.read_to_parenthesis(self.items))
         if token.text != "like":
             self.next = token
-            raise self.unexpected("IN or LIKE")
+            raise self.error_here("IN or LIKE")
         pattern = self.expression(power)
         return tree.Like(left, pattern, self.expression(power) if self.accept("escape") else None)
 
@@ -289,7 +289,7 @@ class _Parser:
             items.append(self.expression(0))
         return tuple(items)
 
-    def closed(self, read: Callable[[], Read]) -> Read:
+    def read_to_parenthesis(self, read: Callable[[], Read]) -> Read:
         found = read()
         self.expect(")")
         return found
@@ -302,7 +302,7 @@ class _Parser:
             self.expect(")")
             return tree.NewId()
         if token.text in ("property", "p"):
-            return tree.PropertyCalled(self.closed(lambda: self.expression(0)))
+            return tree.PropertyCalled(self.read_to_parenthesis(lambda: self.expression(0)))
         raise self.error_at(token, f"calls the unknown function {token.value}: use newid() or property(name)")
 
     def reference(self) -> tree.Property | tree.PropertyCalled:
@@ -321,7 +321,7 @@ class _Parser:
                 self.check_not_reserved(name)
         elif name.kind is not TokenKind.NAME:
             self.next = name
-            raise self.unexpected("the name of a property")
+            raise self.error_here("the name of a property")
         if token.text == "user":
             return tree.Property(str(name.value))
         known = canonical(str(name.value))
@@ -350,7 +350,7 @@ class _Parser:
             statement: tree.Statement = tree.Set(target, self.expression(_POWERS["="]))
         else:
             if not self.accept("remove"):
-                raise self.unexpected("SET or REMOVE")
+                raise self.error_here("SET or REMOVE")
             statement = tree.Remove(self.target())
         if self.sees(*_END_OF_STATEMENT):
             self.advance()
@@ -362,6 +362,6 @@ class _Parser:
             return tree.Property(str(token.value))
         if token.kind is not TokenKind.WORD:
             self.next = token
-            raise self.unexpected("a property")
+            raise self.error_here("a property")
         self.check_not_reserved(token)
         return self.property_from(token)

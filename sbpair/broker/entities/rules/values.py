@@ -90,14 +90,14 @@ def compute(sign: str, left: Value, right: Value) -> Value:
 MAX_TEXT = 64 * 1024  # characters of a computed string: no header of a message takes more
 
 
-def _joined(left: str, right: str) -> str:
+def _join(left: str, right: str) -> str:
     if len(left) + len(right) > MAX_TEXT:
         raise EvaluationError(f"string + string has more than {MAX_TEXT} characters")
     return left + right
 
 
 _OTHER_OPERATORS: dict[tuple[str, str, str], Callable[[object, object], object]] = {
-    ("string", "+", "string"): lambda left, right: _joined(str(left), str(right)),
+    ("string", "+", "string"): lambda left, right: _join(str(left), str(right)),
     ("instant", "+", "duration"): operator.add,
     ("instant", "-", "duration"): operator.sub,
     ("instant", "-", "instant"): operator.sub,
@@ -132,7 +132,7 @@ def _compute_numbers(sign: str, left: float, right: float) -> float:
     return _DOUBLE_OPERATORS[sign](float(left), float(right))
 
 
-def _divided(left: int, right: int) -> int:
+def _divide(left: int, right: int) -> int:
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 
@@ -153,8 +153,8 @@ _INTEGER_OPERATORS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
-    "/": _divided,
-    "%": lambda left, right: left - right * _divided(left, right),
+    "/": _divide,
+    "%": lambda left, right: left - right * _divide(left, right),
 }
 _DOUBLE_OPERATORS: dict[str, Callable[[float, float], float]] = {
     "+": operator.add,

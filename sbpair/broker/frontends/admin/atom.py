@@ -74,7 +74,7 @@ def read_description(body: bytes) -> tuple[str, dict[str, Element]]:
 
 def element(name: str, markup: str = "", attributes: Mapping[str, str] | None = None) -> str:
     """Return an element around ``markup``, which is inserted unescaped."""
-    written = "".join(f' {key}="{_quoted(value)}"' for key, value in (attributes or {}).items())
+    written = "".join(f' {key}="{_quote(value)}"' for key, value in (attributes or {}).items())
     return f"<{name}{written}>{markup}</{name}>" if markup else f"<{name}{written} />"
 
 
@@ -86,7 +86,7 @@ def plain(text: str) -> str:
     return escape(_NOT_XML.sub("\ufffd", text), quote=False)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return plain(text).replace('"', "&quot;")
 
 

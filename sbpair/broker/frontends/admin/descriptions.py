@@ -39,30 +39,30 @@ class Change:
 def _create_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     usual = QueueDescription(enable_partitioning=namespace.layout.is_premium)
     requested = read_queue_description(fields, usual)
-    return namespace.create_queue(path, _sized(namespace, requested, usual), now)
+    return namespace.create_queue(path, _check_sizes(namespace, requested, usual), now)
 
 
 def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     current = namespace.queue(path).description
     return namespace.update_queue(
-        path, _sized(namespace, read_queue_description(fields, current), current), now
+        path, _check_sizes(namespace, read_queue_description(fields, current), current), now
     )
 
 
 def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     usual = TopicDescription(enable_partitioning=namespace.layout.is_premium)
     requested = read_topic_description(fields, usual)
-    return namespace.create_topic(path, _sized(namespace, requested, usual), now)
+    return namespace.create_topic(path, _check_sizes(namespace, requested, usual), now)
 
 
 def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     current = namespace.topic(path).requested
     return namespace.update_topic(
-        path, _sized(namespace, read_topic_description(fields, current), current), now
+        path, _check_sizes(namespace, read_topic_description(fields, current), current), now
     )
 
 
-def _sized(namespace: Namespace, requested: Description, current: Description) -> Description:
+def _check_sizes(namespace: Namespace, requested: Description, current: Description) -> Description:
     """Return ``requested``. Raises InvalidDescription for a message or entity size that the service does not offer.
 
     An unchanged size is accepted, since a test may have set another one.

@@ -93,7 +93,7 @@ TEXT = ValueType(lambda text: text or None, _write_optional)
 OPTIONAL = ValueType(TEXT.read, TEXT.write)  # an update clears the attribute by omitting the element
 
 
-def shown(name: str, show: Callable[[Shown, QueueCounts], str]) -> Report[Shown]:
+def text_report(name: str, show: Callable[[Shown, QueueCounts], str]) -> Report[Shown]:
     """Return a report of plain text."""
     return Report(name, lambda entity, counts: atom.element(name, atom.plain(show(entity, counts))))
 

@@ -62,7 +62,7 @@ class MethodNotAllowed(BrokerError):
         super().__init__(f"The method {method} is not one of {self.allowed}.")
 
 
-def refused(request: Request, verifier: Verifier, right: Right, now_s: int) -> Response | None:
+def refuse_without(request: Request, verifier: Verifier, right: Right, now_s: int) -> Response | None:
     """Return a 401 response unless the caller has ``right`` on the request's path, else None.
 
     ``now_s``: seconds since the epoch.
@@ -105,7 +105,7 @@ def failed(error: BrokerError, request: Request, now: int, status: int | None = 
 
     Its body has no XML declaration, as the service's errors (X-18).
     """
-    text = error.told_by(request.headers.get("host", ""))
+    text = error.text_at(request.headers.get("host", ""))
     detail = tracked(f"{_opening(error)}{text}", request.raw_path[:300], now)
     headers = _XML | ({"allow": error.allowed} if isinstance(error, MethodNotAllowed) else {})
     code = status or error.status

@@ -138,8 +138,8 @@ class _Call:
                 f"The body describes a {kind}: use one of {', '.join(CHANGES)} with this path."
             )
         if self._is_update():
-            return self._made(200, change.update(self.namespace, path, fields, self.now))
-        return self._made(201, change.create(self.namespace, path, fields, self.now))
+            return self._entity_response(200, change.update(self.namespace, path, fields, self.now))
+        return self._entity_response(201, change.create(self.namespace, path, fields, self.now))
 
     def _list_all(self, kind: str) -> Response:
         namespace = self.namespace
@@ -155,7 +155,7 @@ class _Call:
         namespace = self.namespace
         return self._route(
             {
-                "GET": lambda: self._made(200, namespace.subscription(topic, name)),
+                "GET": lambda: self._entity_response(200, namespace.subscription(topic, name)),
                 "PUT": lambda: self._put_subscription(topic, name),
                 "DELETE": lambda: self._delete(lambda: namespace.delete_subscription(topic, name)),
             }
@@ -166,8 +166,10 @@ class _Call:
         if kind != SUBSCRIPTION:
             raise InvalidDescription(f"The body describes a {kind}: use a {SUBSCRIPTION} with this path.")
         if self._is_update():
-            return self._made(200, update_subscription(self.namespace, topic, name, fields, self.now))
-        return self._made(201, create_subscription(self.namespace, topic, name, fields, self.now))
+            return self._entity_response(
+                200, update_subscription(self.namespace, topic, name, fields, self.now)
+            )
+        return self._entity_response(201, create_subscription(self.namespace, topic, name, fields, self.now))
 
     def _list_subscriptions(self, topic: str) -> Response:
         return self._list("Subscriptions", self.namespace.subscriptions(topic), self._entry)
@@ -242,9 +244,9 @@ class _Call:
             entity = self.namespace.queue(path)
         except EntityNotFound:
             return self._empty()
-        return self._empty() if entity.parent else self._made(200, entity)
+        return self._empty() if entity.parent else self._entity_response(200, entity)
 
-    def _made(self, status: int, entity: Queue) -> Response:
+    def _entity_response(self, status: int, entity: Queue) -> Response:
         return xml(status, self._entry(entity))
 
     def _delete(self, delete: Callable[[], Queue]) -> Response:

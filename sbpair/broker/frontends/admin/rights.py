@@ -17,7 +17,7 @@ from ...access import Verifier
 from ...auth import Right
 from ...entities import Namespace
 from ...errors import EntityNotFound, ManageRequired, OperationUnauthorized
-from .http_messages import Request, Response, failed, refused, segments_of
+from .http_messages import Request, Response, failed, refuse_without, segments_of
 
 _OPERATIONS = {"GET": "Get", "PUT": "CreateOrUpdate", "DELETE": "Delete"}
 _UNPRINTABLE = re.compile("[^\x20-\x7e]")
@@ -28,10 +28,10 @@ def refusal(request: Request, namespace: Namespace, verifier: Verifier, now_s: i
 
     ``now_s``: seconds since the epoch.
     """
-    unmanaged = refused(request, verifier, Right.MANAGE, now_s)
+    unmanaged = refuse_without(request, verifier, Right.MANAGE, now_s)
     if unmanaged is None:
         return None
-    if all(refused(request, verifier, right, now_s) for right in (Right.LISTEN, Right.SEND)):
+    if all(refuse_without(request, verifier, right, now_s) for right in (Right.LISTEN, Right.SEND)):
         return unmanaged
     segments = segments_of(request)
     operation = _operation(request.method, [segment.lower() for segment in segments])

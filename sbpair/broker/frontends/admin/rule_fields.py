@@ -79,14 +79,14 @@ def write_pairs(name: str, pairs: Mapping[str, Value]) -> str:
 
 def _write_pairs(pairs: Mapping[str, Value]) -> Iterable[str]:
     for key, value in pairs.items():
-        kind, text = _written(value)
+        kind, text = _type_and_text(value)
         typed = {"i:type": f"d6p1:{kind}", "xmlns:d6p1": SCHEMA}
         yield atom.element(
             PAIR, atom.element("Key", atom.plain(key)) + atom.element("Value", atom.plain(text), typed)
         )
 
 
-def _written(value: Value) -> tuple[str, str]:
+def _type_and_text(value: Value) -> tuple[str, str]:
     match value:
         case bool():
             return "boolean", str(value).lower()
@@ -175,23 +175,25 @@ _FILTERS: Mapping[str, Callable[[Element], Filter]] = {
 def _write_filter(found: Filter) -> str:
     match found:
         case TrueFilter():
-            return _typed("Filter", "TrueFilter", _sql("1=1"))
+            return _typed_element("Filter", "TrueFilter", _sql("1=1"))
         case FalseFilter():
-            return _typed("Filter", "FalseFilter", _sql("1=0"))
+            return _typed_element("Filter", "FalseFilter", _sql("1=0"))
         case SqlFilter():
             parameters = write_pairs("Parameters", found.parameters)
-            return _typed("Filter", "SqlFilter", _sql(found.expression) + parameters)
+            return _typed_element("Filter", "SqlFilter", _sql(found.expression) + parameters)
         case CorrelationFilter():
             named = ((element, getattr(found, name)) for name, element in _NAMES.items())
             texts = "".join(atom.element(name, atom.plain(text)) for name, text in named if text is not None)
-            return _typed("Filter", "CorrelationFilter", texts + write_pairs("Properties", found.properties))
+            return _typed_element(
+                "Filter", "CorrelationFilter", texts + write_pairs("Properties", found.properties)
+            )
 
 
 def _write_action(action: SqlAction | None) -> str:
     if action is None:
-        return _typed("Action", "EmptyRuleAction", "")
+        return _typed_element("Action", "EmptyRuleAction", "")
     parameters = write_pairs("Parameters", action.parameters)
-    return _typed("Action", "SqlRuleAction", _sql(action.expression) + parameters)
+    return _typed_element("Action", "SqlRuleAction", _sql(action.expression) + parameters)
 
 
 def _sql(expression: str) -> str:
@@ -200,7 +202,7 @@ def _sql(expression: str) -> str:
     )
 
 
-def _typed(name: str, kind: str, markup: str) -> str:
+def _typed_element(name: str, kind: str, markup: str) -> str:
     return atom.element(name, markup, {"i:type": kind})
 
 

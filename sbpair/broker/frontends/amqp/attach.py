@@ -32,7 +32,7 @@ from .jms import (
     subscription,
 )
 from .jms_browser import QueueBrowser
-from .jms_subscriptions import offered_by
+from .jms_subscriptions import capabilities_offered
 from .management import manage
 from .node import ConnectionContext, Node
 from .queue_receiver import SETTLED, QueueReceiver
@@ -196,7 +196,7 @@ def answer_attach(node: Node, attach: Attach) -> None:
             source=source,
             target=attach.target or Target(),
             properties=properties,
-            offered_capabilities=offered_by(node, attach),
+            offered_capabilities=capabilities_offered(node, attach),
         )
         return
     limit = MAX_REQUEST_SIZE if node.queue is not None else MAX_CLAIM_SIZE

@@ -98,7 +98,7 @@ class ClientConnection:
 
     def receive_data(self, data: bytes, now: ClockReading) -> None:
         """Process bytes from the client."""
-        if not self.answers.arrived(len(data)):
+        if not self.answers.count_arrival(len(data)):
             self.close(RESOURCE_LIMIT_EXCEEDED, "The answers to earlier requests were not read.", now)
         self._engine.receive_data(data, now.connection)
         self.resume(now)

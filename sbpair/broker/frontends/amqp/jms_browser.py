@@ -9,7 +9,7 @@ from ...clock import ClockReading
 from ...entities.queue import Queue
 from ...entities.queue_context import SLICE_BYTES
 from ...entities.stored_message import MessageState
-from ..delivered_message import peeked
+from ..delivered_message import encode_peeked
 from .node import ConnectionContext
 from .queue_receiver import QueueReceiver
 
@@ -60,7 +60,7 @@ class QueueBrowser(QueueReceiver):
             for message in page:
                 self._next = message.sequence_number + 1
                 if message.state is MessageState.ACTIVE and not message.is_deferred:
-                    payload = peeked(message)
+                    payload = encode_peeked(message)
                     written += len(payload)
                     self._sent += 1
                     link.transfer(payload, tag=self._sent.to_bytes(8, "big"), settled=True)

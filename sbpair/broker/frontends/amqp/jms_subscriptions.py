@@ -38,7 +38,7 @@ def is_named(attach: Attach) -> bool:
     return isinstance(source, Source) and bool(source.durable or SHARED in (source.capabilities or ()))
 
 
-def offered_by(node: Node, attach: Attach) -> tuple[str, ...] | None:
+def capabilities_offered(node: Node, attach: Attach) -> tuple[str, ...] | None:
     """Return what the answer to an attach offers: a client asks for shared subscriptions before it uses them."""
     wants = isinstance(node, QueueReceiver) and SUPPORT in (attach.desired_capabilities or ())
     return (SUPPORT,) if wants else None

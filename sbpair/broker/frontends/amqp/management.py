@@ -95,7 +95,7 @@ def manage(
     except BrokerError as error:
         connection.links.refused(state, error)
         frontend.rejections.note(now.entity, management_of(queue.path), error.condition, str(error))
-        text = error.told_by(frontend.host)
+        text = error.text_at(frontend.host)
         return _failure(error.status, error.condition, text, frontend.tracker(queue.path), now)
 
 

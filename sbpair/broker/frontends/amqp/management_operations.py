@@ -18,7 +18,7 @@ from ...entities.stored_message import StoredMessage
 from ...entities.topic import Subscription
 from ...entities.transaction import SettlementVerb
 from ...errors import InvalidArgument, InvalidRule, MessageTooLarge, NotAllowed, OutOfRange
-from ..delivered_message import delivered, peeked
+from ..delivered_message import encode_delivered, encode_peeked
 from ..received_message import stored_messages
 from ..rule_form import amqp_of, value_of
 from .management_call import Body, ManagementCall, nothing, ok
@@ -42,7 +42,7 @@ def peek(call: ManagementCall) -> NodeResponse:
     messages: list[object] = []
     size = 0
     for message in call.queue.peek(start, min(limit, MAX_PEEKED), call.now, session_id):
-        encoded = peeked(message, with_body=with_body)
+        encoded = encode_peeked(message, with_body=with_body)
         size += len(encoded)
         if messages and size > MAX_PEEKED_BYTES:
             break
@@ -54,12 +54,12 @@ def peek(call: ManagementCall) -> NodeResponse:
 def schedule(call: ManagementCall) -> NodeResponse:
     """Schedule messages, each with its own time, all or none; return their sequence numbers."""
     call.connection.frontend.check_room()
-    messages = [_scheduled(entry, call.queue) for entry in call.items("messages")]
+    messages = [_message_to_schedule(entry, call.queue) for entry in call.items("messages")]
     call.connection.frontend.namespace.credits.charge_messages(call.queue, len(messages), call.now)
     return ok({"sequence-numbers": Array(_LONG, tuple(call.send(messages)))})
 
 
-def _scheduled(entry: object, queue: Queue) -> StoredMessage:
+def _message_to_schedule(entry: object, queue: Queue) -> StoredMessage:
     encoded = entry.get("message") if isinstance(entry, dict) else None
     if not isinstance(encoded, bytes):
         raise InvalidArgument("messages is not a list of maps, each with a binary as its message.")
@@ -81,11 +81,11 @@ def receive_by_sequence_number(call: ManagementCall) -> NodeResponse:
     deletes = call.body.get("receiver-settle-mode") == 0
     numbers, session = call.sequence_numbers(), call.session_lock()
     received = call.queue.receive_deferred(numbers, call.now, session, delete=deletes)
-    return ok({"messages": [_received(message, call.queue) for message in received]})
+    return ok({"messages": [_message_entry(message, call.queue) for message in received]})
 
 
-def _received(message: StoredMessage, queue: Queue) -> dict[object, object]:
-    entry: dict[object, object] = {"message": delivered(message, queue)}
+def _message_entry(message: StoredMessage, queue: Queue) -> dict[object, object]:
+    entry: dict[object, object] = {"message": encode_delivered(message, queue)}
     if message.lock_token is not None:
         entry["lock-token"] = uuid.UUID(bytes_le=message.lock_token)
     return entry
@@ -225,7 +225,7 @@ def enumerate_rules(call: ManagementCall) -> NodeResponse:
     """Return a page of the rules, by name."""
     skip, top = call.count("skip", 0, 0), min(call.count("top", 1, MAX_RULES), MAX_RULES)
     page = list(_subscription(call).rules)[skip : skip + top]
-    return ok({"rules": [{"rule-description": _described(rule)} for rule in page]}) if page else nothing()
+    return ok({"rules": [{"rule-description": _encode_rule(rule)} for rule in page]}) if page else nothing()
 
 
 def _subscription(call: ManagementCall) -> Subscription:
@@ -274,12 +274,12 @@ def _action(described: dict[object, object]) -> SqlAction | None:
     return SqlAction(_text(_map(described, "sql-rule-action"), "expression") or "")
 
 
-def _described(rule: Rule) -> Described:
+def _encode_rule(rule: Rule) -> Described:
     action = Described(NO_ACTION, []) if rule.action is None else Described(ACTION, [rule.action.expression])
-    return Described(RULE, [_described_filter(rule.filter), action, rule.name, Timestamp(rule.created_at)])
+    return Described(RULE, [_encode_filter(rule.filter), action, rule.name, Timestamp(rule.created_at)])
 
 
-def _described_filter(found: Filter) -> Described:
+def _encode_filter(found: Filter) -> Described:
     match found:
         case TrueFilter():
             return Described(TRUE, [])

@@ -66,10 +66,10 @@ class QueueSender(Node):
     def tolerate(self, limit: int) -> None:
         """Accept messages slightly above the link's limit; refuse larger ones with MessageTooLarge."""
 
-        def refused(size: int) -> Condition:
+        def refusal(size: int) -> Condition:
             return self._frontend.refusal(MessageTooLarge(size, limit), self.queue.path, self.used.entity)
 
-        self._link.tolerate(limit + TOLERANCE, refused)
+        self._link.tolerate(limit + TOLERANCE, refusal)
 
     def opened(self, now: ClockReading) -> None:
         """Grant credit."""

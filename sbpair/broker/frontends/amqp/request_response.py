@@ -183,25 +183,25 @@ def put_token(
     token = request.body.value if isinstance(request.body, ValueBody) else None
     frontend = connection.frontend
 
-    def refused(code: int, words: str) -> NodeResponse:
+    def refuse(code: int, words: str) -> NodeResponse:
         frontend.rejections.note(now.entity, "$cbs", f"{code}", words)
         return NodeResponse(status(code, tracked(words, frontend.tracker("$cbs"), now.entity), names=_NAMES))
 
     if operation != "put-token":
-        return refused(400, f"The operation {operation!r:.60} is not put-token.")
+        return refuse(400, f"The operation {operation!r:.60} is not put-token.")
     if not isinstance(audience, str) or not isinstance(token, str):
-        return refused(400, "put-token needs the property name and a string as its body.")
+        return refuse(400, "put-token needs the property name and a string as its body.")
     try:
         connection.claims.put(audience, token, now.wall)
     except ExpiredToken as refusal:
         at = datetime.fromtimestamp(refusal.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return refused(401, f"ExpiredToken: The token is expired. Expiration time: '{at}'.")
+        return refuse(401, f"ExpiredToken: The token is expired. Expiration time: '{at}'.")
     except InvalidToken as refusal:
-        return refused(401, f"Unauthorized access: {refusal.reason}.")
+        return refuse(401, f"Unauthorized access: {refusal.reason}.")
     path = parse_address(split_audience(audience)[1]).path
     try:
         if path:
             frontend.namespace.queue(path)
     except EntityNotFound as missing:
-        return refused(404, missing.told_by(frontend.host))
+        return refuse(404, missing.text_at(frontend.host))
     return NodeResponse(status(202, "Accepted", names=_NAMES))

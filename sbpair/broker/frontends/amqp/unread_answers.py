@@ -51,7 +51,7 @@ class UnreadAnswers:
         waiting, self.waiting = self.waiting, []
         return waiting
 
-    def arrived(self, size: int) -> bool:
+    def count_arrival(self, size: int) -> bool:
         """Count bytes that arrived; returns False if too many arrived while requests wait."""
         self._waited = self._waited + size if self.waiting else 0
         return self._waited <= MAX_WAITING

@@ -41,10 +41,10 @@ def _entries(section: dict[object, object]) -> list[Row]:
 
 
 def _value(name: str, value: object) -> Row:
-    return {"name": name, "type": type(value).__name__.lower(), "text": shown(value)}
+    return {"name": name, "type": type(value).__name__.lower(), "text": readable(value)}
 
 
-def shown(value: object) -> str:
+def readable(value: object) -> str:
     """Return a value in readable form."""
     match value:
         case bool() | None:
@@ -58,12 +58,12 @@ def shown(value: object) -> str:
         case bytes():
             return value[:MAX_VALUE].hex(" ")
         case Described():
-            return f"{shown(value.descriptor)}: {shown(value.value)}"[:MAX_VALUE]
+            return f"{readable(value.descriptor)}: {readable(value.value)}"[:MAX_VALUE]
         case dict():
             pairs = list(value.items())[:MAX_VALUES]
-            return ("{" + ", ".join(f"{shown(k)}: {shown(v)}" for k, v in pairs) + "}")[:MAX_VALUE]
+            return ("{" + ", ".join(f"{readable(k)}: {readable(v)}" for k, v in pairs) + "}")[:MAX_VALUE]
         case list():
-            return ("[" + ", ".join(map(shown, value[:MAX_VALUES])) + "]")[:MAX_VALUE]
+            return ("[" + ", ".join(map(readable, value[:MAX_VALUES])) + "]")[:MAX_VALUE]
         case _:
             return str(value)[:MAX_VALUE]
 
@@ -83,7 +83,7 @@ def body_view(body: Body | None) -> Row:
         case DataBody():
             return _data(body.data)
         case SequenceBody():
-            text = shown([each for section in body.sections for each in section])
+            text = readable([each for section in body.sections for each in section])
             return {
                 "kind": "sequence",
                 "size": len(text),
@@ -106,7 +106,7 @@ def _data(data: bytes) -> Row:
 
 
 def _of_value(value: object) -> Row:
-    text = value if isinstance(value, str) else shown(value)
+    text = value if isinstance(value, str) else readable(value)
     part = text[:MAX_BODY]
     return {
         "kind": f"value ({type(value).__name__.lower()})",

@@ -28,7 +28,7 @@ from ...entities.queue import Queue
 from ...entities.stored_message import Instant, StoredMessage
 from ...errors import InvalidArgument
 from ..admin.http_messages import Request
-from ..delivered_message import delivered, shown_time_to_live
+from ..delivered_message import encode_delivered, shown_time_to_live
 from ..received_message import MAX_IN_BATCH, PARTITION_KEY, SCHEDULED, VIA_PARTITION_KEY
 
 FOREVER_S = 922_337_203_685  # seconds in the largest count of 100 ns ticks: no limit
@@ -46,7 +46,7 @@ _TICKS_PER_MS, _TICKS_AT_EPOCH = 10_000, 621_355_968_000_000_000
 def read_header(text: str) -> object:
     """Return the AMQP value of a custom header."""
     if len(text) >= 2 and text[0] == text[-1] == '"':
-        return _unquoted(text)
+        return _unquote(text)
     if _WHOLE.fullmatch(text) and -MAX_WHOLE <= int(text) < MAX_WHOLE:
         return int(text)
     if _FRACTION.fullmatch(text):
@@ -54,7 +54,7 @@ def read_header(text: str) -> object:
     return _TRUTH.get(text.lower(), text)
 
 
-def _unquoted(text: str) -> object:
+def _unquote(text: str) -> object:
     try:
         inner = json.loads(text, strict=False)
     except ValueError:  # a lone backslash, for example: only quotes are unescaped
@@ -307,7 +307,7 @@ def _text_of(raw: str) -> str:
 def response_parts(message: StoredMessage, queue: Queue) -> tuple[dict[str, str], bytes]:
     """Return headers and body of a received message; a body that is not valid AMQP is passed on as bytes."""
     try:
-        sent = Message.decode(delivered(message, queue))
+        sent = Message.decode(encode_delivered(message, queue))
     except DecodeError:  # only its section heads were parsed when it was stored
         sent = Message(body=DataBody((message.bare,)))
     headers = {

@@ -42,7 +42,7 @@ from ...errors import (
 )
 from ...faults import Effect, LateVisibility, Operation
 from ..address import parse_address
-from ..admin.http_messages import Request, Response, failed, refused
+from ..admin.http_messages import Request, Response, failed, refuse_without
 from ..namespace_frontend import NamespaceFrontend
 from ..received_message import BATCH, messages_of
 from .faults import UNTOUCHED, FaultedResponse, faulted_response
@@ -130,7 +130,7 @@ def refusal(call: RestCall, frontend: NamespaceFrontend, now_s: int) -> Response
 
     ``now_s``: seconds since the epoch.
     """
-    return refused(call.request, frontend.verifier, call.right, now_s)
+    return refuse_without(call.request, frontend.verifier, call.right, now_s)
 
 
 def answer(
