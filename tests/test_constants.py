@@ -32,7 +32,7 @@ def test_a_number_of_the_consumers_has_one_home() -> None:
         for path in sorted((PACKAGE / room).rglob("*.py")):
             for each in numbers(ast.parse(path.read_text("utf-8"))):
                 homes[each].append(f"{room}/{path.name}")
-    assert [home for (name, _), home in homes.items() if name.startswith("RENEWED_AT")] == [
+    assert [home for (name, _), home in homes.items() if name.startswith("LEFT_AT_RENEWAL")] == [
         ["client/locks.py"]
     ]
     twice = {name: modules for (name, _), modules in homes.items() if len(modules) > 1 and name.isupper()}

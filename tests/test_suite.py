@@ -62,6 +62,11 @@ def test_the_check_runs_a_folder_once_and_nothing_that_is_gone():
     assert chosen == ["pairing", "test_floors.py", "test_spec.py"]
 
 
+def test_the_check_runs_the_tests_of_the_packages_that_import_what_changed():
+    assert {"client", "syphon", "processor", "cli"} <= set(check.chosen(["sbpair/client/locks.py"]))
+    assert check.users(["sbpair/processor/session_link.py"]) == set()
+
+
 def test_the_fast_check_runs_the_files_that_import_what_changed_and_the_changed_ones():
     nearest = check.nearest(["sbpair/pairing/rotation.py", "docs/index.md"])
     assert {"pairing/test_rotation.py", "test_floors.py", "test_docs.py"} <= set(nearest)

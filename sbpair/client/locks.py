@@ -18,7 +18,7 @@ from .request import CREDIT, RequestNode, wait_for_renewal
 
 DEFAULT_LOCK = 60.0  # seconds: the default lock span of a queue, and the longest that is relied on
 MIN_LOCK_SECONDS, MAX_LOCK_SECONDS = 5.0, 300.0  # seconds, of any queue
-RENEWED_AT = 1 / 3  # of the lock duration is left when a lock is renewed
+LEFT_AT_RENEWAL = 1 / 3  # of the lock span is left when a lock is renewed: of 60 s, after 40
 MIN_MARGIN_SECONDS = 2.5  # and at least that much: a shorter lock may be checked a second late
 TRUSTED_PART = 1 / 2  # of its span may have passed before a lock is checked
 
@@ -37,7 +37,7 @@ def steady() -> float:
 
 def renewal_margin(span: float) -> float:
     """Return how many seconds of a lock that lasts ``span`` seconds are left when it is to be renewed."""
-    return max(span * RENEWED_AT, MIN_MARGIN_SECONDS)
+    return max(span * LEFT_AT_RENEWAL, MIN_MARGIN_SECONDS)
 
 
 class LockClock:

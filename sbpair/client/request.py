@@ -33,7 +33,7 @@ from .errors import ConnectionLost, LinkRefused
 from .link import ANSWER_TIMEOUT, LinkHost, Receiver, Sender
 
 CREDIT = 100
-RENEWED_WITHIN = 5.0  # seconds: a renewal begins with a third of the lock left, 20 s, enough for two more
+RENEWED_WITHIN = 5.0  # seconds: what is left of a lock when its renewal begins is enough for more than one
 OK, NO_CONTENT = 200, 204
 CONDITIONS = {  # of statuses that come without a condition, or with a vague one
     401: UNAUTHORIZED_ACCESS,

@@ -74,7 +74,7 @@ class BaseSender:
     def _fast_message(self, message: object) -> AmqpAnnotatedMessage | None:
         """Prepare a message for the fast path; None if it has to go through the flow.
 
-        This runs for nearly every message, so it does little. Raises as :func:`prepared` does.
+        This runs for nearly every message, so it does little. Raises as :func:`prepare` does.
         """
         core = self._core
         if not (self._health.is_calm and isinstance(message, ServiceBusMessage)):

@@ -219,14 +219,14 @@ class SessionRelay:
         self._doubted(self)
 
     def reported(self, message: InFlightMessage) -> None:
-        """Not called: see :meth:`completed_in`."""
+        """Not called: see :meth:`complete_in`."""
 
     async def complete_in(self, messages: Sequence[InFlightMessage], txn_id: bytes) -> bool:
         """Not called: messages of a session wait for the primary, which has received earlier ones."""
         return False
 
     def lock_given_up(self, messages: Iterable[InFlightMessage]) -> None:
-        """Not called: see :meth:`completed_in`."""
+        """Not called: see :meth:`complete_in`."""
 
     # Internals
 

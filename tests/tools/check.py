@@ -1,11 +1,12 @@
 """Lint, types and the tests of what a change touches: `python -m tests.tools.check`.
 
 The change is everything since the merge base with main, committed or not. A changed module of sbpair runs the
-tests of its package; a changed test file runs itself; a changed helper of a test package runs that package;
-a changed page or docs tool runs the tests of the docs. The exit code is 0 when all of it passes.
+tests of its package, and of the packages that import it; a changed test file runs itself; a changed helper of a test
+package runs that package; a changed page or docs tool runs the tests of the docs. The exit code is 0 when all of it
+passes.
 
-With --fast it runs, of these, the test files that import a changed module of sbpair themselves, the changed ones, and
-the layering: what to run after each edit.
+With --fast it runs, of its package's tests, the files that import a changed module themselves, the changed ones, and
+the layering: what to run after each edit. It names the other packages that import the module, whose tests it leaves out.
 
     python -m tests.tools.check [--fast] [--since REVISION] [-n WORKERS] [--list]
 """
@@ -73,9 +74,35 @@ def tests_of(path: str) -> set[str]:
     return set()
 
 
+def users(paths: Iterable[str]) -> set[str]:
+    """The folders, below tests/, of the packages of sbpair that import a changed module of another package."""
+    changed = modules(paths)
+    files = [path.relative_to(ROOT) for path in sorted((ROOT / "sbpair").rglob("*.py"))]
+    return {
+        folder
+        for path in files
+        if any(is_of_another(module, path.parts[1]) for module in changed & imported(ROOT / path))
+        for folder in tests_of(path.as_posix())
+    }
+
+
+def is_of_another(module: str, room: str) -> bool:
+    return module.split(".")[1] != room
+
+
+def modules(paths: Iterable[str]) -> set[str]:
+    """The names of the changed modules of sbpair."""
+    return {
+        ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
+        for path in paths
+        if path.startswith("sbpair/") and path.endswith(".py") and path != "sbpair/__init__.py"
+    }
+
+
 def chosen(paths: Iterable[str]) -> list[str]:
     """The tests to run, without those within a folder that runs whole, and without what no longer exists."""
-    wanted = {*ALWAYS}.union(*map(tests_of, paths))
+    paths = list(paths)
+    wanted = {*ALWAYS, *users(paths)}.union(*map(tests_of, paths))
     return sorted(
         name
         for name in wanted
@@ -98,17 +125,13 @@ def imported(test: Path) -> set[str]:
 def nearest(paths: Iterable[str]) -> list[str]:
     """The tests of --fast: see above."""
     paths = list(paths)
-    modules = {
-        ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
-        for path in paths
-        if path.startswith("sbpair/") and path.endswith(".py")
-    }
+    own = {name for path in paths if path.startswith("sbpair/") for name in tests_of(path)}
     files = [
         file.relative_to(TESTS).as_posix()
-        for name in chosen(path for path in paths if path.startswith("sbpair/"))
+        for name in sorted(own)
         for file in sorted((TESTS / name).rglob("test_*.py"))
     ]
-    near = {name for name in files if modules & imported(TESTS / name)}
+    near = {name for name in files if modules(paths) & imported(TESTS / name)}
     changed = {name for path in paths for name in tests_of(path) if name.endswith(".py")}
     return sorted(name for name in near | changed | {LAYERING} if (TESTS / name).exists())
 
@@ -164,6 +187,8 @@ def main() -> int:
         Step(f"tests ({len(tests)})", "pytest", "-q", "-n", asked.n, *tests),
     ]
     passed = [step.passes() for step in steps]
+    if asked.fast and (others := users(paths)):
+        sys.stdout.write(f"not run: {', '.join(sorted(others))}, which import what changed\n")
     return 0 if all(passed) else 1
 
 

@@ -111,7 +111,7 @@ def checkers(sources: Sources) -> Iterator[str]:
 def consumers(sources: Sources) -> Iterator[str]:
     """Modules outside engine and broker that settle deliveries and decide themselves when to do so again."""
     settles = re.compile(r"\b(settle|settle_run)\(")
-    repeats = re.compile(r"Backoff\(|RENEWED_AT|FIRST_RETRY|LOCKS_AT_ONCE|DispositionReceived|\.flow\(")
+    repeats = re.compile(r"Backoff\(|LEFT_AT_RENEWAL|FIRST_RETRY|LOCKS_AT_ONCE|DispositionReceived|\.flow\(")
     for path, source in sources.items():
         is_ours = not path.startswith(("amqp/", "broker/", "testing/"))
         if is_ours and settles.search(source) and repeats.search(source):

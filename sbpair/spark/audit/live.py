@@ -39,7 +39,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
 
 
 class Until(Enum):
-    """The event that :func:`unmatched` waits for."""
+    """The event that :func:`find_unmatched` waits for."""
 
     HOME = "home"  # after parking: the syphon forwards or dead-letters the message
     RECEIVED = (
