@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from sbpair.amqp.encoding import encode
 from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.message import (
+    PLACES,
     DataBody,
     Header,
     Message,
@@ -20,14 +22,20 @@ from sbpair.amqp.message import (
     ValueBody,
     decode_body,
     decode_header,
+    decode_message_id,
     decode_properties,
     encode_body,
+    encode_properties,
+    usual_values,
 )
 from sbpair.amqp.sections import (
+    LISTS,
     Section,
     decode_map_section,
     encode_map_section,
     join_entries,
+    locate,
+    open_section,
     section_value,
     split,
     split_entries,
@@ -320,3 +328,64 @@ def test_the_wrong_section_is_named_as_such():
         decode_header(Message(properties=Properties()).encode())
     with pytest.raises(DecodeError, match="creation_time"):
         decode_properties(bytes.fromhex("005373 c00c0a 404040404040404040 5505".replace(" ", "")))
+
+
+ANY_PROPERTIES = st.builds(
+    Properties,
+    message_id=st.none()
+    | st.text(max_size=5)
+    | st.uuids()
+    | st.binary(max_size=5)
+    | st.builds(ULong, st.integers(0, 9)),
+    user_id=st.none() | st.binary(max_size=3),
+    to=st.none() | st.text(max_size=5) | st.just("t" * 300),
+    content_type=st.none() | st.just("text/plain"),
+    creation_time=st.none() | st.integers(-(2**40), 2**40),
+    group_sequence=st.none() | st.integers(0, 9),
+    reply_to_group_id=st.none() | st.text(max_size=5),
+)
+
+
+@pytest.mark.spec("R-66")
+@given(ANY_PROPERTIES, st.integers(0, 40), st.integers(0, 255))
+@settings(max_examples=300, deadline=None)
+def test_properties_read_fast_are_what_the_decoder_reads(
+    properties: Properties, place: int, byte: int
+) -> None:
+    section = bytearray(encode_properties(properties))
+    if place < len(section):
+        section[place] = byte
+    values = message_id = None
+    with suppress(DecodeError, IndexError, UnicodeDecodeError):
+        at, count = open_section(bytes(section), LISTS)
+        values = usual_values(bytes(section), at, 0, count)
+    with suppress(DecodeError):
+        message_id = decode_message_id(bytes(section))
+    try:
+        decoded = decode_properties(bytes(section))
+    except DecodeError:
+        return
+    assert message_id == decoded.message_id
+    if values is not None:
+        assert values == [getattr(decoded, name) for name in PLACES][: len(values)]
+
+
+@pytest.mark.spec("R-66")
+@pytest.mark.parametrize(
+    "octets", ["00", "0053", "005373", "005373 c0", "005373 c00201", "005373 c10100", "005373 c0020141"]
+)
+def test_a_message_id_that_is_cut_off_or_of_another_type_is_told(octets: str) -> None:
+    with pytest.raises(DecodeError):
+        decode_message_id(bytes.fromhex(octets))
+
+
+@pytest.mark.spec("R-66")
+def test_a_section_is_located_behind_those_before_it_and_nothing_else() -> None:
+    payload = WHOLE.encode()
+    sections = split(payload)
+    at = len(sections.header) + len(sections.delivery_annotations)
+    assert locate(payload, Section.MESSAGE_ANNOTATIONS) == (at, at + len(sections.message_annotations))
+    missing = replace(WHOLE, message_annotations={}).encode()
+    assert locate(missing, Section.MESSAGE_ANNOTATIONS) == (-1, -1)
+    assert locate(b"".join(reversed(sections)), Section.MESSAGE_ANNOTATIONS) == (-1, -1)
+    assert locate(payload[:5], Section.MESSAGE_ANNOTATIONS) == (-1, -1)
