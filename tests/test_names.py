@@ -7,10 +7,6 @@ import pytest
 from tests.tools.names import ROOT, returning
 
 ROOMS = sorted(path.name for path in (ROOT / "sbpair").iterdir() if (path / "__init__.py").exists())
-STILL = {
-    "pairing": 2,
-}
-"""How many functions of a room still have such a name; the numbers only fall."""
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -20,7 +16,7 @@ def test_what_returns_something_is_not_named_like_a_notification(room: str) -> N
         for path in sorted((ROOT / "sbpair" / room).rglob("*.py"))
         for name, _ in returning(path.read_text("utf-8"))
     ]
-    assert len(found) <= STILL.get(room, 0), found
+    assert not found
 
 
 @pytest.mark.parametrize(

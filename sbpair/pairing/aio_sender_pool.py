@@ -451,7 +451,7 @@ class AsyncSenderPool:
         opening.task = self._tasks.start("sbpair-open", self._open(opening))
         opening.task.add_done_callback(lambda task: self._opening_ended(opening, task))
 
-    def _ended(self, opening: _Opening) -> bool:
+    def _end_opening(self, opening: _Opening) -> bool:
         """End an opening; return whether calls waited for it."""
         opening.end()
         self._outdated.discard(opening)
@@ -493,7 +493,7 @@ class AsyncSenderPool:
             self._opening_failed(opening, asyncio.CancelledError())
 
     def _opened(self, opening: _Opening, pooled: AsyncPooledSender) -> None:
-        self._ended(opening)
+        self._end_opening(opening)
         pooled.used_at = pooled.opened_at = time.monotonic()
         if self._is_ended or (self._is_closed and not self._waiters):
             self._tasks.let_end("sbpair-close", pooled.close())
@@ -503,7 +503,7 @@ class AsyncSenderPool:
         self._opened_one()
 
     def _opening_failed(self, opening: _Opening, error: BaseException) -> None:
-        if not self._ended(opening):
+        if not self._end_opening(opening):
             return
         if not isinstance(error, Exception):  # cancelled: the client is being closed
             self._wake(ServiceBusError(CLOSED))

@@ -253,7 +253,7 @@ class BaseRuntime:
         headroom.linked(limit, is_backlog=step.backlog is not None)
         if step.backlog is not None or request.is_smaller(headroom.roomy):
             return
-        for message, deadline in request.unstored():
+        for message, deadline in request.unstored_messages():
             if sdk.is_smaller(copies.raw(message), headroom.roomy):
                 continue
             if headroom.must_learn(time.monotonic()):

@@ -171,7 +171,7 @@ class SendRequest:
         """Whether every message is known to have fewer than ``limit`` bytes; False where that takes a closer look."""
         return False
 
-    def unstored(self) -> list[tuple[Message, int | None]]:
+    def unstored_messages(self) -> list[tuple[Message, int | None]]:
         """The messages not known to be accepted by a broker, each with its deadline."""
         deadlines = self.deadlines or [None] * len(self.messages)
         return list(zip(self.messages, deadlines, strict=True))[self._parked :]
@@ -186,7 +186,7 @@ class SendRequest:
 
     def carry_trace(self) -> None:
         """Store the caller's trace context in the messages, which are sent later."""
-        for message, _ in self.unstored():
+        for message, _ in self.unstored_messages():
             sdk.carry_trace(copies.raw(message))
 
     def fix_deadlines(self, first_attempt: int) -> None:
@@ -200,7 +200,7 @@ class SendRequest:
             order = self.parked_order
             self.rewritten = [
                 park.park(message, path, deadline, None if order is None else order.next())
-                for message, deadline in self.unstored()
+                for message, deadline in self.unstored_messages()
             ]
 
     def encoding_fault(self) -> Exception | None:

@@ -159,7 +159,7 @@ def test_a_single_message_is_parked_without_a_batch() -> None:
     assert request.parked == 1
     assert request.backlog_ends() == ((3, 1),)
     assert request.locations() == (Location(StoredIn.BACKLOG, 3, ("0",)),)
-    assert request.unstored() == []
+    assert request.unstored_messages() == []
 
 
 @pytest.mark.parametrize(("limit", "room"), [(10_000, 10_000 - ENVELOPE_ROOM), (1_500, 750)])
@@ -185,7 +185,7 @@ def test_each_message_is_parked_once_in_order_however_often_a_backlog_fails(size
         chunks = parked_by(request, Maker(limit), backlog, most)
         taken += [(backlog, each) for chunk in chunks for each in chunk]
         assert request.parked == before + sum(map(len, chunks))
-        assert len(request.unstored()) == len(sizes) - request.parked
+        assert len(request.unstored_messages()) == len(sizes) - request.parked
     assert [each for _, each in taken] == [f"{number}" for number in range(len(sizes))]
     assert [(where.backlog, each) for where in request.locations() for each in where.message_ids] == taken
     assert all(
@@ -202,10 +202,10 @@ def test_a_message_too_large_for_a_batch_is_tried_alone() -> None:
 
 def test_deadlines_count_from_the_first_attempt_and_stay() -> None:
     request = freeze([ServiceBusMessage("a", time_to_live=timedelta(seconds=5)), ServiceBusMessage("b")])
-    assert [deadline for _, deadline in request.unstored()] == [None, None]
+    assert [deadline for _, deadline in request.unstored_messages()] == [None, None]
     request.fix_deadlines(1_000)
     request.fix_deadlines(9_000)
-    assert [deadline for _, deadline in request.unstored()] == [6_000, None]
+    assert [deadline for _, deadline in request.unstored_messages()] == [6_000, None]
     request.rewrite("orders")
     once = request.rewritten
     request.rewrite("elsewhere")

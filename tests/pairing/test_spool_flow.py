@@ -147,10 +147,10 @@ def test_of_a_batch_that_was_parked_in_part_only_the_rest_is_spooled() -> None:
     request.rewrite("orders")
     pieces = request.chunks(Maker(ENVELOPE_ROOM + 7000), 0)
     next(pieces)
-    assert (request.parked, len(request.unstored())) == (0, 6)  # sent, not accepted yet
+    assert (request.parked, len(request.unstored_messages())) == (0, 6)  # sent, not accepted yet
     next(pieces)  # accepted; the second was sent, and fails
     assert request.parked == 2
-    assert [message_id_of(message) for message, _ in request.unstored()] == ["2", "3", "4", "5"]
+    assert [message_id_of(message) for message, _ in request.unstored_messages()] == ["2", "3", "4", "5"]
 
 
 @pytest.mark.spec("G-7", "G-18")

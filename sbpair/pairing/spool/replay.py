@@ -215,7 +215,7 @@ class Spooling:
         """
         self._wait_for_the_last(path)
         request.rewrite(path)
-        entries = [_entry(*each) for each in request.unstored()]
+        entries = [_entry(*each) for each in request.unstored_messages()]
         if not self.waiting(path):
             _logger.warning("spooling messages for %s to %s", path, self._spool.path)
         self._spool.append(path, entries, time.time_ns() // 1_000_000)
