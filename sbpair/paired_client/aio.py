@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 class PairedNamespace(BaseNamespace):
     """One of the two namespaces of a paired client."""
 
-    def __init__(self, runtime: AsyncRuntime, side: SdkNamespace) -> None:
-        super().__init__(runtime, side)
-        self._runtime = runtime
+    _runtime: AsyncRuntime
 
     async def close(self) -> None:
         """Close this side: its links, and the receivers on it. The other has five seconds to follow (P-50).
@@ -61,6 +59,7 @@ class PairedServiceBusClient(BaseClient[AsyncCredential, PairedNamespace]):
     """
 
     _IS_ASYNCIO = True
+    _runtime: AsyncRuntime
 
     def _make_runtime(
         self, primary: SdkNamespace, secondary: SdkNamespace, label: str, options: PairedNamespaceOptions

@@ -44,8 +44,8 @@ NamespaceT = TypeVar("NamespaceT", covariant=True)
 class BaseNamespace:
     """One of the two namespaces of a client: its names and its state (P-50)."""
 
-    def __init__(self, core: BaseRuntime, side: SdkNamespace) -> None:
-        self._core = core
+    def __init__(self, runtime: BaseRuntime, side: SdkNamespace) -> None:
+        self._runtime = runtime
         self._role = side.role
         self.label = side.info.label
         self.endpoint = side.info.endpoint
@@ -53,7 +53,7 @@ class BaseNamespace:
     @property
     def state(self) -> SideState:
         """Open, closed, or refused: the namespace refuses this client because of its configuration (R-1)."""
-        return self._core.pair_state.state_of(self._role)
+        return self._runtime.pair_state.state_of(self._role)
 
     def __repr__(self) -> str:
         return f"<{self._role} {self.endpoint}, {self.state.value}>"
@@ -63,7 +63,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
     """The part of a paired client that opens nothing. See PairedServiceBusClient."""
 
     _IS_ASYNCIO: ClassVar[bool] = False
-    _core: BaseRuntime
+    _runtime: BaseRuntime
     _namespaces: Mapping[Side, NamespaceT]
 
     def __init__(
@@ -264,7 +264,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         label = check_pair(primary, secondary, options.primary_namespace_name)
         self._primary, self._secondary = primary, secondary
         self._senders: Counter[str] = Counter()
-        self._core = self._make_runtime(primary, secondary, label, options)
+        self._runtime = self._make_runtime(primary, secondary, label, options)
 
     def _make_runtime(
         self, primary: SdkNamespace, secondary: SdkNamespace, label: str, options: PairedNamespaceOptions
@@ -292,51 +292,51 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
     def pings_sent(self) -> int:
         """How many pings this client has sent: they are billed as messages."""
         # P-34
-        return self._core.pair.pings_sent
+        return self._runtime.pair.pings_sent
 
     def state_of(self, path: str) -> EntityState:
         """The state that all senders of this entity share."""
         # P-6
-        with self._core.exclusive():
-            return self._core.pair.state_of(path)
+        with self._runtime.exclusive():
+            return self._runtime.pair.state_of(path)
 
     def fail_over(self, path: str) -> None:
         """Park the messages of this entity from now on; the next accepted ping brings it home.
 
         The first ping goes out at once: for a planned outage call :meth:`hold`.
         """
-        self._core.by_hand(self._core.pair.fail_over, path)
+        self._runtime.by_hand(self._runtime.pair.fail_over, path)
 
     def hold(self, path: str) -> None:
         """Park the messages of this entity until :meth:`release` or :meth:`mark_path_healthy`; no pings."""
-        self._core.by_hand(self._core.pair.hold, path)
+        self._runtime.by_hand(self._runtime.pair.hold, path)
 
     def release(self, path: str) -> None:
         """End a :meth:`hold`: the next accepted ping brings the entity home."""
-        self._core.by_hand(self._core.pair.release, path)
+        self._runtime.by_hand(self._runtime.pair.release, path)
 
     def mark_path_healthy(self, path: str) -> None:
         """Send this entity's messages to the primary from now on."""
         # P-6
-        self._core.mark_healthy(path)
+        self._runtime.mark_healthy(path)
 
     def count_spooled(self, path: str | None = None) -> int:
         """How many messages wait in the spool, for this entity or for all; 0 without a spool."""
-        return self._core.count_spooled(path)
+        return self._runtime.count_spooled(path)
 
     def on_event(self, callback: Callable[[PairingEvent], object]) -> Callable[[], None]:
         """Call ``callback`` with every event, in the thread it occurs in. Returns a function that unsubscribes it."""
-        return self._core.dispatcher.subscribe(callback)
+        return self._runtime.dispatcher.subscribe(callback)
 
     def _check_open(self) -> None:
-        if self._core.is_closed:
-            raise self._core.closed_error()
+        if self._runtime.is_closed:
+            raise self._runtime.closed_error()
 
     def _count_sender(self, what: str, name: str) -> str:
         """The name of an entity that gets one more sender."""
         self._entity(what, name)
-        self._core.announce()
-        with self._core.exclusive():
+        self._runtime.announce()
+        with self._runtime.exclusive():
             self._senders[path_key(name)] += 1
         return name
 
@@ -370,7 +370,7 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
 
     def _was_last(self, path: str) -> bool:
         """Whether the sender that was closed was the last of this entity."""
-        with self._core.exclusive():
+        with self._runtime.exclusive():
             self._senders[path_key(path)] -= 1
             return self._senders[path_key(path)] <= 0
 

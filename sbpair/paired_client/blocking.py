@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 class PairedNamespace(BaseNamespace):
     """One of the two namespaces of a paired client."""
 
-    def __init__(self, runtime: Runtime, side: SdkNamespace) -> None:
-        super().__init__(runtime, side)
-        self._runtime = runtime
+    _runtime: Runtime
 
     def close(self) -> None:
         """Close this side: its links, and the receivers on it. The other has five seconds to follow (P-50).
@@ -72,6 +70,8 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
     """
 
     # P-1
+
+    _runtime: Runtime
 
     def _make_runtime(
         self, primary: SdkNamespace, secondary: SdkNamespace, label: str, options: PairedNamespaceOptions

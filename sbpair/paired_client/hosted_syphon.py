@@ -41,8 +41,8 @@ LAST_STEPS = 3.0  # seconds that closing the connections may take after the last
 class HostedSyphon:
     """The syphon of one process; a fork replaces it. Forwards its events to its subscribers."""
 
-    def __init__(self, core: BaseRuntime) -> None:
-        self._core = core
+    def __init__(self, runtime: BaseRuntime) -> None:
+        self._runtime = runtime
         self._callbacks: list[Callable[[object], object]] = []
         self._syphon = self._make()
 
@@ -98,7 +98,7 @@ class HostedSyphon:
             logger.exception("the syphon of this process has failed")
 
     def _make(self) -> Syphon:
-        syphon = syphon_of(self._core)
+        syphon = syphon_of(self._runtime)
         syphon.on_event(self._told)
         return syphon
 
@@ -106,9 +106,9 @@ class HostedSyphon:
         for callback in list(self._callbacks):
             callback(event)
         if isinstance(event, SideRefused):
-            self._core.side_refused(Side(event.side), event.cause)
+            self._runtime.side_refused(Side(event.side), event.cause)
         elif isinstance(event, SideAccepted):
-            self._core.side_accepted(Side(event.side))
+            self._runtime.side_accepted(Side(event.side))
 
     def _leave_to_the_parent(self) -> None:
         leave_to_the_parent(self._syphon)
@@ -118,8 +118,8 @@ class HostedSyphon:
 class SyphonThread(HostedSyphon):
     """A hosted syphon in its own thread."""
 
-    def __init__(self, core: BaseRuntime) -> None:
-        super().__init__(core)
+    def __init__(self, runtime: BaseRuntime) -> None:
+        super().__init__(runtime)
         self._begin()
 
     def _begin(self) -> None:
@@ -197,8 +197,8 @@ class SyphonThread(HostedSyphon):
 class SyphonTask(HostedSyphon):
     """A hosted syphon in the running loop."""
 
-    def __init__(self, core: BaseRuntime) -> None:
-        super().__init__(core)
+    def __init__(self, runtime: BaseRuntime) -> None:
+        super().__init__(runtime)
         self._begin()
 
     def _begin(self) -> None:
@@ -228,16 +228,16 @@ class SyphonTask(HostedSyphon):
             self._begin()
 
 
-def syphon_of(core: BaseRuntime) -> Syphon:
+def syphon_of(runtime: BaseRuntime) -> Syphon:
     """A syphon between the two sides of a client, which it reaches as the client does."""
-    primary, secondary = core.sides
-    watched = core.options.observation
+    primary, secondary = runtime.sides
+    watched = runtime.options.observation
     options = SyphonOptions(
-        backlog_queue_count=core.options.backlog_queue_count,
-        primary_namespace_name=core.label,
-        land=core.options.land,
-        land_after=core.options.land_after,
-        ordering=core.options.ordering,
+        backlog_queue_count=runtime.options.backlog_queue_count,
+        primary_namespace_name=runtime.label,
+        land=runtime.options.land,
+        land_after=runtime.options.land_after,
+        ordering=runtime.options.ordering,
         missing_backlog_interval=MISSING,
         measure_every=None if watched is None or watched.status is None else MEASURED,
         stop_timeout=timedelta(seconds=CLOSING),

@@ -48,16 +48,16 @@ class Observer:
     """The observers of a blocking client and of the syphon it hosts."""
 
     def __init__(
-        self, core: BaseRuntime, syphon: HostedSyphon | None, processors: Processors[Any] | None = None
+        self, runtime: BaseRuntime, syphon: HostedSyphon | None, processors: Processors[Any] | None = None
     ) -> None:
-        assert core.options.observation is not None  # noqa: S101  (an observer exists only with these options)
-        self._options: ObservationOptions = core.options.observation
-        self._core, self._syphon = core, syphon
+        assert runtime.options.observation is not None  # noqa: S101  (an observer exists only with these options)
+        self._options: ObservationOptions = runtime.options.observation
+        self._runtime, self._syphon = runtime, syphon
         self._processors = Processors[Any]() if processors is None else processors
         self._processors.on_added = self._watch_processors
         self._are_processors_watched = False
-        primary, secondary = core.sides
-        self._pair = PairLabels(core.label, secondary.info.label)
+        primary, secondary = runtime.sides
+        self._pair = PairLabels(runtime.label, secondary.info.label)
         self._endpoints = {side.role: side.info.endpoint for side in (primary, secondary)}
         self._metrics, self._states = Metrics(), EntityStates()
         self._journal: Journal | None = None
@@ -78,7 +78,7 @@ class Observer:
                 # a start that failed left some behind
                 self._metrics, self._states = Metrics(), EntityStates()
                 with ExitStack() as stack:
-                    self._watch(stack, self._core, WriterRole.SENDER)
+                    self._watch(stack, self._runtime, WriterRole.SENDER)
                     if self._syphon is not None:
                         self._watch(stack, self._syphon, WriterRole.SYPHON)
                     self._open = stack.pop_all()
@@ -130,9 +130,9 @@ class Observer:
         sinks: list[Sink] = [self._metrics]
         if writer is WriterRole.SENDER:
             sinks.append(self._states)
-            show_room(self._metrics, self._core.pair.room.levels)
-            show_conditions(self._metrics, self._conditions, lambda: self._core.pair.is_secondary_silent)
-            self._metrics.read_sends(lambda: self._core.send_times)
+            show_room(self._metrics, self._runtime.pair.room.levels)
+            show_conditions(self._metrics, self._conditions, lambda: self._runtime.pair.is_secondary_silent)
+            self._metrics.read_sends(lambda: self._runtime.send_times)
         if self._options.journal is not None:
             journal = stack.enter_context(Journal(self._options.journal, role=writer, pair=self._pair))
             sinks.append(journal)
@@ -153,8 +153,8 @@ class Observer:
             show_syphon(self._metrics, syphon)
         stack.callback(attach(source, *sinks))
         if self._options.journal_sends and writer is WriterRole.SENDER:
-            self._core.on_receipt = self._sent
-            stack.callback(lambda: setattr(self._core, "on_receipt", None))
+            self._runtime.on_receipt = self._sent
+            stack.callback(lambda: setattr(self._runtime, "on_receipt", None))
 
     def _sent(self, path: str, receipt: SendReceipt) -> None:
         if self._journal is not None:
@@ -162,13 +162,13 @@ class Observer:
 
     def _is_ready(self) -> bool:
         """Whether sends can succeed: a primary that refuses the client raises at each, unless they are redirected."""
-        is_refused = self._core.pair_state.state_of(Side.PRIMARY) is SideState.REFUSED
+        is_refused = self._runtime.pair_state.state_of(Side.PRIMARY) is SideState.REFUSED
         away = {ObservedState.FAILED_OVER.value, ObservedState.RETURNING.value}
         redirects = not away.isdisjoint(self._states.snapshot().values())
-        return not self._core.is_closed and (redirects or not is_refused)
+        return not self._runtime.is_closed and (redirects or not is_refused)
 
     def _conditions(self) -> dict[str, EntityCondition]:
-        return self._core.pair.conditions(time.monotonic())
+        return self._runtime.pair.conditions(time.monotonic())
 
     def _pages(self) -> Status:
         return Status(
@@ -184,29 +184,29 @@ class Observer:
 
     async def _probe(self) -> None:
         """Probe from the thread of the pages."""
-        await asyncio.to_thread(self._core.round_trip, PROBE_TIMEOUT)
+        await asyncio.to_thread(self._runtime.round_trip, PROBE_TIMEOUT)
 
     def _state(self) -> Mapping[str, object]:
-        core, syphon = self._core, self._syphon
+        runtime, syphon = self._runtime, self._syphon
         return {
             "role": "sender",
             "pair": self._pair,
             "sides": {
                 role: {
                     "endpoint": endpoint,
-                    "state": core.pair_state.state_of(role).value,
-                    "reason": core.pair_state.cause_of(role) or None,
+                    "state": runtime.pair_state.state_of(role).value,
+                    "reason": runtime.pair_state.cause_of(role) or None,
                 }
                 for role, endpoint in self._endpoints.items()
             },
-            "fault": core.pair_state.fault and str(core.pair_state.fault),
+            "fault": runtime.pair_state.fault and str(runtime.pair_state.fault),
             "entities": self._states.snapshot(),
             "conditions": self._conditions(),
-            "secondary_silent": core.pair.is_secondary_silent,
-            "options": shown_options(core.options),
-            "backlogs": {str(number): level for number, level in core.pair.room.levels().items()},
-            "spooled": core.count_spooled(None),
-            "pings_sent": core.pair.pings_sent,
+            "secondary_silent": runtime.pair.is_secondary_silent,
+            "options": shown_options(runtime.options),
+            "backlogs": {str(number): level for number, level in runtime.pair.room.levels().items()},
+            "spooled": runtime.count_spooled(None),
+            "pings_sent": runtime.pair.pings_sent,
             "journal": self._journal and self._journal.counters,
             "webhook": self._webhook and self._webhook.counters,
             "syphon": syphon
@@ -225,9 +225,9 @@ class AsyncObserver:
     """The observers of an asyncio client; blocking work runs in a thread."""
 
     def __init__(
-        self, core: BaseRuntime, syphon: HostedSyphon | None, processors: Processors[Any] | None = None
+        self, runtime: BaseRuntime, syphon: HostedSyphon | None, processors: Processors[Any] | None = None
     ) -> None:
-        self._observer = _LoopObserver(core, syphon, processors)
+        self._observer = _LoopObserver(runtime, syphon, processors)
 
     @property
     def port(self) -> int | None:
@@ -260,5 +260,5 @@ class _LoopObserver(Observer):
     async def _probe(self) -> None:
         if self.loop is None:
             raise RuntimeError("the client is not in use yet")
-        asked = asyncio.run_coroutine_threadsafe(self._core.round_trip_in_loop(PROBE_TIMEOUT), self.loop)
+        asked = asyncio.run_coroutine_threadsafe(self._runtime.round_trip_in_loop(PROBE_TIMEOUT), self.loop)
         await asyncio.wrap_future(asked)

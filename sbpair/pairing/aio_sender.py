@@ -47,6 +47,8 @@ class PairedServiceBusSender(BaseSender):
     Made by ``get_queue_sender`` and ``get_topic_sender`` of the paired client in ``sbpair.aio``.
     """
 
+    _runtime: AsyncRuntime
+
     def __init__(
         self,
         runtime: AsyncRuntime,
@@ -56,7 +58,6 @@ class PairedServiceBusSender(BaseSender):
         links: LinkSettings,
     ) -> None:
         super().__init__(runtime, entity_name, namespace, links)
-        self._runtime = runtime
         self._closed = closed
         self._turns = runtime.turns_of(self._key)
 
@@ -215,7 +216,7 @@ class PairedServiceBusSender(BaseSender):
         if not isinstance(outcome, Stored):
             self._runtime.warm_backlog(self.entity_name, self._choice)
         if not (request.is_for_primary_only or is_accepted(first)):
-            self._core.send_times.ended(outcome, time.monotonic() - started)
+            self._runtime.send_times.ended(outcome, time.monotonic() - started)
         return self._check(outcome, request)
 
     async def _limit(self, seconds: float) -> int:

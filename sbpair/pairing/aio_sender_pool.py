@@ -228,10 +228,10 @@ class _Opening:
         )
         self._timer: asyncio.TimerHandle | None = None
 
-    def look(self) -> None:
+    def probe(self) -> None:
         """Check its progress every LOOK seconds until it is over."""
-        self.progress.look(time.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(LOOK, self.look)
+        self.progress.probe(time.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(LOOK, self.probe)
 
     def end(self) -> None:
         """Mark it as over and stop checking."""
@@ -447,7 +447,7 @@ class AsyncSenderPool:
         if self._opening is not None:
             self._beside[self._opening] = None
         self._opening = opening = _Opening()
-        opening.look()
+        opening.probe()
         opening.task = self._tasks.start("sbpair-open", self._open(opening))
         opening.task.add_done_callback(lambda task: self._opening_ended(opening, task))
 

@@ -39,21 +39,21 @@ OneMessage = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
 class BaseSender:
     """A sender for one entity of the primary, a queue or a topic."""
 
-    def __init__(self, core: BaseRuntime, entity_name: str, namespace: str, links: LinkSettings) -> None:
+    def __init__(self, runtime: BaseRuntime, entity_name: str, namespace: str, links: LinkSettings) -> None:
         self.entity_name = entity_name
         self._key = path_key(entity_name)
-        budget = core.options.operation_timeout.total_seconds()
-        with core.exclusive():
-            self._health, seconds = core.pair.fast_path(entity_name, budget)
+        budget = runtime.options.operation_timeout.total_seconds()
+        with runtime.exclusive():
+            self._health, seconds = runtime.pair.fast_path(entity_name, budget)
             if links != LinkSettings():
-                core.links[self._key] = links
-        self._fast_budget = core.limit_attempt(seconds)
+                runtime.links[self._key] = links
+        self._fast_budget = runtime.limit_attempt(seconds)
         self.fully_qualified_namespace = namespace
-        self._core = core
+        self._runtime = runtime
         self._batch_limit: int | None = None  # the last one a link reported
         self._choice = Choice()  # P-7: each sender picks its own
-        self._keeps_order = core.keeps_order
-        self._fence = None if core.pair.ordered is None else core.pair.ordered.fence
+        self._keeps_order = runtime.keeps_order
+        self._fence = None if runtime.pair.ordered is None else runtime.pair.ordered.fence
         self._is_closed = False
         self._name = links.client_identifier or f"SBSender-{uuid.uuid4()}"  # as the SDK makes it
 
@@ -66,9 +66,9 @@ class BaseSender:
         return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
 
     def _check_open(self) -> None:
-        if self._is_closed or self._core.is_closed:
-            if self._core.pair_state.fault is not None:
-                raise self._core.closed_error()
+        if self._is_closed or self._runtime.is_closed:
+            if self._runtime.pair_state.fault is not None:
+                raise self._runtime.closed_error()
             raise ValueError("the sender is closed; get another from an open paired client")
 
     def _fast_message(self, message: object) -> AmqpAnnotatedMessage | None:
@@ -76,13 +76,13 @@ class BaseSender:
 
         This runs for nearly every message, so it does little. Raises as :func:`prepare` does.
         """
-        core = self._core
+        runtime = self._runtime
         if not (self._health.is_calm and isinstance(message, ServiceBusMessage)):
             return None
-        if core.is_spooling(self.entity_name):
+        if runtime.is_spooling(self.entity_name):
             return None
         outgoing = prepare(message, self.entity_name)
-        headroom = core.headroom
+        headroom = runtime.headroom
         # A message that may be too large to park goes through the flow, which checks its size (P-22).
         return outgoing if headroom is None or is_smaller(outgoing, headroom.roomy) else None
 
@@ -98,12 +98,12 @@ class BaseSender:
         self, given: AmqpAnnotatedMessage | SendRequest, session: str | None
     ) -> TypeGuard[AmqpAnnotatedMessage]:
         """Whether the fast path may send this message of an ordered session, whose turn it is."""
-        fence, core = self._fence, self._core
+        fence, runtime = self._fence, self._runtime
         if fence is None or session is None or isinstance(given, SendRequest):
             return False
-        if not (fence.is_open and self._health.is_calm) or core.is_spooling(self.entity_name):
+        if not (fence.is_open and self._health.is_calm) or runtime.is_spooling(self.entity_name):
             return False
-        headroom = core.headroom
+        headroom = runtime.headroom
         return headroom is None or is_smaller(given, headroom.roomy)
 
     def _too_late(self, session: str) -> ServiceBusError:
@@ -114,9 +114,9 @@ class BaseSender:
     def _fast_seconds(self, timeout: float | None) -> float:
         if timeout is None:
             return self._fast_budget
-        core = self._core
-        return core.limit_attempt(
-            core.pair.fast_path(self.entity_name, timeout_seconds(timeout, core.options))[1]
+        runtime = self._runtime
+        return runtime.limit_attempt(
+            runtime.pair.fast_path(self.entity_name, timeout_seconds(timeout, runtime.options))[1]
         )
 
     def _limit_without_link(self, error: ServiceBusError) -> int:
@@ -124,18 +124,18 @@ class BaseSender:
 
         Raises ``error`` if it is not an outage.
         """
-        core = self._core
-        if core.classify(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:
+        runtime = self._runtime
+        if runtime.classify(error, Phase.OPENING).failure is not Failure.UNAVAILABLE:
             raise error
-        core.opening_failed(self.entity_name, error)
+        runtime.opening_failed(self.entity_name, error)
         if self._batch_limit is None:
             self._batch_limit = STANDARD_BATCH  # the next batch does not wait for a link
         return self._batch_limit
 
     def _report(self, receipt: SendReceipt) -> SendReceipt:
         """The receipt, after the observer has seen it."""
-        if self._core.on_receipt is not None:
-            self._core.on_receipt(self.entity_name, receipt)
+        if self._runtime.on_receipt is not None:
+            self._runtime.on_receipt(self.entity_name, receipt)
         return receipt
 
     def _check(self, outcome: Outcome, request: SendRequest) -> Stored:
@@ -143,8 +143,8 @@ class BaseSender:
         if isinstance(outcome, Stored):
             return outcome
         error = _error(self.entity_name, outcome)
-        if self._core.pair_state.fault is not None:  # the fault is what ended the call
-            wrapped = self._core.closed_error()
+        if self._runtime.pair_state.fault is not None:  # the fault is what ended the call
+            wrapped = self._runtime.closed_error()
             wrapped.__cause__ = error
             error = wrapped
         if request.parked:

@@ -49,6 +49,8 @@ class PairedServiceBusSender(BaseSender):
     Made by :meth:`PairedServiceBusClient.get_queue_sender` and ``get_topic_sender``.
     """
 
+    _runtime: Runtime
+
     def __init__(
         self,
         runtime: Runtime,
@@ -58,7 +60,6 @@ class PairedServiceBusSender(BaseSender):
         links: LinkSettings,
     ) -> None:
         super().__init__(runtime, entity_name, namespace, links)
-        self._runtime = runtime
         self._closed = closed
         self._turns = runtime.turns_of(self._key)
 
@@ -237,7 +238,7 @@ class PairedServiceBusSender(BaseSender):
         if not isinstance(outcome, Stored):
             self._runtime.warm_backlog(self.entity_name, self._choice)
         if not (request.is_for_primary_only or is_accepted(first)):
-            self._core.send_times.ended(outcome, time.monotonic() - started)
+            self._runtime.send_times.ended(outcome, time.monotonic() - started)
         return self._check(outcome, request)
 
     def _limit(self, seconds: float) -> int:

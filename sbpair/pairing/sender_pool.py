@@ -295,7 +295,7 @@ class SenderPool:
                         if not isinstance(late, StillWaiting):
                             self._outdate(mine)
                         raise late
-                    mine.progress.look(now)
+                    mine.progress.probe(now)
                 me.wait(min(until - now, LOOK))
                 self._workers.push()
         finally:

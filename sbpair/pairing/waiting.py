@@ -38,12 +38,12 @@ class SignsOfLife:
 
     def late(self, now: float) -> OperationTimeoutError:
         """The error of a call that timed out: StillWaiting unless the peer has been silent for OVERDUE seconds."""
-        self.look(now)
+        self.probe(now)
         text = "The link was not opened in time."
         is_overdue = now - self._changed_at >= OVERDUE
         return OperationTimeoutError(message=text) if is_overdue else StillWaiting(message=text)
 
-    def look(self, now: float) -> None:
+    def probe(self, now: float) -> None:
         """Check for a new sign of life."""
         sign = self._sign()
         if sign != self._last:

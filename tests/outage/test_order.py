@@ -322,7 +322,7 @@ async def test_a_send_is_reported_before_the_next_of_its_session_begins(
     ):
         await either.send(sender, given)
     free = []
-    sender._core.on_receipt = lambda path, receipt: free.append(not len(sender._turns))
+    sender._runtime.on_receipt = lambda path, receipt: free.append(not len(sender._turns))
     for given in (
         numbered(5),
         [numbered(6), numbered(7)],

@@ -267,7 +267,7 @@ async def test_a_call_is_judged_by_the_opening_that_it_first_waited_for(
     await turns()
     (old,), new = it.pool._outdated, it.pool._opening
     assert new is not None
-    old.progress.look(time.monotonic())
+    old.progress.probe(time.monotonic())
     monkeypatch.setattr(old.progress, "_changed_at", time.monotonic() - waiting.OVERDUE)
     monkeypatch.setattr(new.progress, "_changed_at", time.monotonic() + PATIENCE)
     (waiter,) = it.pool._waiters

@@ -35,7 +35,7 @@ def test_a_late_opening_counts_against_a_peer_that_gave_no_sign_of_life_for_a_se
     progress = SignsOfLife(0.0, lambda: signs[-1])
     if sign_at is not None:
         signs.append("answered")
-        progress.look(sign_at)
+        progress.probe(sign_at)
     late = progress.late(late_at)
     assert isinstance(late, OperationTimeoutError)
     assert isinstance(late, StillWaiting) is not counts

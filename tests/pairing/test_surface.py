@@ -205,11 +205,11 @@ def test_the_proxy_the_authority_the_transport_and_tls_can_differ_for_the_second
         secondary_connection_verify="other.pem",
         secondary_use_tls=False,
     )
-    one, other = (side.access() for side in client._core.sides)
+    one, other = (side.access() for side in client._runtime.sides)
     assert (one.route, one.uses_tls) == (Route("one.pem", True, "http://proxy:8080"), True)
     assert (other.route, other.uses_tls) == (Route("other.pem", True), False)
     same = paired("contoso", "fabrikam", KEY, connection_verify="one.pem", use_tls=False)
-    one, other = (side.access() for side in same._core.sides)
+    one, other = (side.access() for side in same._runtime.sides)
     assert (one.route, one.uses_tls) == (other.route, other.uses_tls)
     for each in (client, same):
         ended(each)

@@ -36,5 +36,5 @@ def test_each_side_is_given_by_a_string_or_by_a_name(
         assert (client.primary.endpoint, client.secondary.endpoint) == HOSTS
         ways = [(each.host, each.port, each.route.over_websocket) for each in syphon.namespaces]
         assert ways == [("gate.example", 5671, True), ("gate.example", 5672, True)]
-        reached = [side.access() for side in client._core.sides]
+        reached = [side.access() for side in client._runtime.sides]
         assert [(each.host, each.port, each.route.over_websocket) for each in reached] == ways

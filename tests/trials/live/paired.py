@@ -46,7 +46,7 @@ class _Reach:
 
     @property
     def _handler(self) -> Any:
-        if self._paired._is_closed or self._paired._core.is_closed:
+        if self._paired._is_closed or self._paired._runtime.is_closed:
             return None
         pool = self._pool()
         stored = pool._idle if hasattr(pool, "_idle") else pool._senders
