@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .engine import Engine, LocalEngine
     from .expected import Expected
-    from .job import SKEW, NotOurs, audit
+    from .job import SKEW, ForeignFilesError, audit
     from .summary import Summary
     from .verdict import Verdict
 
-__all__ = ["SKEW", "Engine", "Expected", "LocalEngine", "NotOurs", "Summary", "Verdict", "audit"]
+__all__ = ["SKEW", "Engine", "Expected", "ForeignFilesError", "LocalEngine", "Summary", "Verdict", "audit"]
 
 _HOMES = {
     "SKEW": ".job",
     "Engine": ".engine",
     "Expected": ".expected",
     "LocalEngine": ".engine",
-    "NotOurs": ".job",
+    "ForeignFilesError": ".job",
     "Summary": ".summary",
     "Verdict": ".verdict",
     "audit": ".job",

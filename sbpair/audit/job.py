@@ -38,7 +38,7 @@ INCOMPLETE = "_incomplete"  # what is written until all of it is there
 TABLES = ("messages", "writers", "duplicates", "order", "waits", "missing")
 
 
-class NotOurs(ValueError):
+class ForeignFilesError(ValueError):
     """The output directory holds files that are not of an earlier audit."""
 
 
@@ -59,8 +59,8 @@ def audit(
     their names by the other names that journals use; ``expected`` says which journals must be there; ``at`` is the
     time that the report shows, now by default.
 
-    Raises ValueError for an invalid ``skew`` or alias, NotOurs when ``out`` holds files that are not of an earlier
-    audit, and OSError when it cannot be written.
+    Raises ValueError for an invalid ``skew`` or alias, ForeignFilesError when ``out`` holds files that are not of an
+    earlier audit, and OSError when it cannot be written.
     """
     check_skew(skew)
     reading = journal if isinstance(journal, ReadPlan) else plan(str(journal))
@@ -68,7 +68,7 @@ def audit(
     names = Aliases(aliases or {})
     others = [name for name in place.names() if name not in (*TABLES, REPORT, SUMMARY, INCOMPLETE)]
     if others:
-        raise NotOurs(
+        raise ForeignFilesError(
             f"{out} holds {others[0]!r}, which is not of an earlier audit; choose another directory"
         )
     place.clear([INCOMPLETE])

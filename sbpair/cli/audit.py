@@ -217,11 +217,11 @@ def _once(
     aliases: dict[str, str],
     expected: Expected,
 ) -> Summary:
-    from sbpair.audit import NotOurs, audit
+    from sbpair.audit import ForeignFilesError, audit
 
     try:
         return audit(planned, out, engine=engine, skew=skew, aliases=aliases, expected=expected)
-    except NotOurs as error:
+    except ForeignFilesError as error:
         raise ConfigurationError(str(error)) from error
     except OSError as error:
         raise ConfigurationError(f"{out} cannot be written: {error.strerror or one_line(error)}") from error

@@ -80,7 +80,7 @@ KNOWN: dict[str, Known] = {
     "ServiceBusCommunicationError": NO_ANSWER,
     "OperationTimeoutError": NO_ANSWER,
     "ServiceBusError": Known(ExitCode.FAILED, ""),
-    "ConnectionLost": NO_ANSWER,
+    "ConnectionLostError": NO_ANSWER,
     "ClientError": Known(ExitCode.FAILED, ""),
     "StoreFailed": Known(ExitCode.UNAVAILABLE, ""),
     "BrokerError": SETTINGS,

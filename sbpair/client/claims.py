@@ -24,7 +24,7 @@ from sbpair.auth.credential import CredentialRefused, Token
 from sbpair.auth.transient import CredentialUnavailable
 from sbpair.shared_task import result_of
 
-from .errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
+from .errors import ClientError, ConnectionLostError, LinkRefusedError, TokenRefusedError
 from .link import LinkHost
 from .request import CONDITIONS, RequestNode
 
@@ -81,7 +81,7 @@ class Tokens:
     async def authorize(self, path: str) -> None:
         """Put a token for ``path`` unless it has one.
 
-        Raises TokenRefused, LinkRefused or ConnectionLost.
+        Raises TokenRefusedError, LinkRefusedError or ConnectionLostError.
         """
         self._forgotten.discard(path)
         task = self._putting.get(path)
@@ -150,11 +150,11 @@ class Tokens:
             return await self._connection.namespace.tokens.token(audience)
         except CredentialRefused as error:
             condition = Condition(UNAUTHORIZED_ACCESS, str(error))
-            raise TokenRefused("the credential gives no token", condition) from error
+            raise TokenRefusedError("the credential gives no token", condition) from error
         except CredentialUnavailable as error:
-            raise ConnectionLost(str(error)) from error
+            raise ConnectionLostError(str(error)) from error
         except Exception as error:  # whatever a function of the application raises; it may work the next time
-            raise ConnectionLost(f"the credential failed: {type(error).__name__}") from error
+            raise ConnectionLostError(f"the credential failed: {type(error).__name__}") from error
 
     async def _show(self, audience: str, token: Token) -> None:
         if self._node is None:
@@ -163,7 +163,7 @@ class Tokens:
         self._shown.add(audience)  # a peer may keep the claim of an entity that it does not have, too
         try:
             await put_token(node, audience, token)
-        except (ConnectionLost, LinkRefused):
+        except (ConnectionLostError, LinkRefusedError):
             if self._node is node:  # its links may be gone while the connection lives: open others next time
                 self._node = None
                 node.abandon()
@@ -211,7 +211,7 @@ def retry_pause(left: float) -> float:
 
 
 async def put_token(node: RequestNode, audience: str, token: Token) -> None:
-    """Put ``token`` for ``audience``. Raises TokenRefused, LinkRefused, ConnectionLost."""
+    """Put ``token`` for ``audience``. Raises TokenRefusedError, LinkRefusedError, ConnectionLostError."""
     properties: dict[object, object] = {
         "operation": "put-token",
         "type": token.kind,
@@ -222,7 +222,7 @@ async def put_token(node: RequestNode, audience: str, token: Token) -> None:
 
 
 def check(audience: str, answer: Message) -> None:
-    """Raises TokenRefused unless ``answer`` accepts the token."""
+    """Raises TokenRefusedError unless ``answer`` accepts the token."""
     said = answer.application_properties
     status, description = said.get("status-code"), said.get("status-description")
     if status in (200, 202):
@@ -230,4 +230,4 @@ def check(audience: str, answer: Message) -> None:
     symbol = CONDITIONS.get(status) if isinstance(status, int) else None
     shown = int(status) if isinstance(status, int) else status  # as a plain number, not an AMQP type
     condition = Condition(symbol or INTERNAL_ERROR, f"status {shown}: {description}")
-    raise TokenRefused(f"no access to {audience}", condition)
+    raise TokenRefusedError(f"no access to {audience}", condition)

@@ -36,7 +36,7 @@ from sbpair.amqp.types import Symbol
 from sbpair.auth.connection_string import NamespaceAccess
 
 from .claims import Tokens
-from .errors import ConnectionLost, LinkRefused, SessionUnavailable
+from .errors import ConnectionLostError, LinkRefusedError, SessionUnavailableError
 from .link import ClientLink, OnDisposition, OnDrained, OnMessage, Opened, Receiver, Sender
 from .session import SessionReceiver, session_filter, waiting_for
 from .unfinished import in_excess
@@ -75,7 +75,7 @@ class NamespaceConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._engine = Connection(
             role=ConnectionRole.CLIENT,
-            container_id=container_id or f"sbpair-syphon-{uuid4()}",
+            container_id=container_id or f"sbpair-{uuid4()}",
             hostname=namespace.name,
             idle_time_out=IDLE_TIME_OUT,
             max_frame_size=frame,
@@ -137,7 +137,7 @@ class NamespaceConnection(asyncio.Protocol):
     # The interface of the owner.
 
     async def wait_open(self) -> None:
-        """Wait for the peer's open. Raises ConnectionLost."""
+        """Wait for the peer's open. Raises ConnectionLostError."""
         await asyncio.shield(self._opened)
 
     @property
@@ -155,7 +155,7 @@ class NamespaceConnection(asyncio.Protocol):
     def begin(self) -> Session:
         """Begin a session; delivery ids are numbered per session.
 
-        Raises LinkRefused when the peer allows no more channels, ConnectionLost.
+        Raises LinkRefusedError when the peer allows no more channels, ConnectionLostError.
         """
         session = self.opening("a session", self._engine.begin)
         self.flush_soon()
@@ -173,7 +173,7 @@ class NamespaceConnection(asyncio.Protocol):
 
         With ``via``, the path of another entity of the namespace, messages are stored there and transferred to ``path``
         when the transaction that they are part of commits: a transaction is on one entity, and may send via it.
-        Raises TokenRefused, LinkRefused, ConnectionLost.
+        Raises TokenRefusedError, LinkRefusedError, ConnectionLostError.
         """
         await self.authorize(path)
         if via is not None:
@@ -201,7 +201,8 @@ class NamespaceConnection(asyncio.Protocol):
     ) -> Receiver:
         """Authorise ``path`` and attach a peek-lock receiver in a session of its own.
 
-        It has no credit until :meth:`Receiver.flow` grants some. Raises TokenRefused, LinkRefused, ConnectionLost.
+        It has no credit until :meth:`Receiver.flow` grants some. Raises TokenRefusedError, LinkRefusedError,
+        ConnectionLostError.
         """
         await self.authorize(path)
         link = self.attach_receiver(path, snd_settle_mode=UNSETTLED, rcv_settle_mode=SECOND)
@@ -220,7 +221,7 @@ class NamespaceConnection(asyncio.Protocol):
         """Like :meth:`open_receiver`, for one session of an entity that requires sessions.
 
         ``session_id`` None takes the next available session and waits ``timeout`` seconds for one (from 0 to 49 days).
-        Raises SessionUnavailable when none is free in time, or when another receiver holds the requested one.
+        Raises SessionUnavailableError when none is free in time, or when another receiver holds the requested one.
         """
         await self.authorize(path)
         link = self.attach_receiver(
@@ -245,7 +246,7 @@ class NamespaceConnection(asyncio.Protocol):
     ) -> ReceiverLink:
         """Attach a receiver link in a session of its own, which ends with the link.
 
-        Raises LinkRefused, ConnectionLost.
+        Raises LinkRefusedError, ConnectionLostError.
         """
         name = f"sbpair-receiver-{uuid4()}"
         session = self.begin()
@@ -261,14 +262,14 @@ class NamespaceConnection(asyncio.Protocol):
                     properties=properties,
                 ),
             )
-        except LinkRefused:
+        except LinkRefusedError:
             session.end()
             raise
 
     async def authorize(self, path: str) -> None:
         """Put a token for ``path`` unless it has one, and keep it fresh.
 
-        Raises TokenRefused, ConnectionLost.
+        Raises TokenRefusedError, ConnectionLostError.
         """
         await self._tokens.authorize(path)
 
@@ -338,9 +339,9 @@ class NamespaceConnection(asyncio.Protocol):
         began = self._loop.time()
         try:
             await link.wait_attached()
-        except SessionUnavailable:
+        except SessionUnavailableError:
             raise
-        except LinkRefused:
+        except LinkRefusedError:
             self._tokens.forget(link.path)  # the token may be the cause: the next link puts another
             raise
         self.round_trip = min(self.round_trip, self._loop.time() - began)
@@ -349,14 +350,16 @@ class NamespaceConnection(asyncio.Protocol):
     def opening(self, what: str, attach: Callable[[], Opened]) -> Opened:
         """Open a session or link in the engine; ``what`` names it in errors.
 
-        Raises LinkRefused when the engine allows no more, ConnectionLost.
+        Raises LinkRefusedError when the engine allows no more, ConnectionLostError.
         """
         if self.closed.done():  # aborted: the engine may live on, but no answer can arrive
-            raise ConnectionLost(f"{what} cannot be opened: the connection has ended", self.closed.result())
+            raise ConnectionLostError(
+                f"{what} cannot be opened: the connection has ended", self.closed.result()
+            )
         try:
             return attach()
         except AmqpError as error:
-            kind = LinkRefused if self.is_open else ConnectionLost
+            kind = LinkRefusedError if self.is_open else ConnectionLostError
             gone = self.closed.result() if self.closed.done() else None
             raise kind(f"{what} cannot be opened: {error}", gone) from error
 
@@ -420,7 +423,9 @@ class NamespaceConnection(asyncio.Protocol):
             return
         self.closed.set_result(condition)
         if not self._opened.done():
-            self._opened.set_exception(ConnectionLost(f"no connection to {self.namespace.name}", condition))
+            self._opened.set_exception(
+                ConnectionLostError(f"no connection to {self.namespace.name}", condition)
+            )
             self._opened.exception()  # mark as retrieved: there may be no waiting caller
         if self._timer is not None:
             self._timer.cancel()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from sbpair.auth.connection_string import NamespaceAccess
 
 from .connection import MAX_FRAME, WINDOW, NamespaceConnection, Tap
-from .errors import ConnectionLost, SyphonFaulted
+from .errors import ConnectionLostError, NamespaceUnusableError
 
 
 async def connect(
@@ -25,7 +25,7 @@ async def connect(
 
     ``window``: frames that the peer may send in a session before it hears from us; ``frame``: their largest size.
 
-    Raises ConnectionLost, or SyphonFaulted when the peer's certificate is refused or the file of trusted
+    Raises ConnectionLostError, or NamespaceUnusableError when the peer's certificate is refused or the file of trusted
     certificates is unusable.
     """
     route = namespace.route
@@ -47,10 +47,10 @@ async def connect(
             return connection
     except ssl.SSLCertVerificationError as error:
         text = f"the certificate of {namespace.netloc} is refused: {error.verify_message}"
-        raise SyphonFaulted(text) from error
+        raise NamespaceUnusableError(text) from error
     except (OSError, TimeoutError) as error:
         why = str(error) or f"no answer within {timeout:g} s"
-        raise ConnectionLost(f"{namespace.netloc} cannot be reached: {why}") from error
+        raise ConnectionLostError(f"{namespace.netloc} cannot be reached: {why}") from error
 
 
 async def _open(
@@ -76,6 +76,6 @@ def _tls_context(ca_file: str | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:
-        raise SyphonFaulted(f"the certificates in {ca_file} cannot be read: {error}") from error
+        raise NamespaceUnusableError(f"the certificates in {ca_file} cannot be read: {error}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context

@@ -1,12 +1,12 @@
 """The errors of the client.
 
 ClientError
- ├── ConnectionLost    the connection ended or failed; outcomes in flight are unknown
- ├── LinkRefused       the peer refused, or detached, a link
- │    └── SessionUnavailable   no session was free in time
- ├── TokenRefused      the peer refused the token for a path
- ├── RolledBack        the peer refused a transaction; nothing of it was applied
- └── SyphonFaulted     the namespace cannot be used until its configuration changes
+ ├── ConnectionLostError      the connection ended or failed; outcomes in flight are unknown
+ ├── LinkRefusedError         the peer refused, or detached, a link
+ │    └── SessionUnavailableError   no session was free in time
+ ├── TokenRefusedError        the peer refused the token for a path
+ ├── RolledBackError          the peer refused a transaction; nothing of it was applied
+ └── NamespaceUnusableError   the namespace cannot be used until its configuration changes
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ class ClientError(Exception):
         self.condition = condition
 
 
-class ConnectionLost(ClientError):
+class ConnectionLostError(ClientError):
     """The connection ended, or could not be opened."""
 
 
-class LinkRefused(ClientError):
+class LinkRefusedError(ClientError):
     """The peer refused or detached a link."""
 
 
-class SessionUnavailable(LinkRefused):
+class SessionUnavailableError(LinkRefusedError):
     """No session was available in time, or another receiver holds the requested one.
 
     The condition is ``com.microsoft:timeout`` or ``com.microsoft:session-cannot-be-locked``.
     """
 
 
-class TokenRefused(ClientError):
+class TokenRefusedError(ClientError):
     """The peer refused the token for a path, or the credential gave none."""
 
 
-class RolledBack(ClientError):
+class RolledBackError(ClientError):
     """The peer refused to begin or to commit a transaction: nothing of it was applied."""
 
 
-class SyphonFaulted(ClientError):
+class NamespaceUnusableError(ClientError):
     """The namespace cannot be used until a credential, a certificate or an address is corrected; do not retry."""
 
 

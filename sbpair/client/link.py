@@ -25,7 +25,7 @@ from sbpair.amqp.link import ReceiverLink, SenderLink
 from sbpair.amqp.performatives import Condition, DeliveryState, TransactionalState
 from sbpair.amqp.session import Session
 
-from .errors import ConnectionLost, LinkRefused
+from .errors import ConnectionLostError, LinkRefusedError
 
 SERIAL = 2**32  # delivery ids wrap at this (AMQP part 2, 2.8.10)
 WRITTEN_AT_ONCE = 1024 * 1024  # bytes of messages framed before yielding to the socket
@@ -99,7 +99,7 @@ class ClientLink(ABC):
     async def wait_attached(self) -> None:
         """Wait for the peer's attach, a minute at most.
 
-        Detaches on failure and cancellation. Raises LinkRefused, ConnectionLost.
+        Detaches on failure and cancellation. Raises LinkRefusedError, ConnectionLostError.
         """
         either: tuple[asyncio.Future[Any], ...] = (self._attached, self.detached)
         try:
@@ -109,9 +109,9 @@ class ClientLink(ABC):
             raise
         if not self._attached.done() and not self.detached.done():
             self.let_go()
-            raise LinkRefused(f"no link to {self.path}: no answer within {self._answer_timeout:g} s")
+            raise LinkRefusedError(f"no link to {self.path}: no answer within {self._answer_timeout:g} s")
         if self.detached.done():
-            error = ConnectionLost if self._is_lost else LinkRefused
+            error = ConnectionLostError if self._is_lost else LinkRefusedError
             raise error(f"no link to {self.path}", self.detached.result())
 
     def on_event(self, event: LinkEvent) -> None:

@@ -13,7 +13,7 @@ from sbpair.amqp.performatives import Condition
 from sbpair.amqp.types import Array
 
 from .connection import NamespaceConnection
-from .errors import LinkRefused
+from .errors import LinkRefusedError
 from .request import CREDIT, RequestNode, wait_for_renewal
 
 DEFAULT_LOCK = 60.0  # seconds: the default lock span of a queue, and the longest that is relied on
@@ -119,8 +119,8 @@ async def renew_locks(
 ) -> list[float | None]:
     """Renew the locks with these delivery tags; return when each ends, None for a lost one.
 
-    Ends are seconds since the epoch by the broker's clock. Raises TokenRefused, ConnectionLost, and LinkRefused when
-    the request fails.
+    Ends are seconds since the epoch by the broker's clock. Raises TokenRefusedError, ConnectionLostError, and
+    LinkRefusedError when the request fails.
     """
     node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
     try:
@@ -142,7 +142,7 @@ async def _renew(node: RequestNode, path: str, tags: Sequence[bytes]) -> list[fl
     try:
         tokens = tuple(UUID(bytes_le=tag) for tag in tags)
     except ValueError as error:
-        raise LinkRefused(f"a delivery of {path} has no lock: its tag is not a UUID") from error
+        raise LinkRefusedError(f"a delivery of {path} has no lock: its tag is not a UUID") from error
     request = node.ask(properties, {"lock-tokens": Array(UUID_CODE, tokens)})
     answer = await wait_for_renewal(request, f"locks on {path}")
     status = answer.application_properties.get("statusCode")
@@ -152,7 +152,7 @@ async def _renew(node: RequestNode, path: str, tags: Sequence[bytes]) -> list[fl
     if len(ends) != len(tags):
         description = answer.application_properties.get("statusDescription")
         condition = Condition("amqp:internal-error", f"status {status}: {description}")
-        raise LinkRefused(f"the locks on {path} were not renewed", condition)
+        raise LinkRefusedError(f"the locks on {path} were not renewed", condition)
     return ends
 
 

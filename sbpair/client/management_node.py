@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from .connection import NamespaceConnection
-from .errors import ClientError, ConnectionLost
+from .errors import ClientError, ConnectionLostError
 from .request import RequestNode
 
 T = TypeVar("T")
@@ -28,8 +28,8 @@ class ManagementNode:
     async def ask(self, request: Callable[[RequestNode], Awaitable[T]]) -> T:
         """Make a request over the current links, and return its answer; raises the errors of ``request``.
 
-        After a ConnectionLost, or once one of the links has ended, the next request opens others. A node that refuses
-        one request serves the next.
+        After a ConnectionLostError, or once one of the links has ended, the next request opens others. A node that
+        refuses one request serves the next.
         """
         node = self._node
         if node is None:
@@ -38,7 +38,7 @@ class ManagementNode:
         try:
             return await request(node)
         except ClientError as error:
-            if node is self._node and (isinstance(error, ConnectionLost) or not node.is_open):
+            if node is self._node and (isinstance(error, ConnectionLostError) or not node.is_open):
                 self._node = None
             raise
         finally:

@@ -29,7 +29,7 @@ from sbpair.amqp.sections import split
 from sbpair.amqp.types import Int
 from sbpair.shared_task import share
 
-from .errors import ConnectionLost, LinkRefused
+from .errors import ConnectionLostError, LinkRefusedError
 from .link import ANSWER_TIMEOUT, LinkHost, Receiver, Sender
 
 CREDIT = 100
@@ -52,12 +52,12 @@ T = TypeVar("T")
 
 
 async def wait_for_renewal(answer: Awaitable[T], what: str) -> T:
-    """Wait for the answer to a renewal. Raises ConnectionLost after RENEWED_WITHIN seconds."""
+    """Wait for the answer to a renewal. Raises ConnectionLostError after RENEWED_WITHIN seconds."""
     try:
         async with asyncio.timeout(RENEWED_WITHIN):
             return await answer
     except TimeoutError:
-        raise ConnectionLost(f"no answer to the renewal of {what} within {RENEWED_WITHIN:g} s") from None
+        raise ConnectionLostError(f"no answer to the renewal of {what} within {RENEWED_WITHIN:g} s") from None
 
 
 class RequestNode:
@@ -79,22 +79,22 @@ class RequestNode:
         return all(link is not None and link.is_open for link in (self._receiver, self._sender))
 
     async def wait_open(self) -> None:
-        """Wait until both links are attached. Raises LinkRefused, ConnectionLost."""
+        """Wait until both links are attached. Raises LinkRefusedError, ConnectionLostError."""
         await self._wait_for_sender()
 
     async def _wait_for_sender(self) -> Sender:
-        """Return the sender once both links are attached. Raises LinkRefused, ConnectionLost."""
+        """Return the sender once both links are attached. Raises LinkRefusedError, ConnectionLostError."""
         opening = self._opening
         if not opening.done():
             await asyncio.wait([opening])
         if opening.cancelled():  # by close() or abandon(), not the caller's task
-            raise ConnectionLost(f"the links to {self._node} were closed")
+            raise ConnectionLostError(f"the links to {self._node} were closed")
         return opening.result()
 
     async def ask(self, properties: dict[object, object], body: object) -> Message:
         """Send one request and wait for its answer, ANSWER_TIMEOUT seconds at most.
 
-        Raises LinkRefused, or ConnectionLost when no answer arrives.
+        Raises LinkRefusedError, or ConnectionLostError when no answer arrives.
         """
         sender = await self._wait_for_sender()
         number = f"{self._name}-{next(self._numbers)}"
@@ -108,10 +108,10 @@ class RequestNode:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 if not isinstance(await sender.send(request.encode()), Accepted):
-                    raise ConnectionLost(f"{self._node} did not accept a request")
+                    raise ConnectionLostError(f"{self._node} did not accept a request")
                 return await self._either(answer, sender)
         except TimeoutError:
-            raise ConnectionLost(f"no answer from {self._node} within {ANSWER_TIMEOUT:g} s") from None
+            raise ConnectionLostError(f"no answer from {self._node} within {ANSWER_TIMEOUT:g} s") from None
         finally:
             self._answers.pop(number, None)
 
@@ -140,8 +140,8 @@ class RequestNode:
             (link.detached.result() for link in (receiver, sender) if link.detached.done()), None
         )
         if condition is not None and condition.symbol == MESSAGE_SIZE_EXCEEDED:
-            raise LinkRefused(f"the answer from {self._node} is too large", condition)
-        raise ConnectionLost(f"the link to {self._node} was lost before its answer", condition)
+            raise LinkRefusedError(f"the answer from {self._node} is too large", condition)
+        raise ConnectionLostError(f"the link to {self._node} was lost before its answer", condition)
 
     async def _open(self) -> Sender:
         connection, name = self._connection, self._name
@@ -180,7 +180,7 @@ class RequestNode:
             for waiting in self._answers.values():
                 if not waiting.done():
                     waiting.set_exception(
-                        ConnectionLost(f"an answer from {self._node} is not valid AMQP: {error}")
+                        ConnectionLostError(f"an answer from {self._node} is not valid AMQP: {error}")
                     )
             return
         answer = self._answers.get(message.properties.correlation_id if message.properties else None)
@@ -228,7 +228,7 @@ async def peek(
 ) -> list[bytes]:
     """Up to ``most`` messages of ``path``, or of one of its sessions, from sequence number ``start`` on.
 
-    Includes locked, deferred and scheduled messages. Raises LinkRefused or ConnectionLost.
+    Includes locked, deferred and scheduled messages. Raises LinkRefusedError or ConnectionLostError.
     """
     properties: dict[object, object] = {"operation": "com.microsoft:peek-message", "type": "entity-mgmt"}
     asked: dict[object, object] = {"from-sequence-number": start, "message-count": Int(most)}
@@ -237,13 +237,13 @@ async def peek(
     answer = await node.ask(properties, asked)
     refusal = refusal_of(answer)
     if refusal is not None:
-        raise LinkRefused(f"{path} cannot be peeked", refusal)
+        raise LinkRefusedError(f"{path} cannot be peeked", refusal)
     if answer.application_properties.get("statusCode") == NO_CONTENT:
         return []
     try:
         return [bytes(entry["message"]) for entry in value_of(answer)["messages"] or []]
     except (KeyError, TypeError, ValueError) as error:
-        raise LinkRefused(f"the answer to a peek at {path} cannot be read: {error!r}") from error
+        raise LinkRefusedError(f"the answer to a peek at {path} cannot be read: {error!r}") from error
 
 
 def refusal_of(answer: Message) -> Condition | None:

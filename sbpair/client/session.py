@@ -15,7 +15,7 @@ from sbpair.amqp.link import ReceiverLink
 from sbpair.amqp.performatives import AmqpMap, Source
 from sbpair.amqp.types import Described, Symbol, UInt
 
-from .errors import LinkRefused, SessionUnavailable
+from .errors import LinkRefusedError, SessionUnavailableError
 from .link import ANSWER_TIMEOUT, LinkOwner, OnDisposition, OnDrained, OnMessage, Receiver
 from .request import RequestNode, refusal_of, value_of, wait_for_renewal
 
@@ -58,24 +58,24 @@ class SessionReceiver(Receiver):
         """When the lock expires unless renewed: seconds since the epoch by the broker's clock; 0 if not given."""
 
     async def wait_attached(self) -> None:
-        """Wait for a session. Raises SessionUnavailable, LinkRefused, ConnectionLost."""
+        """Wait for a session. Raises SessionUnavailableError, LinkRefusedError, ConnectionLostError."""
         try:
             await super().wait_attached()
-        except LinkRefused as error:
+        except LinkRefusedError as error:
             if error.condition is not None and error.condition.symbol in UNAVAILABLE:
-                raise SessionUnavailable(f"no session of {self.path}", error.condition) from error
+                raise SessionUnavailableError(f"no session of {self.path}", error.condition) from error
             raise
 
     async def renew(self, node: RequestNode) -> float:
         """Renew the lock; return :attr:`locked_until`.
 
-        ``node`` is the ``$management`` node of the entity, on the same connection. Raises ConnectionLost, and
-        LinkRefused with the condition ``com.microsoft:session-lock-lost`` when the lock is lost.
+        ``node`` is the ``$management`` node of the entity, on the same connection. Raises ConnectionLostError, and
+        LinkRefusedError with the condition ``com.microsoft:session-lock-lost`` when the lock is lost.
         """
         request = self._ask(node, "renew-session-lock")
         until = (await wait_for_renewal(request, f"a session of {self.path}")).get("expiration")
         if not isinstance(until, int):
-            raise LinkRefused(f"the lock of a session of {self.path} was renewed without an expiration")
+            raise LinkRefusedError(f"the lock of a session of {self.path} was renewed without an expiration")
         self.locked_until = until / 1000
         return self.locked_until
 
@@ -97,7 +97,7 @@ class SessionReceiver(Receiver):
         answer = await node.ask(properties, {"session-id": self.session_id, **(body or {})})
         refusal = refusal_of(answer)
         if refusal is not None:
-            raise LinkRefused(f"{operation} of a session of {self.path}", refusal)
+            raise LinkRefusedError(f"{operation} of a session of {self.path}", refusal)
         return value_of(answer)
 
     def _on_attached(self, event: LinkAttached) -> None:

@@ -13,7 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 from sbpair.amqp.websocket import MAX_MESSAGE_BYTES, PATH, SUBPROTOCOL, WebSocketTransport
 from sbpair.auth.connection_string import TLS_PORT, NamespaceAccess
 
-from .errors import ConnectionLost, SyphonFaulted
+from .errors import ConnectionLostError, NamespaceUnusableError
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession, ClientWebSocketResponse
@@ -34,9 +34,9 @@ async def open_websocket(
 ) -> AnyProtocol:
     """Open a WebSocket and run the protocol that ``make`` returns over it.
 
-    Without a proxy in its route, the environment's is used. Raises SyphonFaulted when the peer or
-    the proxy refuses the WebSocket, ssl.SSLCertVerificationError for its certificate, and ConnectionLost or OSError
-    when it cannot be reached.
+    Without a proxy in its route, the environment's is used. Raises NamespaceUnusableError when the peer or the proxy
+    refuses the WebSocket, ssl.SSLCertVerificationError for its certificate, and ConnectionLostError or OSError when
+    it cannot be reached.
     """
     import aiohttp
 
@@ -78,18 +78,22 @@ async def _upgrade(
         raise error.certificate_error from error
     except (aiohttp.ClientHttpProxyError, aiohttp.WSServerHandshakeError) as error:
         peer = "the proxy" if isinstance(error, aiohttp.ClientHttpProxyError) else namespace.netloc
-        kind = SyphonFaulted if 400 <= error.status < 500 and error.status != 408 else ConnectionLost
+        kind = (
+            NamespaceUnusableError
+            if 400 <= error.status < 500 and error.status != 408
+            else ConnectionLostError
+        )
         raise kind(f"{peer} answers the WebSocket with status {error.status}") from error
     except aiohttp.ClientConnectorError as error:
         reason = os.strerror(error.errno) if error.errno else str(error.os_error)
-        raise ConnectionLost(f"{error.host}:{error.port} cannot be reached: {reason}") from error
+        raise ConnectionLostError(f"{error.host}:{error.port} cannot be reached: {reason}") from error
     except aiohttp.ClientError as error:
-        raise ConnectionLost(
+        raise ConnectionLostError(
             f"{namespace.netloc} cannot be reached: {error or type(error).__name__}"
         ) from error
     if websocket.protocol != SUBPROTOCOL:
         await websocket.close()
-        raise SyphonFaulted(f"{namespace.netloc} does not speak AMQP over WebSocket")
+        raise NamespaceUnusableError(f"{namespace.netloc} does not speak AMQP over WebSocket")
     return websocket
 
 

@@ -12,7 +12,7 @@ from sbpair.amqp.errors import NOT_FOUND
 from sbpair.auth.credential import SharedKey
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError, TokenRefused
+from sbpair.client.errors import ClientError, TokenRefusedError
 from sbpair.daemon_thread import in_daemon_thread
 
 from .entry import Tier
@@ -78,7 +78,7 @@ async def _takes_any_token(target: Target, timeout: float) -> bool:
                 await connection.authorize(name_of(f"{time.time():.0f}", "rights", "q"))
         finally:
             connection.abort()
-    except TokenRefused as refused:
+    except TokenRefusedError as refused:
         return refused.condition is not None and refused.condition.symbol == NOT_FOUND
     except (ClientError, TimeoutError):
         return False

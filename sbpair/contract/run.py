@@ -9,7 +9,7 @@ from functools import partial
 
 from azure.core.exceptions import AzureError, HttpResponseError
 
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
+from sbpair.client.errors import ClientError, ConnectionLostError, LinkRefusedError, TokenRefusedError
 from sbpair.daemon_thread import in_daemon_thread
 from sbpair.side import Side
 
@@ -135,11 +135,11 @@ class Run:
             return Verdict.DIFFERS, str(different)
         except Unknown as unknown:
             return Verdict.UNKNOWN, str(unknown)
-        except (LinkRefused, TokenRefused) as refused:
+        except (LinkRefusedError, TokenRefusedError) as refused:
             return Verdict.DIFFERS, f"{type(refused).__name__}: {refused}"
         except TimeoutError:
             return Verdict.UNKNOWN, f"it did not end within {each.seconds + GRACE:g} s"
-        except ConnectionLost as lost:
+        except ConnectionLostError as lost:
             return Verdict.UNKNOWN, f"the connection was lost: {lost}"
         except (ClientError, AzureError, OSError) as error:
             return Verdict.UNKNOWN, f"{type(error).__name__}: {error}"

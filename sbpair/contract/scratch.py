@@ -122,7 +122,7 @@ class Scratch:
     # Links.
 
     async def connection(self, side: Side = Side.PRIMARY) -> NamespaceConnection:
-        """The connection of this entry to a namespace. Raises ConnectionLost."""
+        """The connection of this entry to a namespace. Raises ConnectionLostError."""
         async with self._opening:
             if side not in self._connections:
                 self._connections[side] = await self._dial(side)
@@ -131,7 +131,7 @@ class Scratch:
     async def another_connection(
         self, side: Side = Side.PRIMARY, *, window: int = WINDOW, frame: int = MAX_FRAME
     ) -> NamespaceConnection:
-        """A further connection, which ends with the entry unless it is closed before. Raises ConnectionLost.
+        """A further connection, which ends with the entry unless it is closed before. Raises ConnectionLostError.
 
         ``window``: frames that the peer may send in a session before it hears from us; ``frame``: their size.
         """
@@ -151,7 +151,7 @@ class Scratch:
         )
 
     async def sender(self, to: str = "q") -> Sender:
-        """A sender, the same for each call unless its link ended. Raises LinkRefused, TokenRefused."""
+        """A sender, the same for each call unless its link ended. Raises LinkRefusedError, TokenRefusedError."""
         sender = self._senders.get(to)
         if sender is None or not sender.is_open:
             connection = await self.connection(self.side(to))
@@ -182,7 +182,7 @@ class Scratch:
         return await (await self.sender(to)).send(envelope.encode(), BATCH)
 
     async def inbox(self, of: str = "q", *, on: NamespaceConnection | None = None) -> Inbox:
-        """A receiver under locks. Raises LinkRefused, TokenRefused."""
+        """A receiver under locks. Raises LinkRefusedError, TokenRefusedError."""
         inbox = Inbox()
         connection = on or await self.connection(self.side(of))
         inbox.opened(await connection.open_receiver(self.path(of), inbox.on_message))
@@ -190,7 +190,7 @@ class Scratch:
         return inbox
 
     async def deleting_inbox(self, of: str = "q") -> Inbox:
-        """A receiver without locks: what it is sent is deleted. Raises LinkRefused, TokenRefused."""
+        """A receiver without locks: what it is sent is deleted. Raises LinkRefusedError, TokenRefusedError."""
         inbox = Inbox()
         connection = await self.connection(self.side(of))
         await connection.authorize(self.path(of))
@@ -208,7 +208,7 @@ class Scratch:
         timeout: float = 5.0,
         on: NamespaceConnection | None = None,
     ) -> tuple[Inbox, SessionReceiver]:
-        """A receiver of a session, or of the next one for None. Raises SessionUnavailable, LinkRefused."""
+        """A receiver of a session, or of the next one for None. Raises SessionUnavailableError, LinkRefusedError."""
         inbox = Inbox()
         connection = on or await self.connection(self.side(of))
         receiver = await connection.open_session_receiver(
@@ -219,7 +219,7 @@ class Scratch:
         return inbox, receiver
 
     async def bare_receiver(self, on: NamespaceConnection, of: str = "q") -> Receiver:
-        """A receiver for which no token is shown. Raises LinkRefused."""
+        """A receiver for which no token is shown. Raises LinkRefusedError."""
         return await _attach(on, self.path(of), lambda event: None)
 
     # Requests.
@@ -233,14 +233,17 @@ class Scratch:
         return self._nodes[of]
 
     async def ask(self, operation: str, body: AmqpMap, of: str = "q") -> Message:
-        """The answer to a request such as `renew-lock`, whatever its status. Raises LinkRefused, ConnectionLost."""
+        """The answer to a request such as `renew-lock`, whatever its status.
+
+        Raises LinkRefusedError, ConnectionLostError.
+        """
         properties: AmqpMap = {"operation": f"com.microsoft:{operation}", "type": "entity-mgmt"}
         return await (await self.node(of)).ask(lambda node: node.ask(properties, body))
 
     async def peek(
         self, of: str = "q", *, start: int = 0, most: int = 100, session: str | None = None
     ) -> list[Message]:
-        """Messages of an entity, from a sequence number on. Raises LinkRefused, ConnectionLost."""
+        """Messages of an entity, from a sequence number on. Raises LinkRefusedError, ConnectionLostError."""
         path = self.path(of)
         payloads = await (await self.node(of)).ask(
             lambda node: peek(node, path, start, most, session_id=session)

@@ -15,7 +15,7 @@ from .record import PairLabels, WriterRole
 from .sinks import EntityStates, attach
 from .status import Status, StatusError, StatusServer, StatusThread
 from .webhook import Webhook
-from .webhook_delivery import Patience, SignatureRefused, WebhookKind, verify
+from .webhook_delivery import Patience, SignatureRefusedError, WebhookKind, verify
 
 __all__ = [
     "EntityEmptied",
@@ -29,7 +29,7 @@ __all__ = [
     "PairLabels",
     "Patience",
     "SendAccepted",
-    "SignatureRefused",
+    "SignatureRefusedError",
     "Status",
     "StatusError",
     "StatusServer",

@@ -36,7 +36,7 @@ HEADER_NAME = "X-Sbpair-Signature"
 TOLERANCE = 300.0  # seconds between signing and arrival
 
 
-class SignatureRefused(ValueError):
+class SignatureRefusedError(ValueError):
     """The signature of a webhook request is malformed, wrong or too old."""
 
 
@@ -49,17 +49,17 @@ def sign(body: bytes, secret: str, now: float) -> str:
 def verify(header: str, body: bytes, secret: str, now: float, *, tolerance: float = TOLERANCE) -> None:
     """Check the signature ``header`` of a request ``body``.
 
-    ``now`` is in seconds since the epoch, ``tolerance`` in seconds. Raises SignatureRefused unless ``secret``
+    ``now`` is in seconds since the epoch, ``tolerance`` in seconds. Raises SignatureRefusedError unless ``secret``
     signed this body within ``tolerance`` of ``now``.
     """
     parts = dict(part.strip().partition("=")[::2] for part in header.split(","))
     stamp = parts.get("t", "")
     if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 12) or "v1" not in parts:
-        raise SignatureRefused(f"{HEADER_NAME} is not of the form t=...,v1=...")
+        raise SignatureRefusedError(f"{HEADER_NAME} is not of the form t=...,v1=...")
     if not hmac.compare_digest(parts["v1"].encode(), _digest(body, secret, int(stamp)).encode()):
-        raise SignatureRefused("the signature does not match the body and the secret")
+        raise SignatureRefusedError("the signature does not match the body and the secret")
     if abs(now - int(stamp)) > tolerance:
-        raise SignatureRefused(
+        raise SignatureRefusedError(
             f"the signature differs from the current time by {abs(now - int(stamp)):.0f} s"
         )
 

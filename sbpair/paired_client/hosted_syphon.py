@@ -21,7 +21,7 @@ from sbpair.fork import leave_to_the_parent
 from sbpair.loop_thread import serve_in_loop
 from sbpair.pairing.time_limits import CLOSING
 from sbpair.side import Side
-from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
+from sbpair.syphon import NamespaceUnusableError, Syphon, SyphonOptions
 from sbpair.syphon.events import SideAccepted, SideRefused, SyphonEvent
 
 from ..syphon.status import SyphonCounters, SyphonStatus
@@ -92,7 +92,7 @@ class HostedSyphon:
     async def _run(self, stop: asyncio.Event) -> None:
         try:
             await self._syphon.run(stop)
-        except SyphonFaulted as error:
+        except NamespaceUnusableError as error:
             logger.error("the syphon of this process has stopped: %s", error)
         except Exception:  # it is never awaited, so its failure is logged here
             logger.exception("the syphon of this process has failed")

@@ -15,8 +15,8 @@ REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescrip
 async def settle_by_token(node: RequestNode, tag: bytes, state: DeliveryState) -> Condition | None:
     """Settle the message whose delivery tag is ``tag``; return why the broker refuses, or None.
 
-    ``node`` is the ``$management`` node of the entity. Raises ConnectionLost or LinkRefused when it does not answer,
-    and ValueError for a tag that is not a lock token or a state that ``$management`` does not support
+    ``node`` is the ``$management`` node of the entity. Raises ConnectionLostError or LinkRefusedError when it does
+    not answer, and ValueError for a tag that is not a lock token or a state that ``$management`` does not support
     (released).
     """
     body: dict[object, object] = {

@@ -55,7 +55,7 @@ class QueueLink(EntityLink):
     async def run(self, connection: NamespaceConnection) -> Condition | None:
         """Receive until the link ends; return the peer's error.
 
-        Raises TokenRefused, LinkRefused or ConnectionLost when the link cannot be attached.
+        Raises TokenRefusedError, LinkRefusedError or ConnectionLostError when the link cannot be attached.
         """
         context = self._context
         await connection.authorize(context.path)

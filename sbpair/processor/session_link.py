@@ -59,7 +59,7 @@ class SessionLink(EntityLink):
     async def accept(self, timeout: float) -> str:
         """Wait up to ``timeout`` seconds for the next session; return its id.
 
-        Raises SessionUnavailable, or another ClientError.
+        Raises SessionUnavailableError, or another ClientError.
         """
         connection = self._session_connection
         session = await connection.open_session_receiver(

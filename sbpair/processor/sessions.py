@@ -16,7 +16,7 @@ from typing import Any
 from sbpair.amqp.performatives import Condition
 from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError, SessionUnavailable
+from sbpair.client.errors import ClientError, SessionUnavailableError
 from sbpair.client.locks import LockClock
 from sbpair.client.management_node import ManagementNode
 from sbpair.side import Side
@@ -82,8 +82,8 @@ class Sessions:
     async def run(self, connection: NamespaceConnection) -> Condition | None:
         """Accept sessions until the connection ends; return the peer's error.
 
-        Raises TokenRefused, LinkRefused or ConnectionLost when no session can be accepted and none is held: a refusal
-        costs the others nothing (R-90).
+        Raises TokenRefusedError, LinkRefusedError or ConnectionLostError when no session can be accepted and none is
+        held: a refusal costs the others nothing (R-90).
         """
         context = self._context
         await connection.authorize(context.path)
@@ -111,7 +111,7 @@ class Sessions:
             link = SessionLink(self._context, self.side, self._clock, connection, node)
             try:
                 await link.accept(ACCEPT_WAITS)
-            except SessionUnavailable:
+            except SessionUnavailableError:
                 self._backoff.succeeded()
                 continue
             except ClientError as error:

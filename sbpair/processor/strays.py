@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from sbpair.amqp.performatives import Condition
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError, LinkRefused
+from sbpair.client.errors import ClientError, LinkRefusedError
 from sbpair.client.request import RequestNode
 
 from .delivery import Delivery
@@ -98,7 +98,7 @@ class Strays:
         refusal = await settle_by_token(node, stray.delivery.tag, stray.delivery.state)
         stray.was_sent = was_sent
         if refusal is not None and not self.is_attached and refusal.symbol not in LOCK_LOST:
-            raise LinkRefused(f"a settlement on {self._path} was refused", refusal)
+            raise LinkRefusedError(f"a settlement on {self._path} was refused", refusal)
         if self._waiting.pop(stray, stray) is stray:
             return
         if refusal is not None and stray.was_sent and refusal.symbol in LOCK_LOST:

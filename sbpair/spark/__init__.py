@@ -6,15 +6,15 @@
     register(spark)
     events = spark.read.format("sbpair-journal").load("/var/lib/sbpair")
 
-Importing this package raises SparkMissing without the extra ``sbpair[spark]``. Nothing outside it imports pyspark.
+Importing this package raises SparkMissingError without the extra ``sbpair[spark]``. Nothing outside it imports pyspark.
 """
 
 from __future__ import annotations
 
-from .requirements import SparkMissing, require
+from .requirements import SparkMissingError, require
 
 require()
 
 from .session import build_session, register  # noqa: E402  (require() has checked for pyspark)
 
-__all__ = ["SparkMissing", "build_session", "register"]
+__all__ = ["SparkMissingError", "build_session", "register"]

@@ -22,7 +22,7 @@ from typing import TypeVar
 from sbpair.amqp.errors import NOT_ALLOWED, NOT_FOUND
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, TokenRefused
+from sbpair.client.errors import ClientError, ConnectionLostError, LinkRefusedError, TokenRefusedError
 from sbpair.client.management_node import ManagementNode
 from sbpair.client.request import peek
 from sbpair.shared_task import result_of, share
@@ -169,7 +169,7 @@ class Entities:
             connection = await link.connection()
             try:
                 receiver = await connection.open_receiver(path, lambda event: None)
-            except LinkRefused as error:
+            except LinkRefusedError as error:
                 if not has_condition(error, NOT_ALLOWED):
                     raise
                 link.by_session.add(path)
@@ -193,7 +193,7 @@ class Entities:
                     after, since = 0, head.enqueued_at
                 one = await link.search(path, span(lane, after, cutoff, hints.get(lane, 0)))
                 found += [] if one is None else [replace(one, since=since)]
-        except (LinkRefused, TokenRefused) as error:
+        except (LinkRefusedError, TokenRefusedError) as error:
             if not (self._options.may_be_missing and has_condition(error, NOT_FOUND)):
                 raise to_source_error(error, path) from None
         return found
@@ -247,7 +247,7 @@ class Entities:
     async def _attempt(self, operation: Operation[T]) -> T:
         """Run ``operation``, again on a new connection when one is lost.
 
-        Raises TimeoutError when there is no response in time, ConnectionLost after ATTEMPTS connections.
+        Raises TimeoutError when there is no response in time, ConnectionLostError after ATTEMPTS connections.
         """
         for attempt in range(ATTEMPTS):
             try:
@@ -256,7 +256,7 @@ class Entities:
             except TimeoutError:
                 self._link.drop()
                 raise
-            except ConnectionLost:
+            except ConnectionLostError:
                 self._link.drop()
                 if attempt == ATTEMPTS - 1:
                     raise

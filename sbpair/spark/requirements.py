@@ -37,19 +37,19 @@ os.execv(java, [java, *(each for each in sys.argv[1:] if each != {vector!r})])
 """
 
 
-class SparkMissing(ImportError):
+class SparkMissingError(ImportError):
     """pyspark, Java or another required package is missing or too old; the message says what to install."""
 
 
 def require() -> None:
-    """Check the version of pyspark, the only requirement of every Spark process. Raises SparkMissing."""
+    """Check the version of pyspark, the only requirement of every Spark process. Raises SparkMissingError."""
     version = str(import_package("pyspark").__version__)
     if not MIN_VERSION <= _numbers(version) < NEXT_MAJOR:
-        raise SparkMissing(f"pyspark {version} is installed, 4.0 to 4.x is required; {INSTALL}")
+        raise SparkMissingError(f"pyspark {version} is installed, 4.0 to 4.x is required; {INSTALL}")
 
 
 def require_driver_packages() -> None:
-    """Check for the packages that a driver needs, so that an audit does not fail halfway. Raises SparkMissing.
+    """Check for the packages that a driver needs, so that an audit does not fail halfway. Raises SparkMissingError.
 
     They are found, not imported, which would take a second: most programs use none of them.
     """
@@ -66,13 +66,13 @@ def is_installed(package: str) -> bool:
         return True
 
 
-def missing(package: str) -> SparkMissing:
+def missing(package: str) -> SparkMissingError:
     """The error that says what to install."""
-    return SparkMissing(f"{package} is not installed; {INSTALL}")
+    return SparkMissingError(f"{package} is not installed; {INSTALL}")
 
 
 def import_package(package: str) -> ModuleType:
-    """Import ``package``. Raises SparkMissing when it is not installed."""
+    """Import ``package``. Raises SparkMissingError when it is not installed."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
@@ -86,7 +86,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def use_java() -> Path:
-    """Find Java, set JAVA_HOME in this process and return it. Raises SparkMissing when there is none."""
+    """Find Java, set JAVA_HOME in this process and return it. Raises SparkMissingError when there is none."""
     seen: list[str] = []
     for home in _homes():
         version = java_version(home / "bin" / "java")
@@ -99,7 +99,9 @@ def use_java() -> Path:
         os.environ["JAVA_HOME"] = str(wheel)
         return wheel
     found = f" ({'; '.join(seen)})" if seen else ""
-    raise SparkMissing(f"Spark needs Java 17 or later{found}; pip install 'sbpair[spark,jdk]' provides it")
+    raise SparkMissingError(
+        f"Spark needs Java 17 or later{found}; pip install 'sbpair[spark,jdk]' provides it"
+    )
 
 
 def java_version(java: Path) -> int | None:

@@ -46,7 +46,7 @@ def build_session(
     """Create a local session with sbpair's formats registered.
 
     ``settings`` are Spark options that override sbpair's own. An audit needs no formats: without ``has_formats`` the
-    session starts sooner. On a cluster create the session as usual and call :func:`register`. Raises SparkMissing
+    session starts sooner. On a cluster create the session as usual and call :func:`register`. Raises SparkMissingError
     when Java or a required package is missing.
     """
     require_driver_packages()

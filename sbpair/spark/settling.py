@@ -17,7 +17,7 @@ from sbpair.amqp.errors import NOT_ALLOWED
 from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.performatives import Accepted, DeliveryState
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ConnectionLost, LinkRefused, SessionUnavailable
+from sbpair.client.errors import ConnectionLostError, LinkRefusedError, SessionUnavailableError
 from sbpair.client.link import Receiver
 from sbpair.client.settling import Settlements, release
 
@@ -49,9 +49,10 @@ class Settler:
     async def settle(self, connection: NamespaceConnection, known: Sequence[UnsettledMessage]) -> None:
         """Complete the ``known`` messages, which were peeked and have been read.
 
-        Call it again with higher numbers as they are peeked, then :meth:`confirmed`, and :meth:`close` in any
-        case. Raises TokenRefused, LinkRefused, ConnectionLost, and EntityRenewed for a message that was enqueued
-        after all messages read. If cancelled, unconfirmed messages may or may not be completed; either is safe.
+        Call it again with higher numbers as they are peeked, then :meth:`confirmed`, and :meth:`close` in any case.
+        Raises TokenRefusedError, LinkRefusedError, ConnectionLostError, and EntityRenewed for a message that was
+        enqueued after all messages read. If cancelled, unconfirmed messages may or may not be completed; either is
+        safe.
         """
         if not self.by_session:
             try:
@@ -63,7 +64,7 @@ class Settler:
                 receiving.claim.add(each.number or 0 for each in known)
                 await receiving.run()
                 return
-            except LinkRefused as error:
+            except LinkRefusedError as error:
                 refused = error.condition is not None and error.condition.symbol == NOT_ALLOWED
                 if not refused or any(each.session is None for each in known):
                     raise
@@ -71,7 +72,7 @@ class Settler:
         await self._settle_sessions(connection, known)
 
     async def confirmed(self) -> None:
-        """Wait until the peer has confirmed every completion. Raises ConnectionLost."""
+        """Wait until the peer has confirmed every completion. Raises ConnectionLostError."""
         if self._receiving is not None:
             await self._receiving.confirmed()
 
@@ -116,7 +117,7 @@ class Settler:
         receiving = Receiving(Claim(self.path, self.marks, known))
         try:
             await receiving.open(connection, self.path, session)
-        except SessionUnavailable:
+        except SessionUnavailableError:
             self.passed_over += len(known)
             return
         try:
@@ -138,7 +139,10 @@ class Receiving:
         self._receiver: Receiver
 
     async def open(self, connection: NamespaceConnection, path: str, session: str | None) -> None:
-        """Attach, to ``session`` if given. Raises SessionUnavailable, TokenRefused, LinkRefused, ConnectionLost."""
+        """Attach, to ``session`` if given.
+
+        Raises SessionUnavailableError, TokenRefusedError, LinkRefusedError, ConnectionLostError.
+        """
         arrived, states = self._arrived.append, self._settlements.on_disposition
         if session is None:
             self._receiver = await connection.open_receiver(path, arrived, states)
@@ -148,7 +152,7 @@ class Receiving:
             )
 
     async def run(self) -> None:
-        """Receive and complete what the claim knows of. Raises ConnectionLost, EntityRenewed."""
+        """Receive and complete what the claim knows of. Raises ConnectionLostError, EntityRenewed."""
         while credit := self.claim.credit:
             await self._round(credit)
 
@@ -173,11 +177,11 @@ class Receiving:
         finally:
             self._settlements.flush(receiver)
         if receiver.detached.done():
-            raise ConnectionLost(f"the link to {receiver.path} was detached", receiver.detached.result())
+            raise ConnectionLostError(f"the link to {receiver.path} was detached", receiver.detached.result())
         self.claim.end_round(len(self._arrived))
 
     async def confirmed(self) -> None:
-        """Wait until the peer has confirmed every completion. Raises ConnectionLost."""
+        """Wait until the peer has confirmed every completion. Raises ConnectionLostError."""
         if not self._settlements:
             return
         answered = asyncio.ensure_future(self._settlements.is_empty.wait())
@@ -187,7 +191,7 @@ class Receiving:
         finally:
             answered.cancel()
         if self._settlements:
-            raise ConnectionLost(
+            raise ConnectionLostError(
                 f"the link to {self._receiver.path} was detached", self._receiver.detached.result()
             )
 

@@ -16,7 +16,13 @@ from sbpair.amqp.errors import (
     SERVER_BUSY,
     UNAUTHORIZED_ACCESS,
 )
-from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused, condition_text
+from sbpair.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    NamespaceUnusableError,
+    TokenRefusedError,
+    condition_text,
+)
 
 from .outage import pause_of
 
@@ -62,9 +68,9 @@ PERMANENT = frozenset(
 
 def is_transient(error: BaseException) -> bool:
     """Whether a retry may succeed."""
-    if isinstance(error, SyphonFaulted):
+    if isinstance(error, NamespaceUnusableError):
         return False
-    if isinstance(error, ConnectionLost | TimeoutError):
+    if isinstance(error, ConnectionLostError | TimeoutError):
         return True
     return (
         isinstance(error, ClientError)
@@ -82,9 +88,9 @@ def to_source_error(error: BaseException, what: str) -> SourceError:
         return error
     condition = error.condition if isinstance(error, ClientError) else None
     step = STEPS.get(str(condition.symbol)) if condition is not None else None
-    if isinstance(error, ConnectionLost | SyphonFaulted | TimeoutError):
+    if isinstance(error, ConnectionLostError | NamespaceUnusableError | TimeoutError):
         step = step or "check the address and the network"
-    if isinstance(error, TokenRefused) and not has_condition(error, NOT_FOUND):
+    if isinstance(error, TokenRefusedError) and not has_condition(error, NOT_FOUND):
         step = "check the key and its rights"
     why = str(error) or "no response in time"
     if condition is not None and condition_text(condition) not in why:

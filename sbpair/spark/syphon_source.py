@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sbpair.client.errors import SyphonFaulted
+from sbpair.client.errors import NamespaceUnusableError
 from sbpair.observation import WriterRole
 from sbpair.syphon.events import BacklogDetached, DestinationHeld, SyphonDisconnected, SyphonEvent
 from sbpair.syphon.options import LAND, SyphonOptions
@@ -185,7 +185,7 @@ async def drain(options: DrainOptions, number: int) -> Row:
                 await emptied(syphon, options.empty_wait)
         except TimeoutError:
             trouble = f"time is up; {reasons[-1] if reasons else 'the next run continues'}"
-        except SyphonFaulted as error:
+        except NamespaceUnusableError as error:
             raise RuntimeError(f"sbpair-syphon: {' '.join(str(error).split())}") from None
     counts = syphon.counters.snapshot()
     counted = (getattr(counts, name) for name in COUNTERS)

@@ -11,21 +11,27 @@ from .options import SyphonOptions
 from .status import SyphonCounters, SyphonState, SyphonStatus
 
 if TYPE_CHECKING:
-    from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused
+    from sbpair.client.errors import (
+        ClientError,
+        ConnectionLostError,
+        LinkRefusedError,
+        NamespaceUnusableError,
+        TokenRefusedError,
+    )
 
     from .daemon import Syphon
 
 __all__ = [
     "ClientError",
-    "ConnectionLost",
-    "LinkRefused",
+    "ConnectionLostError",
+    "LinkRefusedError",
+    "NamespaceUnusableError",
     "Syphon",
     "SyphonCounters",
-    "SyphonFaulted",
     "SyphonOptions",
     "SyphonState",
     "SyphonStatus",
-    "TokenRefused",
+    "TokenRefusedError",
 ]
 
 

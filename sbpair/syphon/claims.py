@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 
 from sbpair.amqp.errors import SERVER_BUSY, TIMEOUT, UNAUTHORIZED_ACCESS
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused
+from sbpair.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    LinkRefusedError,
+    NamespaceUnusableError,
+    TokenRefusedError,
+)
 from sbpair.envelope.names import path_refusal
 
 from .peeking import peek_parked
@@ -29,24 +35,24 @@ TOO_BUSY = frozenset({SERVER_BUSY, TIMEOUT})
 PARTITIONED = 2**48  # sequence numbers of partitioned queues are this large
 
 
-async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> TokenRefused | None:
+async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> TokenRefusedError | None:
     """Claim ``paths`` until one is accepted; return None if one is, else the first refusal.
 
-    Raises ConnectionLost when the connection is lost, or ``$cbs`` does not answer or is too busy to judge.
+    Raises ConnectionLostError when the connection is lost, or ``$cbs`` does not answer or is too busy to judge.
     """
-    first: TokenRefused | None = None
+    first: TokenRefusedError | None = None
     for path in paths:
         try:
             await connection.authorize(path)
             return None
-        except TokenRefused as error:
+        except TokenRefusedError as error:
             if error.condition is not None and error.condition.symbol in TOO_BUSY:
-                raise ConnectionLost("no claim can be made", error.condition) from error
+                raise ConnectionLostError("no claim can be made", error.condition) from error
             first = first or error
         except (
-            LinkRefused
+            LinkRefusedError
         ) as error:  # $cbs does not answer, or refuses a link: that says nothing about the claim
-            raise ConnectionLost(f"no claim can be made: {error}") from error
+            raise ConnectionLostError(f"no claim can be made: {error}") from error
     return first
 
 
@@ -82,7 +88,7 @@ async def parked_paths(
 
     The first time, of all messages. Then of those tried before, of the oldest, for a backlog may be another of the
     same name, and of those behind where the last iteration ended: invented paths at the head hide nothing (R-119b).
-    Close it (``aclosing``) when leaving it early: it has a link open. Raises ConnectionLost.
+    Close it (``aclosing``) when leaving it early: it has a link open. Raises ConnectionLostError.
     """
     for path in tuple(walk.tried):
         yield path
@@ -96,7 +102,7 @@ async def parked_paths(
                         if message.path is not None and walk.take(message.path):
                             yield message.path
                         walk.passed(backlog, message.sequence_number)
-            except ConnectionLost:
+            except ConnectionLostError:
                 raise
             except ClientError:
                 break
@@ -105,12 +111,12 @@ async def parked_paths(
 def is_refusal(error: ClientError) -> bool:
     """Return whether ``error`` is a refusal of the credential, rather than a failure to connect."""
     symbol = error.condition.symbol if error.condition is not None else None
-    return isinstance(error, SyphonFaulted) or symbol == UNAUTHORIZED_ACCESS
+    return isinstance(error, NamespaceUnusableError) or symbol == UNAUTHORIZED_ACCESS
 
 
-def as_fault(error: TokenRefused) -> ClientError:
-    """Return SyphonFaulted if the credential was refused, ConnectionLost otherwise (for example by a busy node)."""
-    kind = SyphonFaulted if is_refusal(error) else ConnectionLost
+def as_fault(error: TokenRefusedError) -> ClientError:
+    """Return NamespaceUnusableError if the credential was refused, else ConnectionLostError (such as a busy node)."""
+    kind = NamespaceUnusableError if is_refusal(error) else ConnectionLostError
     fault = kind(str(error))
     fault.condition = error.condition
     return fault

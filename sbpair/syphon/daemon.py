@@ -29,7 +29,7 @@ from sbpair.auth.route import Route
 from sbpair.client.backoff import FIRST_RETRY
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused
+from sbpair.client.errors import ClientError, ConnectionLostError, NamespaceUnusableError, TokenRefusedError
 from sbpair.emitter import Emitter
 from sbpair.envelope.names import backlog_queue_name, label_of_backlogs
 from sbpair.envelope.ordering import ordered_backlog_name
@@ -225,7 +225,7 @@ class Syphon:
     async def run(self, shutdown: asyncio.Event) -> None:
         """Forward until ``shutdown`` is set; then finish messages in flight and release the others.
 
-        Raises SyphonFaulted with ``exit_on_refusal``, once a side has refused the syphon for five seconds.
+        Raises NamespaceUnusableError with ``exit_on_refusal``, once a side has refused the syphon for five seconds.
         """
         # G-27
         running = asyncio.ensure_future(self._run(shutdown))
@@ -242,7 +242,7 @@ class Syphon:
         if not running.cancelled():
             running.result()
         if reason is not None:
-            raise SyphonFaulted(reason)
+            raise NamespaceUnusableError(reason)
 
     def abort(self) -> None:
         """Drop both connections at once, without any further settlement; unsettled messages are delivered again."""
@@ -263,8 +263,8 @@ class Syphon:
     async def drain(self) -> SyphonCounters:
         """Forward until all backlogs are empty and nothing is unsettled; return the counters.
 
-        Waits while a side or a destination is unreachable: limit it with ``asyncio.timeout``. Raises SyphonFaulted
-        when a side or a backlog refuses the syphon.
+        Waits while a side or a destination is unreachable: limit it with ``asyncio.timeout``. Raises
+        NamespaceUnusableError when a side or a backlog refuses the syphon.
         """
         try:
             while True:
@@ -328,14 +328,14 @@ class Syphon:
         return await self._retry(self._connect_once, gives_up=gives_up)
 
     async def _retry(self, connect_once: Callable[[], Awaitable[T]], *, gives_up: bool) -> T:
-        """Connect, with back-off after each failure. With ``gives_up``, raises SyphonFaulted for a refusal."""
+        """Connect, with back-off after each failure. With ``gives_up``, raises NamespaceUnusableError for a refusal."""
         from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
         def before_sleep(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
             self._lost(str(error), state.upcoming_sleep)
 
-        kinds = ConnectionLost if gives_up else (ConnectionLost, SyphonFaulted)
+        kinds = ConnectionLostError if gives_up else (ConnectionLostError, NamespaceUnusableError)
         most = self.options.retry_backoff_max.total_seconds()
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(kinds),
@@ -351,7 +351,7 @@ class Syphon:
             primary, refusal = await self._claims.of_known(stack, primary)
             try:
                 secondary = await self._open_secondary(stack)
-            except ConnectionLost:
+            except ConnectionLostError:
                 if refusal is not None:
                     self._note_claim(Side.PRIMARY, refusal)
                 raise
@@ -372,7 +372,7 @@ class Syphon:
                 raise
             self._has_failed = True
             self._paces[0].side_lost(self._now())
-            if landing is not None and isinstance(error, ConnectionLost):
+            if landing is not None and isinstance(error, ConnectionLostError):
                 landing.side_lost(self._now())
             elif landing is not None:
                 landing.side_reached()  # it refuses this syphon but serves others
@@ -416,13 +416,13 @@ class Syphon:
         self._begun = self._session
         return self._session
 
-    def _note_claim(self, role: Side, refusal: TokenRefused | None) -> None:
-        """Record a side's answer to a claim. Raises SyphonFaulted or ConnectionLost for a refusal."""
+    def _note_claim(self, role: Side, refusal: TokenRefusedError | None) -> None:
+        """Record a side's answer to a claim. Raises NamespaceUnusableError or ConnectionLostError for a refusal."""
         if refusal is None:
             self._sides.accepted(role)
             return
         fault = as_fault(refusal)
-        if isinstance(fault, SyphonFaulted):
+        if isinstance(fault, NamespaceUnusableError):
             self._sides.refused(role, str(fault))
         raise fault
 
@@ -443,7 +443,7 @@ class Syphon:
         timeout = self.options.operation_timeout.total_seconds()
         try:
             connection = await connect(namespace, timeout=timeout)
-        except SyphonFaulted as error:
+        except NamespaceUnusableError as error:
             self._sides.refused(role, str(error))
             raise
         stack.callback(connection.abort)
@@ -471,7 +471,7 @@ class Syphon:
     async def _drain_once(self, session: ForwardingSession) -> bool:
         """Return True once the backlogs are empty, False if a side is lost first.
 
-        Raises SyphonFaulted when a backlog refuses its link.
+        Raises NamespaceUnusableError when a backlog refuses its link.
         """
         self._begun = None
         self._connected(SyphonState.DRAINING if session.has_primary else SyphonState.LANDING)
@@ -486,7 +486,7 @@ class Syphon:
             await session.stop()
             await asyncio.gather(drained, broken, return_exceptions=True)
         if refused.done():
-            raise SyphonFaulted(refused.result())
+            raise NamespaceUnusableError(refused.result())
         reason = _loss_of(drained)
         if reason is None and not drained.cancelled():
             drained.result()  # raises when a check failed: the backlogs may not be empty then
@@ -589,7 +589,7 @@ class Syphon:
 def _loss_of(drained: asyncio.Future[None]) -> str | None:
     """Return why a drain lost its connection, or None."""
     error = None if drained.cancelled() else drained.exception()
-    return str(error) if isinstance(error, ConnectionLost) else None
+    return str(error) if isinstance(error, ConnectionLostError) else None
 
 
 def _reach(namespace: NamespaceAccess, route: Route, address: str | None) -> NamespaceAccess:

@@ -26,7 +26,7 @@ from sbpair.amqp.errors import DecodeError
 from sbpair.amqp.events import MessageReceived
 from sbpair.amqp.performatives import Accepted, DeliveryState
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ConnectionLost, outcome_text
+from sbpair.client.errors import ConnectionLostError, outcome_text
 from sbpair.client.link import Receiver, Sender
 from sbpair.client.lock_keeper import LockKeeper
 from sbpair.client.locks import LockClock
@@ -71,7 +71,7 @@ async def redrive(
 
     ``reason``: only those with this reason, case-insensitive. ``untransferred``: those of its transfer dead-letter
     queue instead. ``stop``: set it to end the redrive between two rounds. ``counts`` is updated, and is also valid when
-    this raises TokenRefused, LinkRefused or ConnectionLost.
+    this raises TokenRefusedError, LinkRefusedError or ConnectionLostError.
     """
     path = backlog + (TRANSFER_DEAD_LETTERS if untransferred else DEAD_LETTERS)
     rewrite = park_again if untransferred else redriven
@@ -108,7 +108,7 @@ async def _redrive(
         wanted.difference_update(number for number, _ in taken)
         await asyncio.gather(*(_one(event, rewrite, rounds.receiver, sender, counts) for event in ours))
         if sender.detached.done() or rounds.receiver.detached.done():
-            raise ConnectionLost("the links were lost during the redrive")
+            raise ConnectionLostError("the links were lost during the redrive")
 
 
 async def _one(
@@ -144,7 +144,7 @@ async def purge(
 ) -> None:
     """Delete all dead letters of ``backlog``, calling ``deleted`` for each.
 
-    ``stop`` ends it between two rounds. Raises TokenRefused, LinkRefused, ConnectionLost.
+    ``stop`` ends it between two rounds. Raises TokenRefusedError, LinkRefusedError, ConnectionLostError.
     """
     path = backlog + DEAD_LETTERS
     await connection.authorize(path)
@@ -165,7 +165,7 @@ async def purge(
             receiver.flow(PURGE_ROUND, drain=True)
             await receiver.drained()
             if receiver.detached.done():
-                raise ConnectionLost(f"no link to {path}", receiver.detached.result())
+                raise ConnectionLostError(f"no link to {path}", receiver.detached.result())
             if seen == before:
                 return
     finally:

@@ -26,7 +26,7 @@ from sbpair.amqp.errors import SERVER_BUSY
 from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
 from sbpair.asked_pause import asked_pause
 from sbpair.client.backoff import Backoff
-from sbpair.client.errors import ClientError, ConnectionLost
+from sbpair.client.errors import ClientError, ConnectionLostError
 from sbpair.shortage import came_of_shortage
 
 from .awaited import AwaitedAnswers
@@ -553,7 +553,7 @@ class Destination:
     async def _open(self) -> None:
         try:
             sender = await self._host.open_sender(self)
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             self._wait(str(error), is_in_reach=came_of_shortage(error))  # or not known to be out of it
         except ClientError as error:
             self._refuse(error)

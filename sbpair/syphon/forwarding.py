@@ -12,7 +12,7 @@ from typing import Any
 from sbpair.amqp.errors import DETACH_FORCED, NOT_FOUND
 from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, condition_text
+from sbpair.client.errors import ClientError, ConnectionLostError, LinkRefusedError, condition_text
 from sbpair.client.link import Sender
 from sbpair.envelope import aliases
 from sbpair.envelope.names import path_key
@@ -317,7 +317,7 @@ class ForwardingSession:
     async def open_sender(self, destination: Destination) -> Sender:
         """Open a link to ``destination``, once a slot is free. Raises ClientError."""
         if destination.path == UNKNOWN_VERSION:
-            raise LinkRefused(
+            raise LinkRefusedError(
                 f"it is parked with {aliases.VERSION} other than {aliases.ENVELOPE_VERSION!r}: "
                 "it waits for a syphon that supports this version, possibly of a newer release"
             )
@@ -340,7 +340,7 @@ class ForwardingSession:
         """Return a connection that accepts one more token, since a connection keeps its tokens until it closes."""
         async with self._replacing:
             if self._primary is None:
-                raise ConnectionLost("the primary is out of reach")
+                raise ConnectionLostError("the primary is out of reach")
             if self._primary.claims >= MAX_CLAIMS:
                 full, self._primary = self._primary, await self._connect_primary()
                 self._replaced.set()
@@ -412,7 +412,7 @@ class ForwardingSession:
             began = loop.time()
             try:
                 condition = await pump.run(self._secondary)
-            except ConnectionLost as error:
+            except ConnectionLostError as error:
                 if self._secondary.closed.done():
                     return
                 self._links.note_detached(pump.backlog, str(error))

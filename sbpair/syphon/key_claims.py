@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing
 
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import TokenRefused
+from sbpair.client.errors import TokenRefusedError
 
 from .claims import NAMESPACE, ParkedWalk, parked_paths, refusal_of
 from .own_paths import OwnPaths
 
-Claimed = tuple[NamespaceConnection, TokenRefused | None]
+Claimed = tuple[NamespaceConnection, TokenRefusedError | None]
 """The connection to go on with, and the refusal of the key, or None."""
 
 MAX_REFUSED = 50  # claims of a connection before the first that is accepted: a peer takes few
@@ -50,7 +50,7 @@ class KeyClaims:
         stack: AsyncExitStack,
         primary: NamespaceConnection,
         secondary: NamespaceConnection,
-        refusal: TokenRefused,
+        refusal: TokenRefusedError,
     ) -> Claimed:
         """Claim the destinations of parked messages: ``refusal`` was that for the namespace. Raises ClientError."""
         async with aclosing(parked_paths(secondary, self._backlogs, self._walk)) as paths:

@@ -24,7 +24,7 @@ from contextlib import suppress
 
 from sbpair.amqp.errors import NOT_ALLOWED, DecodeError
 from sbpair.amqp.performatives import ACCEPTED, DeliveryState, Rejected, TransactionalState
-from sbpair.client.errors import ClientError, LinkRefused
+from sbpair.client.errors import ClientError, LinkRefusedError
 from sbpair.client.link import OutgoingMessage, Sender
 
 from .in_flight import DeliveryAction, InFlightMessage, action_for
@@ -159,7 +159,7 @@ class LandingLink:
                 self._refused(batch, batch[:1], refusal)
         except ClientError as error:
             state = None if error.condition is None else Rejected(error.condition)
-            if isinstance(error, LinkRefused) and _is_not_allowed(state):
+            if isinstance(error, LinkRefusedError) and _is_not_allowed(state):
                 self._via = None  # no transactions here
                 self._send_plainly(batch)
             else:

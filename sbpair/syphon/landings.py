@@ -18,7 +18,7 @@ from collections.abc import Callable
 from sbpair.amqp.errors import NOT_ALLOWED
 from sbpair.amqp.performatives import Condition
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError, LinkRefused
+from sbpair.client.errors import ClientError, LinkRefusedError
 from sbpair.client.link import Sender
 from sbpair.envelope.names import path_key
 
@@ -220,7 +220,7 @@ class Landings:
         """Open the link via the backlog; None where the namespace allows no transactions."""
         try:
             await self._controller.ready()
-        except LinkRefused as error:
+        except LinkRefusedError as error:
             if error.condition is not None and error.condition.symbol == NOT_ALLOWED:
                 return None
             raise

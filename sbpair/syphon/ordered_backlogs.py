@@ -19,7 +19,7 @@ from collections.abc import Callable
 from sbpair.amqp.errors import NOT_FOUND
 from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError, ConnectionLost, SessionUnavailable
+from sbpair.client.errors import ClientError, ConnectionLostError, SessionUnavailableError
 from sbpair.client.locks import LockClock, renewal_margin
 from sbpair.client.management_node import ManagementNode
 from sbpair.shared_task import share
@@ -175,7 +175,7 @@ class OrderedBacklog:
             relay = self._accepting.result()
             if relay is None:
                 self._is_empty.set()
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             if not self._connection.closed.done():
                 await self._lost(error)
         except ClientError as error:
@@ -193,7 +193,7 @@ class OrderedBacklog:
             receiver = await self._connection.open_session_receiver(
                 self.name, relay.on_message, relay.on_disposition, timeout=poll
             )
-        except SessionUnavailable:
+        except SessionUnavailableError:
             self._heard()
             return None
         self._heard()

@@ -16,7 +16,7 @@ from typing import TypeVar
 from sbpair.amqp.errors import NOT_FOUND, UNAUTHORIZED_ACCESS, DecodeError
 from sbpair.amqp.sections import decode_map_section, split
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ClientError, LinkRefused
+from sbpair.client.errors import ClientError, LinkRefusedError
 from sbpair.client.request import RequestNode, peek
 from sbpair.envelope.inspect import ParkedMessage, read_parked
 from sbpair.envelope.names import backlog_queue_name
@@ -48,7 +48,7 @@ def peek_parked(
 ) -> AsyncGenerator[ParkedMessage, None]:
     """Peek up to ``most`` messages of ``path`` from sequence number ``start`` on, including locked and scheduled ones.
 
-    Raises TokenRefused, LinkRefused, ConnectionLost.
+    Raises TokenRefusedError, LinkRefusedError, ConnectionLostError.
     """
     return peek_all(
         connection, path, read_parked, lambda message: message.sequence_number, start=start, most=most
@@ -69,7 +69,7 @@ async def peek_all(
 
     ``read`` converts the bytes of a message to the value to yield, ``number_of`` returns its sequence number. A page
     without any sequence number is the last. Close the iterator (``aclosing``) when leaving it early: its link is open.
-    Raises TokenRefused, LinkRefused or ConnectionLost.
+    Raises TokenRefusedError, LinkRefusedError or ConnectionLostError.
     """
     await connection.authorize(path)
     node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
@@ -116,7 +116,7 @@ class StrandedBacklogs:
         """Return the queues that hold messages now.
 
         A key without rights on them is logged as a warning, because it may be meant for the other backlogs only. Raises
-        TokenRefused, LinkRefused or ConnectionLost when they cannot be read for another reason.
+        TokenRefusedError, LinkRefusedError or ConnectionLostError when they cannot be read for another reason.
         """
         holding = []
         for index in range(self.count, self.count + MAX_STRANDED):
@@ -235,7 +235,7 @@ class BacklogDepths:
 async def oldest(connection: NamespaceConnection, backlog: str) -> int | None:
     """Return when the oldest message was parked, in milliseconds since the epoch; None for an empty backlog.
 
-    Raises TokenRefused, LinkRefused, ConnectionLost.
+    Raises TokenRefusedError, LinkRefusedError, ConnectionLostError.
     """
     peeked = [
         message async for message in peek_parked(connection, backlog, most=1)
@@ -246,7 +246,7 @@ async def oldest(connection: NamespaceConnection, backlog: str) -> int | None:
 async def depth_of(connection: NamespaceConnection, backlog: str) -> BacklogDepth:
     """Measure the depth of a backlog, which is zero when it does not exist.
 
-    Raises TokenRefused, LinkRefused, ConnectionLost.
+    Raises TokenRefusedError, LinkRefusedError, ConnectionLostError.
     """
     depth, parked_at = 0, None
     try:
@@ -284,7 +284,7 @@ def _number_and_state(backlog: str, payload: bytes) -> tuple[int, int]:
         annotations = decode_map_section(split(payload).message_annotations)
         number, state = annotations[NUMBER], annotations.get(STATE, ACTIVE)
     except (DecodeError, IndexError, KeyError) as error:
-        raise LinkRefused(f"a message of {backlog} cannot be read: {error!r}") from error
+        raise LinkRefusedError(f"a message of {backlog} cannot be read: {error!r}") from error
     if not isinstance(number, int) or not isinstance(state, int):
-        raise LinkRefused(f"a message of {backlog} has no sequence number, or no state")
+        raise LinkRefusedError(f"a message of {backlog} has no sequence number, or no state")
     return int(number), int(state)

@@ -136,7 +136,7 @@ class Pump:
     async def run(self, connection: NamespaceConnection) -> Condition | None:
         """Pump until the link is detached; return its error.
 
-        Raises TokenRefused, LinkRefused, ConnectionLost when the link cannot be attached.
+        Raises TokenRefusedError, LinkRefusedError, ConnectionLostError when the link cannot be attached.
         """
         receiver = await connection.open_receiver(
             self.backlog, self._on_message, self._on_disposition, self._top_up

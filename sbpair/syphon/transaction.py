@@ -26,7 +26,7 @@ from sbpair.amqp.performatives import (
     Source,
 )
 from sbpair.client.connection import SECOND, UNSETTLED, NamespaceConnection
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, RolledBack
+from sbpair.client.errors import ClientError, ConnectionLostError, LinkRefusedError, RolledBackError
 from sbpair.client.link import ANSWER_TIMEOUT, Sender
 from sbpair.shared_task import result_of, share
 
@@ -43,14 +43,14 @@ class TransactionController:
         self._room = asyncio.Semaphore(MAX_OPEN)
 
     async def ready(self) -> None:
-        """Open the link. Raises LinkRefused when the peer refuses transactions, ConnectionLost."""
+        """Open the link. Raises LinkRefusedError when the peer refuses transactions, ConnectionLostError."""
         await self._link()
 
     async def declare(self) -> bytes:
         """Begin a transaction and return its id; waits while :data:`MAX_OPEN` are open.
 
-        End each with :meth:`commit` or :meth:`roll_back`. Raises RolledBack when the peer refuses it, LinkRefused when
-        it refuses transactions, ConnectionLost.
+        End each with :meth:`commit` or :meth:`roll_back`. Raises RolledBackError when the peer refuses it,
+        LinkRefusedError when it refuses transactions, ConnectionLostError.
         """
         await self._room.acquire()
         try:
@@ -65,8 +65,8 @@ class TransactionController:
     async def commit(self, txn_id: bytes) -> None:
         """Apply the operations of a transaction.
 
-        Raises RolledBack when the peer refuses, and ConnectionLost when its answer is lost: the operations are then
-        applied all together, or not at all.
+        Raises RolledBackError when the peer refuses, and ConnectionLostError when its answer is lost: the operations
+        are then applied all together, or not at all.
         """
         try:
             outcome = await self._ask(Discharge(txn_id, False))
@@ -100,9 +100,11 @@ class TransactionController:
                 outcome = await sender.send(encode_request(request))
         except TimeoutError:
             sender.let_go()  # the peer rolls back what is open
-            raise ConnectionLost(f"no answer from {NODE} within {ANSWER_TIMEOUT:g} s") from None
+            raise ConnectionLostError(f"no answer from {NODE} within {ANSWER_TIMEOUT:g} s") from None
         if outcome is None:
-            raise ConnectionLost(f"the link to {NODE} was lost before its answer", sender.detached.result())
+            raise ConnectionLostError(
+                f"the link to {NODE} was lost before its answer", sender.detached.result()
+            )
         return outcome
 
     async def _link(self) -> Sender:
@@ -127,7 +129,7 @@ class TransactionController:
                     rcv_settle_mode=SECOND,
                 ),
             )
-        except LinkRefused:
+        except LinkRefusedError:
             session.end()
             raise
         sender = Sender(connection, link, NODE)
@@ -140,5 +142,5 @@ def _is_open(opening: asyncio.Task[Sender]) -> bool:
     return not opening.cancelled() and opening.exception() is None and opening.result().is_open
 
 
-def _roll_back(text: str, outcome: DeliveryState | None) -> RolledBack:
-    return RolledBack(text, outcome.error if isinstance(outcome, Rejected) else None)
+def _roll_back(text: str, outcome: DeliveryState | None) -> RolledBackError:
+    return RolledBackError(text, outcome.error if isinstance(outcome, Rejected) else None)

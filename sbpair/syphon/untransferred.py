@@ -51,7 +51,7 @@ class UntransferredMessages:
                 logger.debug("the transfer dead-letter queues cannot be peeked: %s", error)
 
     async def check(self, connection: NamespaceConnection) -> None:
-        """Count the messages now. Raises TokenRefused, LinkRefused, ConnectionLost."""
+        """Count the messages now. Raises TokenRefusedError, LinkRefusedError, ConnectionLostError."""
         landed = self.landed()
         for backlog in self.backlogs:
             count = (await depth_of(connection, backlog + TRANSFER_DEAD_LETTERS)).depth

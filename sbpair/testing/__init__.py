@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .broker_process import BrokerNotStarted, BrokerProcess
+    from .broker_process import BrokerNotStartedError, BrokerProcess
     from .chaos_proxy import ChaosProxy
     from .frames import Action, ActiveRule, FrameRule
     from .ledger import Inversion, Ledger, LedgerReport
@@ -20,7 +20,7 @@ _HOMES = {
     "Action": "frames",
     "ActiveRule": "frames",
     "BearerCredential": "pair",
-    "BrokerNotStarted": "broker_process",
+    "BrokerNotStartedError": "broker_process",
     "BrokerProcess": "broker_process",
     "ChaosProxy": "chaos_proxy",
     "FrameRule": "frames",
@@ -32,7 +32,7 @@ __all__ = [
     "Action",
     "ActiveRule",
     "BearerCredential",
-    "BrokerNotStarted",
+    "BrokerNotStartedError",
     "BrokerProcess",
     "ChaosProxy",
     "FrameRule",

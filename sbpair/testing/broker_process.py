@@ -21,7 +21,7 @@ STARTS_WITHIN = 30.0  # seconds
 ENDS_WITHIN = 10.0
 
 
-class BrokerNotStarted(RuntimeError):
+class BrokerNotStartedError(RuntimeError):
     """`sbpair broker` ended, or printed nothing in time; the text has what it wrote to standard error."""
 
 
@@ -29,7 +29,7 @@ class BrokerProcess:
     """Runs `sbpair broker` while entered: the namespace ``test`` on a free port, unless ``arguments`` name others.
 
     ``arguments`` are flags of the command (`sbpair broker --help`). ``within``: seconds to start. Entering raises
-    BrokerNotStarted.
+    BrokerNotStartedError.
     """
 
     def __init__(self, *arguments: str, within: float = STARTS_WITHIN) -> None:
@@ -88,7 +88,9 @@ class BrokerProcess:
             killer.join()
         if not line:
             self._process.wait(ENDS_WITHIN)
-            raise BrokerNotStarted(f"sbpair broker ended with {self._process.returncode}: {self.errors()}")
+            raise BrokerNotStartedError(
+                f"sbpair broker ended with {self._process.returncode}: {self.errors()}"
+            )
         return line
 
     def __exit__(

@@ -28,7 +28,7 @@ from sbpair.broker import Broker, NamespaceControl
 from sbpair.client.claims import renewal_due
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions, SyphonState
+from sbpair.syphon import NamespaceUnusableError, Syphon, SyphonOptions, SyphonState
 from sbpair.syphon.events import SyphonDisconnected
 from tests.lacking import THREAD, no_thread
 from tests.syphon.pair import BACKLOGS, Pair, parked
@@ -221,7 +221,7 @@ async def test_a_credential_that_is_refused_faults_a_drain_and_settles_nothing(p
     await pair.park([parked(1)])
 
     async with asyncio.timeout(PATIENCE):
-        with pytest.raises(SyphonFaulted, match="client secret has expired"):
+        with pytest.raises(NamespaceUnusableError, match="client secret has expired"):
             await syphon_with(pair, named_key(pair.primary), refused).drain()
 
     assert (pair.waiting(), pair.set_aside()) == (1, 0)

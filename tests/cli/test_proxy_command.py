@@ -18,7 +18,7 @@ from sbpair.auth.connection_string import parse
 from sbpair.auth.route import Route
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.client.dial import connect
-from sbpair.client.errors import ConnectionLost, SyphonFaulted
+from sbpair.client.errors import ConnectionLostError, NamespaceUnusableError
 from sbpair.client.link import Sender
 from tests.cli.conftest import Running
 
@@ -110,7 +110,7 @@ def test_rules_are_set_counted_and_removed_over_http(proxy, contoso) -> None:
         for act in ({"do": "blackhole", "direction": "out"}, {"do": "forward"}, {"do": "cut"}):
             assert http.post("/connections", json=act).status_code == 204
         assert http.post("/cuts", json={"direction": "in", "bytes": 20}).status_code == 204
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             asyncio.run(send(text, 1))
     assert running.stop(SIGTERM) == (0, "")
 
@@ -173,7 +173,7 @@ def test_a_client_that_does_not_trust_the_proxy_is_not_served(proxy, contoso) ->
     broker, namespace = contoso
     running, printed = proxy("--target-tls", "--tls", "--ca-file", str(broker.ca_file))
     text = namespace.connection_string.partition(";UseDevelopmentEmulator")[0]
-    with pytest.raises(SyphonFaulted, match="certificate"):
+    with pytest.raises(NamespaceUnusableError, match="certificate"):
         asyncio.run(send(text, 1, address=f"localhost:{printed['port']}", ca_file=str(broker.ca_file)))
     assert running.stop(SIGTERM) == (0, "")
 
@@ -181,7 +181,7 @@ def test_a_client_that_does_not_trust_the_proxy_is_not_served(proxy, contoso) ->
 def test_a_target_that_is_not_trusted_gets_nothing(proxy, contoso) -> None:
     _, namespace = contoso
     running, printed = proxy("--target-tls")
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         asyncio.run(send(through(namespace, printed["port"]), 1))
     assert running.stop(SIGTERM)[0] == 0
 

@@ -12,7 +12,7 @@ from sbpair.auth.connection_string import parse
 from sbpair.auth.route import Route
 from sbpair.client import dial, websocket
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import ConnectionLost
+from sbpair.client.errors import ConnectionLostError
 from tests.client.played import NAMESPACE, turns
 
 pytestmark = pytest.mark.spec("R-66")
@@ -66,5 +66,5 @@ async def test_what_carries_a_websocket_closes_it_and_its_session_and_is_forgott
     assert [session.closed for session in sessions] == [True]
     await turns()
     assert websocket._carrying == before
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         await connection.wait_open()

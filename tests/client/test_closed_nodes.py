@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sbpair.amqp.endpoint import CLOSED
-from sbpair.client.errors import ConnectionLost
+from sbpair.client.errors import ConnectionLostError
 from sbpair.client.request import RequestNode
 from tests.client.played import Played, turns
 
@@ -27,7 +27,7 @@ async def test_a_node_that_is_closed_as_it_opens_has_no_links_left_and_cancels_n
     closing = asyncio.ensure_future(node.close()) if how == "close" else None
     if closing is None:
         node.abandon()
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         await asking
     await turns()
     assert all(link.link.local is CLOSED for link in played.connection._links.values())

@@ -20,7 +20,13 @@ from sbpair.auth.route import Route
 from sbpair.broker import Broker
 from sbpair.client.dial import connect
 from sbpair.client.request import RequestNode
-from sbpair.syphon import ConnectionLost, LinkRefused, SyphonFaulted, SyphonState, TokenRefused
+from sbpair.syphon import (
+    ConnectionLostError,
+    LinkRefusedError,
+    NamespaceUnusableError,
+    SyphonState,
+    TokenRefusedError,
+)
 from sbpair.syphon.peeking import has_more
 from tests.syphon.pair import Pair, message_id, parked, put, take, take_over
 from tests.waiting import PATIENCE, until
@@ -49,12 +55,12 @@ async def test_messages_go_and_come_over_tls_that_trusts_the_brokers_authority(
 
 @pytest.mark.spec("F-31", "S-6")
 async def test_a_certificate_of_a_stranger_is_refused_and_never_waited_for(pair: Pair) -> None:
-    with pytest.raises(SyphonFaulted, match="certificate"):
+    with pytest.raises(NamespaceUnusableError, match="certificate"):
         await connect(tls(pair))
 
 
 async def test_a_file_of_certificates_that_is_not_there_is_named(pair: Pair) -> None:
-    with pytest.raises(SyphonFaulted, match=r"nowhere\.pem"):
+    with pytest.raises(NamespaceUnusableError, match=r"nowhere\.pem"):
         await connect(tls(pair).along(Route("nowhere.pem")))
 
 
@@ -62,7 +68,7 @@ async def test_a_connection_that_was_let_go_opens_nothing_more(pair: Pair) -> No
     connection = await connect(parse(pair.primary.connection_string))
     node = RequestNode(connection, "$cbs")  # links are opened in the next turn of the loop
     connection.abort()
-    with pytest.raises(ConnectionLost, match="the connection has ended"):
+    with pytest.raises(ConnectionLostError, match="the connection has ended"):
         await asyncio.wait_for(node.ask({}, None), PATIENCE)
 
 
@@ -83,7 +89,7 @@ async def test_a_port_where_nobody_listens_is_a_lost_connection(pair: Pair) -> N
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = parse(pair.primary.connection_string).dial_at(f"127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(ConnectionLost, match="cannot be reached"):
+        with pytest.raises(ConnectionLostError, match="cannot be reached"):
             await connect(nobody)
 
 
@@ -96,14 +102,14 @@ def silent() -> Iterator[int]:
 @pytest.mark.spec("F-25")
 async def test_a_peer_that_accepts_and_says_nothing_is_given_up_in_time(pair: Pair, silent: int) -> None:
     namespace = parse(pair.primary.connection_string).dial_at(f"127.0.0.1:{silent}")
-    with pytest.raises(ConnectionLost, match="no answer"):
+    with pytest.raises(ConnectionLostError, match="no answer"):
         await connect(namespace, timeout=0.2)
 
 
 async def test_a_queue_that_does_not_exist_is_refused_by_name(pair: Pair) -> None:
     connection = await connect(parse(pair.primary.connection_string))
     try:
-        with pytest.raises((LinkRefused, TokenRefused), match="nowhere") as raised:
+        with pytest.raises((LinkRefusedError, TokenRefusedError), match="nowhere") as raised:
             await connection.open_sender("nowhere")
         assert raised.value.condition is not None
         assert raised.value.condition.symbol == "amqp:not-found"
@@ -117,7 +123,7 @@ async def test_a_wrong_key_is_refused_and_is_not_in_the_error(pair: Pair) -> Non
     wrong = replace(parse(pair.primary.connection_string), tokens=WRONG)
     connection = await connect(wrong)
     try:
-        with pytest.raises((LinkRefused, TokenRefused)) as raised:
+        with pytest.raises((LinkRefusedError, TokenRefusedError)) as raised:
             await connection.open_sender("orders")
         assert raised.value.condition is not None
         assert raised.value.condition.symbol == "amqp:unauthorized-access"
@@ -131,7 +137,7 @@ async def test_a_drain_with_a_wrong_key_ends_with_the_reason_instead_of_waiting_
     syphon = pair.syphon()
     syphon._secondary = replace(syphon._secondary, tokens=WRONG)
     async with asyncio.timeout(PATIENCE):
-        with pytest.raises(SyphonFaulted, match="unauthorized"):
+        with pytest.raises(NamespaceUnusableError, match="unauthorized"):
             await syphon.drain()
     assert "d3Jvbmcga2V5" not in repr(pair.events)
 
@@ -234,9 +240,9 @@ async def test_a_connection_that_the_peer_closed_is_lost_to_all_that_would_use_i
         node.ask({}, None),
     )
     for use in uses:
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             await use
-    with pytest.raises(ConnectionLost, match="a session cannot be opened"):
+    with pytest.raises(ConnectionLostError, match="a session cannot be opened"):
         connection.begin()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sbpair.auth.connection_string import parse
 from sbpair.client.dial import connect
-from sbpair.client.errors import ConnectionLost
+from sbpair.client.errors import ConnectionLostError
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.syphon.driven import BACKLOGS, STRING, Driven, play
 from tests.syphon.pair import parked
@@ -39,7 +39,7 @@ def test_a_token_is_renewed_after_the_function_that_gives_its_key_failed(error: 
         await asyncio.sleep(3000)
         vault.fails = error
         await asyncio.sleep(400)  # the renewal falls due
-        with pytest.raises(ConnectionLost, match=f"the credential failed: {type(error).__name__}"):
+        with pytest.raises(ConnectionLostError, match=f"the credential failed: {type(error).__name__}"):
             await connection.authorize("bills")
         vault.fails = None
         await asyncio.sleep(40_000)

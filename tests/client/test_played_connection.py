@@ -8,7 +8,7 @@ import pytest
 
 from sbpair.amqp.link import UNOPENED, ReceiverLink
 from sbpair.amqp.performatives import Condition
-from sbpair.client.errors import ConnectionLost, LinkRefused
+from sbpair.client.errors import ConnectionLostError, LinkRefusedError
 from sbpair.client.session import SessionReceiver
 from tests.client.played import Played, turns
 
@@ -46,7 +46,7 @@ async def test_the_reason_for_which_the_peer_closes_reaches_every_link_and_calle
     await turns()
     assert played.connection.closed.result() == why
     assert (sender.detached.result(), receiver.detached.result()) == (why, why)
-    with pytest.raises(ConnectionLost, match="amqp:connection:forced: upgrade") as lost:
+    with pytest.raises(ConnectionLostError, match="amqp:connection:forced: upgrade") as lost:
         played.connection.begin()
     assert lost.value.condition == why
 
@@ -62,7 +62,7 @@ async def test_a_receiver_names_its_own_end_of_the_link(played: Played) -> None:
 async def test_a_refused_session_names_the_entity_and_its_token_is_put_anew(played: Played) -> None:
     played.peer.refuses["orders"] = Condition("amqp:unauthorized-access", "no Listen")
     for attempt in (1, 2):
-        with pytest.raises(LinkRefused, match="no link to orders: amqp:unauthorized-access"):
+        with pytest.raises(LinkRefusedError, match="no link to orders: amqp:unauthorized-access"):
             await played.connection.open_session_receiver("orders", played.received.append, session_id="s")
         assert len(played.peer.requests) == attempt
 
@@ -102,7 +102,7 @@ async def test_an_attach_without_the_asked_for_end_announces_a_refusal(
     assert not opening.done()
     link.detach(Condition("amqp:not-found", "gone"))
     played.peer.speak()
-    with pytest.raises(LinkRefused, match="no link to orders: amqp:not-found: gone"):
+    with pytest.raises(LinkRefusedError, match="no link to orders: amqp:not-found: gone"):
         await opening
 
 

@@ -11,7 +11,7 @@ from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
 from sbpair.amqp.performatives import Condition, Released
 from sbpair.amqp.types import Array, Timestamp
 from sbpair.client.claims import FIRST_RETRY, REFRESH_MARGIN, check, renewal_due
-from sbpair.client.errors import ConnectionLost, LinkRefused, TokenRefused
+from sbpair.client.errors import ConnectionLostError, LinkRefusedError, TokenRefusedError
 from sbpair.client.locks import renew_locks
 from sbpair.client.request import RequestNode, peek, refusal_of, value_of
 from sbpair.syphon.transaction import NODE as COORDINATOR
@@ -61,7 +61,7 @@ async def test_an_answer_that_cannot_be_read_fails_all_that_wait(played: Played)
     played.peer.send("n", b"\xff")
     played.peer.speak()
     for each in asked:
-        with pytest.raises(ConnectionLost, match="an answer from n is not valid AMQP"):
+        with pytest.raises(ConnectionLostError, match="an answer from n is not valid AMQP"):
             await each
     await node.close()
 
@@ -91,7 +91,7 @@ async def test_a_node_whose_link_is_lost_answers_no_more(played: Played, end: st
     await turns()
     played.peer.links[f"{end} n"].detach(Condition("a:b", "moved"))
     played.peer.speak()
-    with pytest.raises(ConnectionLost, match=r"^the link to n was lost before its answer: a:b: moved$"):
+    with pytest.raises(ConnectionLostError, match=r"^the link to n was lost before its answer: a:b: moved$"):
         await asked
     await node.close()
 
@@ -104,7 +104,7 @@ async def test_an_answer_that_is_too_large_is_refused_as_such(played: Played) ->
     played.peer.links["from n"].detach(Condition("amqp:link:message-size-exceeded", "big"))
     played.peer.speak()
     with pytest.raises(
-        LinkRefused, match=r"^the answer from n is too large: amqp:link:message-size-exceeded: big$"
+        LinkRefusedError, match=r"^the answer from n is too large: amqp:link:message-size-exceeded: big$"
     ):
         await asked
     await node.close()
@@ -115,7 +115,7 @@ async def test_a_node_that_does_not_take_a_request_is_a_lost_connection(played: 
     asked = asyncio.ensure_future(node.ask({}, None))
     await turns()
     outcomes(played, Released())
-    with pytest.raises(ConnectionLost, match=r"^n did not accept a request$"):
+    with pytest.raises(ConnectionLostError, match=r"^n did not accept a request$"):
         await asked
     await node.close()
 
@@ -128,7 +128,7 @@ async def test_a_node_that_is_abandoned_or_refused_leaves_no_link(played: Played
     assert len(played.peer.detached) == 2
     played.peer.refuses["m"] = Condition("a:b", "no")
     refused = RequestNode(played.connection, "m")
-    with pytest.raises(LinkRefused, match="no link to m: a:b: no"):
+    with pytest.raises(LinkRefusedError, match="no link to m: a:b: no"):
         await refused.ask({}, None)
     await refused.close()
 
@@ -181,7 +181,7 @@ def test_the_value_of_an_answer_is_a_map_or_nothing(body: object, value: dict[st
     ],
 )
 def test_a_token_that_is_refused_says_so_with_status_and_condition(code: object, symbol: str) -> None:
-    with pytest.raises(TokenRefused) as refused:
+    with pytest.raises(TokenRefusedError) as refused:
         check("sb://contoso/orders", status(code, "because"))
     assert refused.value.condition == Condition(symbol, f"status {code}: because")
     assert str(refused.value) == f"no access to sb://contoso/orders: {symbol}: status {code}: because"
@@ -209,7 +209,7 @@ def test_a_token_is_renewed_six_minutes_before_its_end_or_after_most_of_its_life
 async def test_a_path_whose_token_is_refused_is_asked_for_again(played: Played) -> None:
     answers = [status(401, "no"), status(202)]
     played.peer.nodes["$cbs"] = lambda request: answers.pop(0)
-    with pytest.raises(TokenRefused, match=r"no access to sb://contoso\.example:5671/orders"):
+    with pytest.raises(TokenRefusedError, match=r"no access to sb://contoso\.example:5671/orders"):
         await played.connection.open_sender("orders")
     assert played.connection.claims == 1  # a peer may keep a claim that it refuses (S-26)
     await played.connection.open_sender("orders")
@@ -262,7 +262,7 @@ async def test_a_cbs_node_that_was_lost_is_opened_again(played: Played) -> None:
     await turns()
     played.peer.links["to $cbs"].detach(Condition("a:b", "moved"))
     played.peer.speak()
-    with pytest.raises(ConnectionLost, match=r"the link to \$cbs was lost"):
+    with pytest.raises(ConnectionLostError, match=r"the link to \$cbs was lost"):
         await asking
     played.peer.nodes["$cbs"] = lambda request: status(200)
     await played.connection.authorize("b")
@@ -291,10 +291,14 @@ async def test_messages_are_peeked_from_a_number_on(played: Played) -> None:
     assert request.body == ValueBody({"from-sequence-number": 7, "message-count": 50})
     assert await peek(node, "orders", 7, 50) == []
     assert await peek(node, "orders", 7, 50) == []
-    with pytest.raises(LinkRefused, match=r"^orders cannot be peeked: amqp:not-found: status 404: gone$"):
+    with pytest.raises(
+        LinkRefusedError, match=r"^orders cannot be peeked: amqp:not-found: status 404: gone$"
+    ):
         await peek(node, "orders", 7, 50)
     for _ in range(2):
-        with pytest.raises(LinkRefused, match=r"^the answer to a peek at orders cannot be read: KeyError"):
+        with pytest.raises(
+            LinkRefusedError, match=r"^the answer to a peek at orders cannot be read: KeyError"
+        ):
             await peek(node, "orders", 7, 50)
     await node.close()
 
@@ -339,13 +343,13 @@ async def test_when_a_lock_is_lost_the_others_are_renewed_each_on_its_own(played
     ids=["refused", "too few", "none"],
 )
 async def test_locks_that_are_not_renewed_are_an_error(played: Played, answer: Message, told: str) -> None:
-    with pytest.raises(LinkRefused) as refused:
+    with pytest.raises(LinkRefusedError) as refused:
         await renewed(played, answer)
     assert str(refused.value) == told
 
 
 async def test_a_delivery_without_a_lock_is_refused_before_it_is_asked_for(played: Played) -> None:
-    with pytest.raises(LinkRefused, match=r"^a delivery of orders has no lock: its tag is not a UUID$"):
+    with pytest.raises(LinkRefusedError, match=r"^a delivery of orders has no lock: its tag is not a UUID$"):
         await renewed(played, tags=[b"short"])
 
 

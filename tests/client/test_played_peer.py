@@ -15,7 +15,7 @@ from sbpair.amqp.link import ReceiverLink
 from sbpair.amqp.message import ValueBody
 from sbpair.amqp.performatives import ACCEPTED, Condition, Rejected, Released
 from sbpair.amqp.types import Timestamp
-from sbpair.client.errors import ConnectionLost, LinkRefused, condition_text
+from sbpair.client.errors import ConnectionLostError, LinkRefusedError, condition_text
 from sbpair.client.link import runs
 from tests.client.played import Played, outcomes, turns
 
@@ -73,7 +73,7 @@ async def test_a_link_that_is_refused_names_path_and_condition_and_the_token_is_
     played.peer.refuses["orders"] = Condition("amqp:not-found", "no such queue")
     for attempt in (1, 2):
         with pytest.raises(
-            LinkRefused, match=r"^no link to orders: amqp:not-found: no such queue$"
+            LinkRefusedError, match=r"^no link to orders: amqp:not-found: no such queue$"
         ) as refused:
             await played.connection.open_sender("orders")
         assert refused.value.condition == played.peer.refuses["orders"]
@@ -109,13 +109,13 @@ async def test_a_connection_that_is_lost_is_lost_to_all_that_use_it(played: Play
     assert await sending is None
     assert await settling is None
     await draining
-    with pytest.raises(ConnectionLost, match="no link to other"):
+    with pytest.raises(ConnectionLostError, match="no link to other"):
         await opening
     assert played.connection.closed.done()
     assert not sender.is_open
     assert await sender.send(b"late") is None
     assert await receiver.settle_and_wait(8, ACCEPTED) is None
-    with pytest.raises(ConnectionLost, match="a session cannot be opened: the connection has ended"):
+    with pytest.raises(ConnectionLostError, match="a session cannot be opened: the connection has ended"):
         played.connection.begin()
 
 

@@ -16,7 +16,12 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker, Lose, ManualClock
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ConnectionLost, LinkRefused, SessionUnavailable, TokenRefused
+from sbpair.client.errors import (
+    ConnectionLostError,
+    LinkRefusedError,
+    SessionUnavailableError,
+    TokenRefusedError,
+)
 from sbpair.client.request import RequestNode
 from sbpair.client.session import SessionReceiver
 from tests.syphon.pair import Pair, message_id, put
@@ -104,7 +109,7 @@ async def test_who_waits_for_a_session_gets_the_one_that_comes(
 async def test_that_no_session_is_available_in_time_is_an_error_of_its_own(
     connection: NamespaceConnection,
 ) -> None:
-    with pytest.raises(SessionUnavailable, match="carts") as raised:
+    with pytest.raises(SessionUnavailableError, match="carts") as raised:
         await accept(connection, timeout=0.0)
     assert raised.value.condition is not None
     assert raised.value.condition.symbol == TIMEOUT
@@ -116,7 +121,7 @@ async def test_a_session_that_another_receiver_holds_is_refused_as_such(
     pair: Pair, connection: NamespaceConnection
 ) -> None:
     await accept(connection, "a")
-    with pytest.raises(SessionUnavailable) as raised:
+    with pytest.raises(SessionUnavailableError) as raised:
         await accept(connection, "a")
     assert raised.value.condition is not None
     assert raised.value.condition.symbol == SESSION_CANNOT_BE_LOCKED
@@ -158,7 +163,7 @@ async def test_a_lost_session_lock_detaches_the_receiver_with_the_reason(
     condition = await asyncio.wait_for(receiver.detached, PATIENCE)
     assert condition is not None
     assert condition.symbol == SESSION_LOCK_LOST
-    with pytest.raises(LinkRefused) as raised:
+    with pytest.raises(LinkRefusedError) as raised:
         await receiver.renew(management(connection))
     assert raised.value.condition is not None
     assert raised.value.condition.symbol == SESSION_LOCK_LOST
@@ -188,9 +193,9 @@ async def test_an_empty_state_is_none(connection: NamespaceConnection) -> None:
 
 
 async def test_a_queue_without_sessions_refuses_a_session_receiver(connection: NamespaceConnection) -> None:
-    with pytest.raises((LinkRefused, TokenRefused)) as raised:
+    with pytest.raises((LinkRefusedError, TokenRefusedError)) as raised:
         await connection.open_session_receiver("orders", print)
-    assert not isinstance(raised.value, SessionUnavailable)
+    assert not isinstance(raised.value, SessionUnavailableError)
 
 
 async def test_a_wait_for_a_session_that_is_given_up_leaves_no_claim_on_one(
@@ -211,7 +216,7 @@ async def test_a_wait_for_a_session_ends_with_its_connection(
     waiting = asyncio.create_task(accept(connection))
     await until(lambda: connection.claims == 1)
     pair.primary.take_down("reset")
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         await waiting
 
 
@@ -220,5 +225,5 @@ async def test_an_attach_that_is_never_answered_is_given_up(
 ) -> None:
     monkeypatch.setattr("sbpair.client.session.ANSWER_TIMEOUT", 0.05)
     fault = pair.primary.fault("carts", Lose(), operation="attach")
-    with fault, pytest.raises(LinkRefused, match="no answer within"):
+    with fault, pytest.raises(LinkRefusedError, match="no answer within"):
         await accept(connection, timeout=0.05)

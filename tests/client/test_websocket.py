@@ -17,7 +17,7 @@ from sbpair.broker import Broker
 from sbpair.client import websocket as over_websocket
 from sbpair.client.dial import connect
 from sbpair.client.websocket import environment_proxy, open_websocket, url_of
-from sbpair.syphon import ConnectionLost, Syphon, SyphonFaulted, SyphonOptions
+from sbpair.syphon import ConnectionLostError, NamespaceUnusableError, Syphon, SyphonOptions
 from tests.served import served
 from tests.syphon.pair import BACKLOGS, Pair, message_id, parked, put, take
 from tests.waiting import PATIENCE, until
@@ -128,7 +128,9 @@ async def test_a_proxy_that_wants_another_password_is_a_fault_that_does_not_show
     async with proxy() as between, asyncio.timeout(PATIENCE):
         between.refuses = 407
         syphon = over_tls(broker, pair, http_proxy=f"http://me:S3cret@127.0.0.1:{between.port}")
-        with pytest.raises(SyphonFaulted, match="proxy answers the WebSocket with status 407") as raised:
+        with pytest.raises(
+            NamespaceUnusableError, match="proxy answers the WebSocket with status 407"
+        ) as raised:
             await syphon.drain()
     assert "S3cret" not in str(raised.value) + repr(syphon.options)
 
@@ -136,7 +138,7 @@ async def test_a_proxy_that_wants_another_password_is_a_fault_that_does_not_show
 @pytest.mark.spec("F-31", "S-6")
 async def test_a_certificate_of_a_stranger_is_refused_over_websocket_too(pair: Pair) -> None:
     namespace = parse(secure(pair, "primary")).dial_at(f"localhost:{pair.primary.port}")
-    with pytest.raises(SyphonFaulted, match="certificate"):
+    with pytest.raises(NamespaceUnusableError, match="certificate"):
         await connect(namespace.along(OVER))
 
 
@@ -159,7 +161,9 @@ async def test_a_namespace_that_goes_down_is_a_lost_connection_and_is_reached_ag
         await running
 
 
-@pytest.mark.parametrize(("status", "kind"), [("404 Not Found", SyphonFaulted), ("503 Busy", ConnectionLost)])
+@pytest.mark.parametrize(
+    ("status", "kind"), [("404 Not Found", NamespaceUnusableError), ("503 Busy", ConnectionLostError)]
+)
 async def test_an_answer_that_is_no_upgrade_is_told_with_its_status(
     pair: Pair, status: str, kind: type[Exception]
 ) -> None:
@@ -174,7 +178,7 @@ async def test_an_answer_that_is_no_upgrade_is_told_with_its_status(
 
 async def test_nobody_at_the_port_is_a_lost_connection_over_websocket_too(pair: Pair) -> None:
     pair.primary.take_down("refuse")
-    with pytest.raises(ConnectionLost, match="cannot be reached"):
+    with pytest.raises(ConnectionLostError, match="cannot be reached"):
         await connect(parse(pair.primary.connection_string).along(OVER))
 
 

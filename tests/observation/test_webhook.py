@@ -14,7 +14,7 @@ import httpx
 import pytest
 import respx
 
-from sbpair.observation import Patience, SignatureRefused, Webhook, WebhookKind, WriterRole, verify
+from sbpair.observation import Patience, SignatureRefusedError, Webhook, WebhookKind, WriterRole, verify
 from sbpair.observation.webhook import THREAD_NAME
 from sbpair.observation.webhook_delivery import sign
 from sbpair.pairing.events import EntityFailedOver, EntityRecovered, EntitySuspected, PingSent
@@ -417,14 +417,14 @@ def test_a_changed_body_an_old_stamp_and_a_strange_header_are_refused():
     header = sign(b"{}", SECRET, 1000.0)
     verify(header, b"{}", SECRET, 1299.0)
 
-    with pytest.raises(SignatureRefused, match="does not match"):
+    with pytest.raises(SignatureRefusedError, match="does not match"):
         verify(header, b"{ }", SECRET, 1000.0)
-    with pytest.raises(SignatureRefused, match="does not match"):
+    with pytest.raises(SignatureRefusedError, match="does not match"):
         verify(header, b"{}", SECRET + "x", 1000.0)
-    with pytest.raises(SignatureRefused, match="does not match"):
+    with pytest.raises(SignatureRefusedError, match="does not match"):
         verify(header.replace("t=1000", "t=1001"), b"{}", SECRET, 1000.0)
-    with pytest.raises(SignatureRefused, match="by 400 s"):
+    with pytest.raises(SignatureRefusedError, match="by 400 s"):
         verify(header, b"{}", SECRET, 1400.0)
     for strange in ("", "t=1000", "v1=ab", "t=x,v1=ab", "t=²,v1=ab", "t=-1,v1=a", "t=1000,v1=é"):
-        with pytest.raises(SignatureRefused):
+        with pytest.raises(SignatureRefusedError):
             verify(strange, b"{}", SECRET, 1000.0)

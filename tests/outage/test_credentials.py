@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 from sbpair import PairedServiceBusClient, PairedServiceBusSender, StoredIn, aio
 from sbpair.broker import NamespaceControl
 from sbpair.broker.auth import make_token
-from sbpair.syphon import Syphon, SyphonFaulted, SyphonOptions
+from sbpair.syphon import NamespaceUnusableError, Syphon, SyphonOptions
 from sbpair.testing.pair import BearerCredential
 from tests.outage.conftest import AsyncPairing, Pairing, options_of
 from tests.outage.test_close_and_fault import policy_of
@@ -159,7 +159,7 @@ async def test_a_token_that_another_key_signed_is_refused(aio_pairing: AsyncPair
     other = f"localhost:{aio_pairing.secondary.port}"
     options = SyphonOptions(primary_namespace_name="contoso", backlog_queue_count=1)
     syphon = Syphon(host, other, wrong, options=options, use_tls=False)
-    with pytest.raises(SyphonFaulted):
+    with pytest.raises(NamespaceUnusableError):
         async with asyncio.timeout(PATIENCE):
             await syphon.drain()
 

@@ -45,7 +45,7 @@ DIALLING = """
 import asyncio, os, resource, sys
 from sbpair.auth.connection_string import parse
 from sbpair.client.dial import connect
-from sbpair.client.errors import ConnectionLost
+from sbpair.client.errors import ConnectionLostError
 from sbpair.shortage import came_of_shortage
 
 async def dial():
@@ -59,7 +59,7 @@ async def dial():
         pass
     try:
         await connect(access, timeout=10)
-    except ConnectionLost as error:
+    except ConnectionLostError as error:
         print(came_of_shortage(error))
     for each in held:
         os.close(each)

@@ -20,7 +20,7 @@ from sbpair.auth.route import Route
 from sbpair.broker import Broker
 from sbpair.broker.certificates import provide
 from sbpair.client.dial import connect
-from sbpair.syphon import SyphonFaulted
+from sbpair.syphon import NamespaceUnusableError
 from sbpair.testing import ChaosProxy
 from tests.syphon.pair import BACKLOGS, Pair, arrived, pair_of, parked
 from tests.waiting import PATIENCE, until
@@ -126,6 +126,6 @@ async def test_a_certificate_that_proves_nothing_is_refused_and_nothing_is_said_
         text = "Endpoint=sb://contoso.example/;SharedAccessKeyName=n;SharedAccessKey=a2V5"
         namespace = parse(text).dial_at(f"{host}:{port}")
         ca_file = str(certificates.ca_file) if is_known else None
-        with pytest.raises(SyphonFaulted, match=says):
+        with pytest.raises(NamespaceUnusableError, match=says):
             await connect(namespace.along(Route(ca_file)), timeout=PATIENCE)
     assert came == [TLS_HANDSHAKE]

@@ -17,7 +17,7 @@ from sbpair.broker.faults import (
     Withhold,
 )
 from sbpair.client.connection import NamespaceConnection
-from sbpair.client.errors import LinkRefused
+from sbpair.client.errors import LinkRefusedError
 from sbpair.processor import (
     LockEnded,
     MessagesReceived,
@@ -140,7 +140,7 @@ def test_a_lock_is_renewed_while_its_link_waits_for_another_attempt() -> None:
 
 def refused(*_: object, **__: object) -> None:
     """Refuse a link to an entity, while its ``$management`` node can be reached."""
-    raise LinkRefused("the entity is busy")
+    raise LinkRefusedError("the entity is busy")
 
 
 @pytest.mark.spec("C-12", "C-13")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sbpair.broker.faults import FaultRule, Operation, RejectWith
-from sbpair.client.errors import ConnectionLost, LinkRefused
+from sbpair.client.errors import ConnectionLostError, LinkRefusedError
 from sbpair.processor import LockEnded, ReceivedMessage, SessionAccepted
 from tests.processor.driven import Story, play_with
 from tests.processor.pair import numbered
@@ -46,7 +46,7 @@ def test_the_state_of_a_session_is_read_again_after_the_peer_detached_the_node()
             await story.until(lambda: not story.links_to_node("chats"))
             try:
                 states.append(await processor.get_session_state(message))
-            except ConnectionLost:
+            except ConnectionLostError:
                 states.append("lost")
             states.append(await processor.get_session_state(message))
 
@@ -81,7 +81,7 @@ def test_a_refused_request_does_not_fail_another_one_in_flight() -> None:
             await story.until(lambda: processor.counters.completed == 1)
             assert len(story.links_to_node("chats")) == 2  # those of the refused request are detached
         refused, *others = outcomes
-        assert isinstance(refused, LinkRefused)
+        assert isinstance(refused, LinkRefusedError)
         assert others == [None, b"x"]
 
     play_with(story)

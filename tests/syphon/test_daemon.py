@@ -9,7 +9,12 @@ import pytest
 
 import sbpair.syphon
 from sbpair.amqp.performatives import Condition
-from sbpair.client.errors import ConnectionLost, LinkRefused, SyphonFaulted, TokenRefused
+from sbpair.client.errors import (
+    ConnectionLostError,
+    LinkRefusedError,
+    NamespaceUnusableError,
+    TokenRefusedError,
+)
 from sbpair.syphon import Syphon, SyphonState
 from sbpair.syphon.claims import NAMESPACE
 from sbpair.syphon.daemon import MIN_SESSION_SECONDS
@@ -30,7 +35,7 @@ __all__ = ["worlds"]
 
 pytestmark = pytest.mark.spec("R-66")
 
-REFUSED = TokenRefused("a bad key", Condition("amqp:unauthorized-access"))
+REFUSED = TokenRefusedError("a bad key", Condition("amqp:unauthorized-access"))
 BACKLOGS = ("contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1")
 
 
@@ -142,7 +147,7 @@ async def test_a_side_that_refuses_is_reported_tried_again_and_accepted(worlds: 
 @driven
 async def test_a_side_whose_certificate_is_refused_is_reported(worlds: Worlds) -> None:
     world = worlds()
-    world.dials["primary"].append(SyphonFaulted("a certificate of another"))
+    world.dials["primary"].append(NamespaceUnusableError("a certificate of another"))
     async with running(world):
         assert world.syphon.refusals == {"primary": "a certificate of another"}
         await asyncio.sleep(1.0)
@@ -218,7 +223,7 @@ async def test_a_wrong_key_of_the_primary_is_reported_while_the_secondary_is_dow
 async def test_with_exit_on_refusal_it_ends_once_a_refusal_has_lasted(worlds: Worlds) -> None:
     world = worlds(exit_on_refusal=True)
     world.refuses["secondary"] = [REFUSED] * 100
-    with pytest.raises(SyphonFaulted, match=r"secondary.*: .*a bad key"):
+    with pytest.raises(NamespaceUnusableError, match=r"secondary.*: .*a bad key"):
         await world.syphon.run(asyncio.Event())
     assert 5.0 <= now() < 6.0
     assert world.syphon.status.state is SyphonState.IDLE
@@ -232,7 +237,7 @@ async def test_a_replaced_connection_to_the_primary_needs_a_claim(worlds: Worlds
         assert connection.side == "primary"
         assert connection.aborted_at is None
         world.refuses["primary"] = [REFUSED]
-        with pytest.raises(TokenRefused):
+        with pytest.raises(TokenRefusedError):
             await world.session.given["connect_primary"]()
         assert world.connections[-1].aborted_at == 0.0
         assert world.claimed[-1] == ("primary", (NAMESPACE,))
@@ -324,13 +329,13 @@ async def test_a_drain_that_loses_a_side_goes_on_a_second_later(worlds: Worlds) 
 async def test_a_drain_ends_with_the_refusal_of_a_side_or_of_a_backlog(worlds: Worlds) -> None:
     world = worlds()
     world.refuses["primary"] = [REFUSED]
-    with pytest.raises(SyphonFaulted, match="a bad key"):
+    with pytest.raises(NamespaceUnusableError, match="a bad key"):
         await world.syphon.drain()
     other = worlds()
     draining = asyncio.ensure_future(other.syphon.drain())
     await turns(20)
     other.session.given["links"].note_detached("b0", "no right", is_refusal=True)
-    with pytest.raises(SyphonFaulted, match="no right"):
+    with pytest.raises(NamespaceUnusableError, match="no right"):
         await draining
     assert other.session.stopped_at == 0.0
 
@@ -338,11 +343,11 @@ async def test_a_drain_ends_with_the_refusal_of_a_side_or_of_a_backlog(worlds: W
 @driven
 async def test_a_drain_whose_last_look_fails_raises(worlds: Worlds) -> None:
     world = worlds()
-    world.stranded.fails = LinkRefused("no node")
+    world.stranded.fails = LinkRefusedError("no node")
     draining = asyncio.ensure_future(world.syphon.drain())
     await turns(20)
     world.session.drained.set_result(None)
-    with pytest.raises(LinkRefused, match="no node"):
+    with pytest.raises(LinkRefusedError, match="no node"):
         await draining
     assert world.said(BacklogsDrained) == []
 
@@ -351,7 +356,7 @@ async def test_a_drain_whose_last_look_fails_raises(worlds: Worlds) -> None:
 @driven
 async def test_a_drain_whose_connection_is_lost_at_its_last_look_begins_again(worlds: Worlds) -> None:
     world = worlds()
-    world.stranded.fails = ConnectionLost("reset while peeking")
+    world.stranded.fails = ConnectionLostError("reset while peeking")
     draining = asyncio.ensure_future(world.syphon.drain())
     await turns(20)
     world.session.drained.set_result(None)
@@ -485,7 +490,7 @@ def test_a_syphon_is_made_of_two_namespaces() -> None:
 
 def test_what_opens_connections_is_imported_when_it_is_asked_for() -> None:
     assert sbpair.syphon.__getattr__("Syphon") is Syphon
-    assert sbpair.syphon.__getattr__("SyphonFaulted") is SyphonFaulted
+    assert sbpair.syphon.__getattr__("NamespaceUnusableError") is NamespaceUnusableError
     with pytest.raises(AttributeError, match=r"module 'sbpair\.syphon' has no attribute 'Other'"):
         sbpair.syphon.__getattr__("Other")
 

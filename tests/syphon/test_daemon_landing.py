@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from sbpair.client.errors import ConnectionLost, SyphonFaulted
+from sbpair.client.errors import ConnectionLostError, NamespaceUnusableError
 from sbpair.syphon import SyphonState
 from sbpair.syphon.daemon import FIRST_ATTEMPT, LANDING_CHECK_INTERVAL
 from sbpair.syphon.events import SyphonConnected, SyphonDisconnected
@@ -87,8 +87,8 @@ async def test_a_drain_that_lands_goes_on_with_the_primary(worlds: Worlds) -> No
     assert len(world.sessions) == 1
 
 
-def without_descriptor() -> ConnectionLost:
-    lost = ConnectionLost("contoso.example cannot be reached: Too many open files")
+def without_descriptor() -> ConnectionLostError:
+    lost = ConnectionLostError("contoso.example cannot be reached: Too many open files")
     lost.__cause__ = OSError(errno.EMFILE, "Too many open files")
     return lost
 
@@ -130,7 +130,7 @@ async def test_a_first_attempt_that_hangs_delays_a_landing_by_five_seconds(world
 @driven
 async def test_a_primary_that_refuses_us_is_in_reach(worlds: Worlds) -> None:
     world = landing(worlds, 2.0)
-    world.dials["primary"].extend([SyphonFaulted("a certificate of another")] * 9)
+    world.dials["primary"].extend([NamespaceUnusableError("a certificate of another")] * 9)
     async with running(world):
         await asyncio.sleep(30.0)
         assert world.sessions == []

@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from sbpair.amqp.performatives import Condition, Modified, Rejected, Released
-from sbpair.client.errors import ConnectionLost, LinkRefused
+from sbpair.client.errors import ConnectionLostError, LinkRefusedError
 from sbpair.syphon.delivery import (
     CLOSED,
     EMIT_HELD_AFTER,
@@ -162,7 +162,7 @@ async def test_a_destination_in_doubt_is_sent_one_message_first() -> None:
 
 @driven
 async def test_a_lost_connection_is_tried_again_ever_more_rarely() -> None:
-    scene = Scene(opens=[ConnectionLost("no route") for _ in range(7)])
+    scene = Scene(opens=[ConnectionLostError("no route") for _ in range(7)])
     scene.post([1, 2])
     await asyncio.sleep(0.1)
     assert scene.orders.state is WAITING
@@ -181,7 +181,7 @@ async def test_a_lost_connection_is_tried_again_ever_more_rarely() -> None:
 @pytest.mark.spec("C-1")
 @driven
 async def test_a_destination_that_waits_can_be_tried_at_once_and_only_then() -> None:
-    scene = Scene(opens=[ConnectionLost("no route")] * 4)
+    scene = Scene(opens=[ConnectionLostError("no route")] * 4)
     scene.orders.try_now()
     assert scene.opened_at == []
     scene.post([1, 2])
@@ -198,7 +198,7 @@ async def test_a_destination_that_waits_can_be_tried_at_once_and_only_then() -> 
 @pytest.mark.spec("C-1")
 @driven
 async def test_a_destination_whose_detour_ends_is_probed_by_the_next_message() -> None:
-    scene = Scene(opens=[ConnectionLost("no route")])
+    scene = Scene(opens=[ConnectionLostError("no route")])
     scene.post([1])
     await turns()
     gone: list[int] = []
@@ -216,7 +216,7 @@ async def test_a_destination_whose_detour_ends_is_probed_by_the_next_message() -
 @pytest.mark.spec("R-108")
 @driven
 async def test_a_process_without_a_descriptor_holds_a_destination_and_does_not_call_it_out_of_reach() -> None:
-    short = ConnectionLost("no connection")
+    short = ConnectionLostError("no connection")
     short.__cause__ = OSError(errno.EMFILE, "Too many open files")
     scene = Scene(opens=[short] * 3)
     scene.post([1])
@@ -228,7 +228,7 @@ async def test_a_process_without_a_descriptor_holds_a_destination_and_does_not_c
 
 @driven
 async def test_after_a_failure_one_message_probes_and_then_twice_as_many_go_each_time() -> None:
-    scene = Scene(opens=[ConnectionLost("no route")])
+    scene = Scene(opens=[ConnectionLostError("no route")])
     scene.post(range(1, 21))
     await asyncio.sleep(0.6)
     assert (scene.orders.state, scene.link.all_sent) == (PROBING, [1])
@@ -256,7 +256,7 @@ async def test_after_a_failure_one_message_probes_and_then_twice_as_many_go_each
 
 @driven
 async def test_a_success_starts_the_back_off_over() -> None:
-    scene = Scene(opens=[ConnectionLost("a"), ConnectionLost("b")])
+    scene = Scene(opens=[ConnectionLostError("a"), ConnectionLostError("b")])
     scene.post([1])
     await asyncio.sleep(2.0)
     scene.link.answer()
@@ -278,7 +278,7 @@ async def test_a_success_starts_the_back_off_over() -> None:
 async def test_a_link_that_is_refused_for_now_is_waited_for(
     condition: Condition | None, host: list[object]
 ) -> None:
-    error = LinkRefused("no link", condition)
+    error = LinkRefusedError("no link", condition)
     scene = Scene(opens=[error])
     await asyncio.sleep(3.0)
     scene.post([1, 2])
@@ -291,7 +291,7 @@ async def test_a_link_that_is_refused_for_now_is_waited_for(
 
 @driven
 async def test_a_link_that_is_refused_finally_refuses_all_that_wait() -> None:
-    scene = Scene(opens=[LinkRefused("no link", FINAL)])
+    scene = Scene(opens=[LinkRefusedError("no link", FINAL)])
     scene.orders.is_in_doubt = True
     scene.post([1, 2])
     await turns()

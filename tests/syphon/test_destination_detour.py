@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sbpair.client.errors import ConnectionLost
+from sbpair.client.errors import ConnectionLostError
 from sbpair.syphon.delivery import (
     CLOSED,
     METERED,
@@ -61,7 +61,7 @@ async def test_after_its_end_a_destination_does_nothing(when: str) -> None:
     scene = Scene(
         opens={
             "opening": [opening],
-            "waiting": [ConnectionLost("no route")],
+            "waiting": [ConnectionLostError("no route")],
             "stalled": [PlayedLink(credit=0)],
         }[when]
     )
@@ -101,7 +101,7 @@ def detour(scene: Scene) -> list[int]:
 
 @driven
 async def test_what_waits_and_what_comes_goes_by_the_detour_but_for_what_stays() -> None:
-    scene = Scene(opens=[ConnectionLost("no route")] * 3)
+    scene = Scene(opens=[ConnectionLostError("no route")] * 3)
     scene.post([1, 2])
     scene.post([3], stays=True)
     await turns()

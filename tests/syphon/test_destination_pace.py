@@ -16,7 +16,7 @@ from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.server.namespace_server import NamespaceServer
 from sbpair.client.dial import connect
-from sbpair.client.errors import LinkRefused
+from sbpair.client.errors import LinkRefusedError
 from sbpair.envelope.ordering import ordered_backlog_name
 from sbpair.syphon.credit import AFTER_LOSS
 from sbpair.syphon.delivery import EMIT_HELD_AFTER, METERED, OPEN, WAITING
@@ -93,7 +93,7 @@ async def test_other_rejections_and_full_entities_change_no_pace() -> None:
 
 @driven
 async def test_a_link_that_is_refused_as_busy_is_tried_again_after_the_pause() -> None:
-    scene = Scene(opens=[LinkRefused("no link", WAIT.error)])
+    scene = Scene(opens=[LinkRefusedError("no link", WAIT.error)])
     scene.post([1])
     await turns()
     assert scene.orders.state is WAITING

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sbpair.client.errors import ConnectionLost
+from sbpair.client.errors import ConnectionLostError
 from sbpair.syphon.delivery import (
     DETACHED_WITHIN,
     EMIT_HELD_AFTER,
@@ -240,7 +240,7 @@ async def test_answers_before_a_stall_let_nothing_follow_after_it() -> None:
 
 @driven
 async def test_in_place_of_a_probe_whose_lock_is_in_doubt_the_next_message_probes() -> None:
-    scene = Scene(opens=[ConnectionLost("no route")])
+    scene = Scene(opens=[ConnectionLostError("no route")])
     scene.post([1], lock_ends=0.2)
     scene.post([2, 3])
     await asyncio.sleep(0.6)
@@ -251,7 +251,7 @@ async def test_in_place_of_a_probe_whose_lock_is_in_doubt_the_next_message_probe
 
 @driven
 async def test_in_place_of_a_metered_message_that_is_skipped_the_next_goes() -> None:
-    scene = Scene(opens=[ConnectionLost("no route")])
+    scene = Scene(opens=[ConnectionLostError("no route")])
     scene.post([1])
     scene.post([2, 3], lock_ends=0.55)
     scene.post([4, 5])

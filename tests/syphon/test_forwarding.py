@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sbpair.amqp.performatives import Accepted, Condition
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused
+from sbpair.client.errors import ClientError, ConnectionLostError, LinkRefusedError
 from sbpair.side import Side
 from sbpair.syphon import SyphonOptions, forwarding
 from sbpair.syphon.events import (
@@ -27,9 +27,9 @@ __all__ = ["renewals"]
 
 pytestmark = pytest.mark.spec("R-66")
 
-NO_QUEUE = LinkRefused("no link", Condition("amqp:not-found"))
-NO_RIGHT = LinkRefused("no link", Condition("amqp:unauthorized-access", "no right"))
-BUSY = LinkRefused("no link", Condition("com.microsoft:server-busy"))
+NO_QUEUE = LinkRefusedError("no link", Condition("amqp:not-found"))
+NO_RIGHT = LinkRefusedError("no link", Condition("amqp:unauthorized-access", "no right"))
+BUSY = LinkRefusedError("no link", Condition("com.microsoft:server-busy"))
 
 
 class PlayedSide:
@@ -199,7 +199,7 @@ async def test_a_message_of_a_newer_version_waits_and_opens_no_link() -> None:
 @driven
 async def test_a_lost_side_ends_the_session_with_its_reason(side: str) -> None:
     world = World()
-    world.replacements = [ConnectionLost("no route")]
+    world.replacements = [ConnectionLostError("no route")]
     broken = asyncio.ensure_future(world.session.wait_broken())
     await asyncio.sleep(0.5)
     getattr(world, side).lose(Condition("amqp:connection:forced", "maintenance"))
@@ -246,7 +246,7 @@ async def test_an_idle_primary_that_cannot_be_replaced_ends_the_session() -> Non
     world = World()
     broken = asyncio.ensure_future(world.session.wait_broken())
     await asyncio.sleep(2.0)
-    world.replacements = [ConnectionLost("no route")]
+    world.replacements = [ConnectionLostError("no route")]
     world.primary.lose()
     assert (await broken).startswith("the connection to the primary was lost")
 
@@ -321,7 +321,7 @@ async def test_after_a_stop_nothing_retries_a_message_whose_destination_was_forg
     renewals.answered.set()
     await turns(20)
     assert world.link().all_sent == [2]
-    world.primary.refuses["orders"] = [ConnectionLost("no route")] * 99
+    world.primary.refuses["orders"] = [ConnectionLostError("no route")] * 99
     world.link().detach()
     world.primary.lose()
     await world.session.stop()
@@ -351,7 +351,7 @@ async def test_a_missing_backlog_is_looked_for_at_intervals_and_told_once() -> N
     [
         (NO_RIGHT, SyphonState.REFUSED),
         (BUSY, SyphonState.CONNECTING),
-        (ConnectionLost("x"), SyphonState.CONNECTING),
+        (ConnectionLostError("x"), SyphonState.CONNECTING),
     ],
 )
 @driven
@@ -430,7 +430,7 @@ async def test_a_drain_goes_on_while_others_hold_messages(monkeypatch: pytest.Mo
     world = World()
     asked: list[tuple[str, float]] = []
     answers: dict[str, list[bool | ClientError]] = {
-        "b0": [True, LinkRefused("no node"), False],
+        "b0": [True, LinkRefusedError("no node"), False],
         "b1": [False],
     }
 

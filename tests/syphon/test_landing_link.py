@@ -16,7 +16,7 @@ from sbpair.amqp.performatives import (
     Released,
     TransactionalState,
 )
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, RolledBack
+from sbpair.client.errors import ClientError, ConnectionLostError, LinkRefusedError, RolledBackError
 from sbpair.envelope.restore import EXPIRED, Forward, Poison
 from sbpair.syphon.in_flight import InFlightMessage
 from sbpair.syphon.landing_link import STALE_AFTER, TRIED_FOR, LandingLink
@@ -186,8 +186,8 @@ async def test_a_message_larger_than_the_entity_takes_is_sent_plainly() -> None:
 @pytest.mark.parametrize(
     ("error", "plain", "answers"),
     [
-        (ConnectionLost("gone"), [3], [(2, None)]),
-        (LinkRefused("none", NOT_ALLOWED.error), [3, 2], []),
+        (ConnectionLostError("gone"), [3], [(2, None)]),
+        (LinkRefusedError("none", NOT_ALLOWED.error), [3, 2], []),
     ],
 )
 @driven
@@ -229,11 +229,11 @@ async def test_a_larger_message_that_is_sent_again_belongs_to_its_second_batch(f
     await turns(20)
     first, second = declared
     if fails == "first":
-        first.set_exception(ConnectionLost("gone"))
+        first.set_exception(ConnectionLostError("gone"))
     else:
         first.set_result(b"t8")
         await turns(20)
-        second.set_exception(ConnectionLost("gone"))
+        second.set_exception(ConnectionLostError("gone"))
     await turns(20)
     ends = [(2, None)] if fails == "first" else [(2, ACCEPTED), (3, None)]
     assert landed.answers == [(1, ACCEPTED), (3, FULL), *ends]
@@ -286,7 +286,7 @@ async def test_on_a_partitioned_backlog_messages_are_sent_plainly_from_then_on()
 @driven
 async def test_where_no_transaction_can_be_declared_messages_are_sent_plainly() -> None:
     landed = Landed()
-    landed.controller.fails["declare"] = LinkRefused("none", NOT_ALLOWED.error)
+    landed.controller.fails["declare"] = LinkRefusedError("none", NOT_ALLOWED.error)
     landed.send(1)
     await turns(20)
     landed.send(2)
@@ -304,7 +304,7 @@ async def test_the_unused_link_via_a_backlog_without_transactions_ends_with_the_
     for each in (landed, other):
         assert each.via is not None
         if refused == "declaring":
-            each.controller.fails["declare"] = LinkRefused("none", NOT_ALLOWED.error)
+            each.controller.fails["declare"] = LinkRefusedError("none", NOT_ALLOWED.error)
         else:
             each.via.outcomes = [NOT_ALLOWED]
         each.send(1)
@@ -323,8 +323,8 @@ async def test_the_unused_link_via_a_backlog_without_transactions_ends_with_the_
 @pytest.mark.parametrize(
     ("error", "state"),
     [
-        (ConnectionLost("gone"), None),
-        (RolledBack("no", Condition("amqp:internal-error")), Rejected(Condition("amqp:internal-error"))),
+        (ConnectionLostError("gone"), None),
+        (RolledBackError("no", Condition("amqp:internal-error")), Rejected(Condition("amqp:internal-error"))),
     ],
 )
 @driven
@@ -343,7 +343,7 @@ async def test_a_transaction_that_cannot_be_declared_holds_its_messages(
 async def test_a_send_that_fails_rolls_the_transaction_back() -> None:
     landed = Landed()
     assert landed.via is not None
-    landed.via.outcomes = [ConnectionLost("gone")]
+    landed.via.outcomes = [ConnectionLostError("gone")]
     landed.send(1)
     await turns(20)
     assert landed.log[-1] == ("roll back", b"t2")
@@ -353,7 +353,7 @@ async def test_a_send_that_fails_rolls_the_transaction_back() -> None:
 @driven
 async def test_a_commit_that_fails_gives_the_locks_up() -> None:
     landed = Landed()
-    landed.controller.fails["commit"] = ConnectionLost("gone")
+    landed.controller.fails["commit"] = ConnectionLostError("gone")
     landed.send(1, 2)
     await turns(20)
     assert landed.scene.told[-1] == ("given up", [1, 2])

@@ -11,7 +11,7 @@ import pytest
 from sbpair.amqp.performatives import (
     Condition,
 )
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, RolledBack
+from sbpair.client.errors import ClientError, ConnectionLostError, LinkRefusedError, RolledBackError
 from sbpair.syphon.delivery import WAITING, DeliveryTimeouts, Destination
 from sbpair.syphon.events import DestinationHeld, LandingBegan, LandingEnded, LandingRefused
 from sbpair.syphon.in_flight import InFlightMessage
@@ -48,7 +48,7 @@ class Coast:
         )
         self.scene.destination_out_of_reach = self.landings.out_of_reach  # type: ignore[method-assign]
         self.scene.destination_answered = self.landings.answered  # type: ignore[method-assign]
-        self.scene.opens = [ConnectionLost("no route") for _ in range(50)]
+        self.scene.opens = [ConnectionLostError("no route") for _ in range(50)]
 
     async def open_sender(self, path: str, via: str | None = None) -> PlayedSender:
         self.opened.append((path, via))
@@ -147,7 +147,7 @@ async def test_without_a_twin_messages_wait_for_the_primary_and_it_is_looked_for
 @driven
 async def test_a_twin_that_is_busy_keeps_its_messages(coast: Callable[[], Coast]) -> None:
     shore = coast()
-    shore.opens = [LinkRefused("busy", Condition("com.microsoft:server-busy"))]
+    shore.opens = [LinkRefusedError("busy", Condition("com.microsoft:server-busy"))]
     (message,) = shore.scene.post([1])
     await asyncio.sleep(10.1)
     assert shore.scene.said(LandingRefused) == []
@@ -166,7 +166,7 @@ async def test_what_waits_at_a_twin_goes_home_once_the_primary_is_connected(
     world = coast()
     world.scene.post([1])
     await asyncio.sleep(9.0)
-    world.opens = [LinkRefused("busy", Condition("com.microsoft:server-busy")) for _ in range(50)]
+    world.opens = [LinkRefusedError("busy", Condition("com.microsoft:server-busy")) for _ in range(50)]
     await asyncio.sleep(11.0)
     assert world.home.waiting == 0
     world.scene.opens.clear()
@@ -196,7 +196,7 @@ async def test_a_twin_whose_probe_was_rolled_back_takes_the_next_message(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shore.scene, "complete_in", complete_in)
-        patch.setitem(shore.controller.fails, "commit", RolledBack("no"))
+        patch.setitem(shore.controller.fails, "commit", RolledBackError("no"))
         await asyncio.sleep(0.6)
     assert shore.scene.told[-1] == ("given up", [2])
     await asyncio.sleep(1.0)
@@ -221,7 +221,7 @@ async def test_what_the_twin_refuses_finally_stays_for_the_primary(coast: Callab
 
 
 @pytest.mark.spec("C-2")
-@pytest.mark.parametrize("error", [None, LinkRefused("none", NOT_ALLOWED.error)])
+@pytest.mark.parametrize("error", [None, LinkRefusedError("none", NOT_ALLOWED.error)])
 @driven
 async def test_a_namespace_without_transactions_gets_its_messages_plainly(
     error: ClientError | None, coast: Callable[[], Coast]
@@ -243,7 +243,7 @@ async def test_a_controller_that_cannot_be_reached_frees_the_slot_of_the_twin(
     coast: Callable[[], Coast],
 ) -> None:
     shore = coast()
-    shore.controller.fails["ready"] = LinkRefused("no node")
+    shore.controller.fails["ready"] = LinkRefusedError("no node")
     shore.scene.post([1])
     await asyncio.sleep(10.1)
     assert shore.landings._slots._holders == {}
@@ -267,9 +267,9 @@ async def test_a_link_to_a_twin_is_detached_if_the_rest_of_the_opening_fails(
 ) -> None:
     shore = coast()
     if end == "no transactions now":
-        shore.controller.fails["ready"] = ConnectionLost("no answer")
+        shore.controller.fails["ready"] = ConnectionLostError("no answer")
     elif end == "no link via the backlog":
-        shore.refuses_via = LinkRefused("no right", Condition("amqp:unauthorized-access"))
+        shore.refuses_via = LinkRefusedError("no right", Condition("amqp:unauthorized-access"))
     else:
         shore.controller.is_ready.clear()
     shore.scene.post([1])
@@ -324,7 +324,7 @@ async def test_a_twin_whose_link_ends_during_a_transaction_is_stopped_with_the_l
     is_sent.set()
     await turns(20)
     assert shore.scene.told_of("held")[-1:] == [2]
-    shore.opens = [ConnectionLost("gone")] * 99
+    shore.opens = [ConnectionLostError("gone")] * 99
     shore.home.stop()
     shore.landings.stop()
     before = list(shore.scene.events)
@@ -372,7 +372,7 @@ async def test_a_destination_is_in_doubt_from_the_start_if_it_was_out_of_reach_b
 @driven
 async def test_an_answer_in_time_lands_nothing(coast: Callable[[], Coast]) -> None:
     shore = coast()
-    shore.scene.opens = [ConnectionLost("no route")]
+    shore.scene.opens = [ConnectionLostError("no route")]
     shore.scene.post([1])
     await asyncio.sleep(1.0)
     shore.scene.link.answer()
@@ -391,7 +391,7 @@ async def test_stopped_landings_do_nothing_more(coast: Callable[[], Coast]) -> N
     await asyncio.sleep(60.0)
     assert shore.opened == []
     landed = coast()
-    landed.opens = [ConnectionLost("gone")] * 9
+    landed.opens = [ConnectionLostError("gone")] * 9
     landed.scene.post([1])
     await asyncio.sleep(10.1)
     landed.home.stop()

@@ -12,7 +12,7 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.client import connection
 from sbpair.client.dial import connect
-from sbpair.client.errors import LinkRefused
+from sbpair.client.errors import LinkRefusedError
 from sbpair.syphon.deadletters import RedriveCounts, redrive
 from sbpair.syphon.events import BacklogDetached, MessageSetAside
 from sbpair.syphon.peeking import DEAD_LETTERS, peek_parked
@@ -96,7 +96,7 @@ async def test_an_answer_too_large_for_us_is_an_error_and_not_a_silence(
     client = await connect(parse(pair.secondary.connection_string))
     try:
         async with asyncio.timeout(PATIENCE):
-            with pytest.raises(LinkRefused, match="message-size-exceeded"):
+            with pytest.raises(LinkRefusedError, match="message-size-exceeded"):
                 [each async for each in peek_parked(client, pair.backlog(0))]
     finally:
         await client.close()

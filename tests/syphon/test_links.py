@@ -14,7 +14,7 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker.faults import Operation, RejectWith, Withhold
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ConnectionLost, LinkRefused
+from sbpair.client.errors import ConnectionLostError, LinkRefusedError
 from sbpair.syphon import SyphonState
 from sbpair.syphon.deadletters import RedriveCounts, purge, redrive
 from sbpair.syphon.events import BacklogDetached
@@ -50,7 +50,7 @@ async def test_whatever_opens_a_receiver_ends_its_session_with_it(pair: Pair) ->
             await purge(connection, backlog, lambda: None, stop=stop)
             await redrive(connection, backlog, RedriveCounts(), stop=stop)
             refusing = pair.secondary.fault(backlog, RejectWith("amqp:internal-error"), operation="attach")
-            with refusing, pytest.raises(LinkRefused):
+            with refusing, pytest.raises(LinkRefusedError):
                 await connection.open_receiver(backlog, print)
         await until(lambda: (sessions(connection), connection._engine._links) == before)
         assert not [link for link in connection._links if link.session is not connection.session]
@@ -118,7 +118,7 @@ async def test_a_token_node_that_did_not_answer_is_detached_before_another_is_op
             patched.setattr("sbpair.client.request.ANSWER_TIMEOUT", 0.05)
             patched.setattr("sbpair.client.link.ANSWER_TIMEOUT", 0.05)
             for path in (pair.backlog(0), pair.backlog(1)):
-                with pytest.raises((ConnectionLost, LinkRefused)):
+                with pytest.raises((ConnectionLostError, LinkRefusedError)):
                     await connection.authorize(path)
         await connection.authorize(pair.backlog(0))
         await until(lambda: connection._engine._links == links)

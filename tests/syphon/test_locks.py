@@ -11,7 +11,7 @@ import pytest
 from sbpair.auth.connection_string import parse
 from sbpair.broker.faults import Delay, Operation, RejectWith
 from sbpair.client.dial import connect
-from sbpair.client.errors import LinkRefused
+from sbpair.client.errors import LinkRefusedError
 from sbpair.client.locks import renew_locks
 from tests.syphon.driven import BACKLOGS, CLOCK, Driven, play
 from tests.syphon.pair import Pair, parked
@@ -84,7 +84,7 @@ async def test_a_node_that_does_not_know_is_not_taken_for_a_lost_lock(pair: Pair
     connection = await connect(parse(pair.secondary.connection_string))
     try:
         await connection.authorize(pair.backlog(0))
-        with pytest.raises(LinkRefused):
+        with pytest.raises(LinkRefusedError):
             await renew_locks(connection, "nowhere", [bytes(16)])
     finally:
         await connection.close()

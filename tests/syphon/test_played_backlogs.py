@@ -14,7 +14,7 @@ from sbpair.amqp.link import SenderLink
 from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
 from sbpair.amqp.performatives import ACCEPTED, Condition, DeliveryState, Rejected, Released
 from sbpair.amqp.types import Symbol, Timestamp
-from sbpair.client.errors import ConnectionLost, LinkRefused
+from sbpair.client.errors import ConnectionLostError, LinkRefusedError
 from sbpair.envelope.aliases import PATH
 from sbpair.syphon.claims import MAX_TRIED, ParkedWalk, parked_paths
 from sbpair.syphon.deadletters import RedriveCounts, _Rounds, purge, redrive
@@ -173,7 +173,7 @@ async def test_a_backlog_that_does_not_exist_is_empty_and_one_that_cannot_be_rea
     played.peer.nodes[NODE] = lambda request: status(404, "gone")
     assert await depth_of(played.connection, "b") == EMPTY
     played.peer.nodes[NODE] = lambda request: status(401, "no")
-    with pytest.raises(LinkRefused, match="unauthorized"):
+    with pytest.raises(LinkRefusedError, match="unauthorized"):
         await depth_of(played.connection, "b")
 
 
@@ -210,7 +210,7 @@ async def test_a_message_whose_state_is_unknown_is_an_error(
     played: Played, payload: bytes, told: str
 ) -> None:
     played.peer.nodes[NODE] = lambda request: status(200, body={"messages": [{"message": payload}]})
-    with pytest.raises(LinkRefused, match=told):
+    with pytest.raises(LinkRefusedError, match=told):
         await has_more(played.connection, "b")
 
 
@@ -248,7 +248,7 @@ async def test_a_backlog_beyond_the_count_that_cannot_be_peeked_is_not_taken_for
     stranded = StrandedBacklogs("contoso", 2, [].append)  # type: ignore[arg-type]
     node = "contoso/x-servicebus-transfer/2/$management"
     played.peer.nodes[node] = lambda request: status(500, "try again")
-    with pytest.raises(LinkRefused, match="try again"):
+    with pytest.raises(LinkRefusedError, match="try again"):
         await stranded.check(played.connection)
     checking = asyncio.ensure_future(stranded.run(played.connection))  # a running syphon checks again later
     await turns()
@@ -374,7 +374,7 @@ async def test_a_purge_whose_link_is_lost_says_so(played: Played) -> None:
     await turns()
     played.peer.links[f"from {DEAD}"].detach(Condition("a:b", "moved"))
     played.peer.speak()
-    with pytest.raises(ConnectionLost, match=r"^no link to b/\$DeadLetterQueue: a:b: moved$"):
+    with pytest.raises(ConnectionLostError, match=r"^no link to b/\$DeadLetterQueue: a:b: moved$"):
         await running
 
 

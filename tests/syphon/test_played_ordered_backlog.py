@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sbpair.amqp.performatives import Condition, Released
-from sbpair.client.errors import ClientError, ConnectionLost, LinkRefused, SessionUnavailable
+from sbpair.client.errors import ClientError, ConnectionLostError, LinkRefusedError, SessionUnavailableError
 from sbpair.syphon.events import BacklogDetached, BacklogMissing
 from sbpair.syphon.order_check import OrderCheck
 from sbpair.syphon.ordered_backlogs import (
@@ -32,7 +32,7 @@ from tests.trials.simulation.virtual_loop import EPOCH
 
 pytestmark = pytest.mark.spec("R-66", "O-6")
 
-NO_QUEUE = LinkRefused("no link", Condition("amqp:not-found"))
+NO_QUEUE = LinkRefusedError("no link", Condition("amqp:not-found"))
 
 
 class LockedSession(PlayedSession):
@@ -49,7 +49,7 @@ class LockedSession(PlayedSession):
         if self.renewal_takes:
             await asyncio.sleep(self.renewal_takes)
             if node.is_abandoned:
-                raise ConnectionLost("no answer")
+                raise ConnectionLostError("no answer")
         if self.refuses is not None:
             raise self.refuses
         return EPOCH + now() + 60.0
@@ -117,7 +117,7 @@ class Kept:
         self.asked.append((now(), timeout))
         if not self.offers:
             await asyncio.sleep(timeout)
-            raise SessionUnavailable("no session", None)
+            raise SessionUnavailableError("no session", None)
         offer = self.offers.popleft()
         if isinstance(offer, ClientError):
             raise offer
@@ -200,7 +200,7 @@ async def test_a_session_without_the_end_of_its_lock_is_renewed_before_anything_
 @driven
 async def test_a_lock_that_is_not_renewed_ends_its_relay_alone(refusal: str) -> None:
     one, two = session(1, 2), session(3)
-    one.refuses = LinkRefused("not renewed", Condition(refusal))
+    one.refuses = LinkRefusedError("not renewed", Condition(refusal))
     one.renewal_takes, two.renewal_takes = 0.1, 0.2
     kept = Kept(one, two, places=2)
     await asyncio.sleep(45.0)
@@ -217,7 +217,7 @@ async def test_a_node_that_fails_ends_the_relay_and_is_opened_again(
     is_refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = session(1, 2), session(3)
-    one.refuses = LinkRefused("no link") if is_refused else ConnectionLost("no answer")
+    one.refuses = LinkRefusedError("no link") if is_refused else ConnectionLostError("no answer")
     monkeypatch.setattr(Node, "is_open", not is_refused)
     kept = Kept(one, two, places=2)
     await asyncio.sleep(41.5)
@@ -251,10 +251,10 @@ async def test_a_missing_backlog_is_looked_for_again_and_told_once() -> None:
 @pytest.mark.parametrize(
     ("error", "state"),
     [
-        (LinkRefused("no", Condition("amqp:unauthorized-access")), SyphonState.REFUSED),
-        (LinkRefused("no", Condition("amqp:internal-error")), SyphonState.CONNECTING),
-        (ConnectionLost("gone"), SyphonState.CONNECTING),
-        (LinkRefused("no", None), SyphonState.CONNECTING),
+        (LinkRefusedError("no", Condition("amqp:unauthorized-access")), SyphonState.REFUSED),
+        (LinkRefusedError("no", Condition("amqp:internal-error")), SyphonState.CONNECTING),
+        (ConnectionLostError("gone"), SyphonState.CONNECTING),
+        (LinkRefusedError("no", None), SyphonState.CONNECTING),
     ],
 )
 @driven
@@ -281,7 +281,7 @@ async def test_an_empty_backlog_is_attached() -> None:
 
 @driven
 async def test_a_lost_connection_ends_the_backlog() -> None:
-    kept = Kept(session(1), ConnectionLost("gone"))
+    kept = Kept(session(1), ConnectionLostError("gone"))
     kept.closed.set_result(None)
     await kept.running
     assert kept.scene.events == []
@@ -314,7 +314,7 @@ async def test_a_drain_ends_when_nothing_is_left_and_asks_with_short_polls(
 @driven
 async def test_a_drain_that_cannot_look_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept()
-    outcomes: list[ClientError | None] = [LinkRefused("no node"), None]
+    outcomes: list[ClientError | None] = [LinkRefusedError("no node"), None]
 
     async def has_more(connection: object, name: str) -> bool:
         outcome = outcomes.pop(0)

@@ -18,7 +18,7 @@ from sbpair.amqp.performatives import (
     Rejected,
     Released,
 )
-from sbpair.client.errors import ConnectionLost
+from sbpair.client.errors import ConnectionLostError
 from sbpair.envelope.ordering import OrderStamp
 from sbpair.syphon.delivery import STALLED_AFTER
 from sbpair.syphon.events import MessageSetAside, MessagesForwarded, SessionHeld
@@ -524,7 +524,7 @@ async def test_words_about_a_message_that_is_not_the_sessions_any_more_change_no
 @driven
 async def test_a_relay_that_fails_to_connect_waits_like_any_destination() -> None:
     relayed = Relayed(parked(0))
-    relayed.scene.opens.append(ConnectionLost("no route"))
+    relayed.scene.opens.append(ConnectionLostError("no route"))
     await turns()
     assert relayed.relay.is_stuck
     await asyncio.sleep(0.5)

@@ -11,8 +11,8 @@ import pytest
 from sbpair.amqp.errors import SERVER_BUSY, TIMEOUT
 from sbpair.amqp.performatives import Condition
 from sbpair.auth.credential import SharedKey, Token, TokenSource
-from sbpair.client.errors import ConnectionLost, LinkRefused, TokenRefused
-from sbpair.syphon import Syphon, SyphonFaulted, SyphonState
+from sbpair.client.errors import ConnectionLostError, LinkRefusedError, TokenRefusedError
+from sbpair.syphon import NamespaceUnusableError, Syphon, SyphonState
 from sbpair.syphon.claims import refusal_of
 from sbpair.syphon.events import (
     BacklogsDrained,
@@ -138,7 +138,7 @@ async def test_with_exit_on_refusal_it_stops_when_the_refusal_has_lasted(
     give(syphon, side, Switched)
     await pair.park([parked(n) for n in range(10)])
     async with asyncio.timeout(PATIENCE):
-        with pytest.raises(SyphonFaulted, match=f"the {side} refuses the syphon: .*unauthorized"):
+        with pytest.raises(NamespaceUnusableError, match=f"the {side} refuses the syphon: .*unauthorized"):
             await syphon.run(asyncio.Event())
     assert syphon.status.state is SyphonState.IDLE
     await until(lambda: pair.secondary.connection_count == 0 and pair.primary.connection_count == 0)
@@ -153,7 +153,7 @@ async def test_a_drain_of_empty_backlogs_between_sides_that_refuse_us_proves_not
     syphon = pair.syphon()
     give(syphon, side, Switched)
     async with asyncio.timeout(PATIENCE):
-        with pytest.raises(SyphonFaulted, match="unauthorized"):
+        with pytest.raises(NamespaceUnusableError, match="unauthorized"):
             await syphon.drain()
     assert not pair.said(BacklogsDrained)
 
@@ -297,7 +297,7 @@ async def test_with_exit_on_refusal_it_ends_once_the_entity_that_the_key_was_for
     key.path = "/another"
     cut(pair)
     async with asyncio.timeout(PATIENCE):
-        with pytest.raises(SyphonFaulted, match=r"the primary refuses the syphon: .*unauthorized"):
+        with pytest.raises(NamespaceUnusableError, match=r"the primary refuses the syphon: .*unauthorized"):
             await task
 
 
@@ -306,9 +306,9 @@ async def test_a_side_whose_claims_node_does_not_answer_is_tried_again() -> None
 
     class Silent:
         async def authorize(self, path: str) -> None:
-            raise LinkRefused("no link to $cbs: no answer within 60 s")
+            raise LinkRefusedError("no link to $cbs: no answer within 60 s")
 
-    with pytest.raises(ConnectionLost, match=r"\$cbs"):
+    with pytest.raises(ConnectionLostError, match=r"\$cbs"):
         await refusal_of(Silent(), ("orders",))  # type: ignore[arg-type]
 
 
@@ -317,7 +317,7 @@ async def test_a_side_whose_claims_node_does_not_answer_is_tried_again() -> None
 async def test_a_side_that_is_too_busy_to_judge_a_claim_has_not_refused_it(symbol: str) -> None:
     class Busy:
         async def authorize(self, path: str) -> None:
-            raise TokenRefused("no access", Condition(symbol, "later"))
+            raise TokenRefusedError("no access", Condition(symbol, "later"))
 
-    with pytest.raises(ConnectionLost, match="no claim can be made"):
+    with pytest.raises(ConnectionLostError, match="no claim can be made"):
         await refusal_of(Busy(), ("", "orders"))  # type: ignore[arg-type]

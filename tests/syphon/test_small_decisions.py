@@ -14,7 +14,7 @@ from sbpair.amqp.performatives import Condition
 from sbpair.auth.route import Route
 from sbpair.broker.frontends.amqp.claims import MAX_CLAIMS
 from sbpair.client.backoff import Backoff
-from sbpair.client.errors import ClientError, ConnectionLost, SyphonFaulted, TokenRefused
+from sbpair.client.errors import ClientError, ConnectionLostError, NamespaceUnusableError, TokenRefusedError
 from sbpair.processor.options import ProcessorOptions
 from sbpair.syphon.claims import as_fault, is_refusal
 from sbpair.syphon.credit import INITIAL_SIZE, MemoryBudget, RecentSize, Window
@@ -273,8 +273,8 @@ def test_a_lock_that_has_ended_is_let_go() -> None:
     assert (len(overflow), overflow._entries) == (0, {})
 
 
-def refused(symbol: str | None) -> TokenRefused:
-    error = TokenRefused("no")
+def refused(symbol: str | None) -> TokenRefusedError:
+    error = TokenRefusedError("no")
     error.condition = None if symbol is None else Condition(symbol, "why")
     return error
 
@@ -285,8 +285,8 @@ def refused(symbol: str | None) -> TokenRefused:
         (lambda: refused("amqp:unauthorized-access"), True),
         (lambda: refused("com.microsoft:server-busy"), False),
         (lambda: refused(None), False),
-        (lambda: SyphonFaulted("no"), True),
-        (lambda: ConnectionLost("no"), False),
+        (lambda: NamespaceUnusableError("no"), True),
+        (lambda: ConnectionLostError("no"), False),
     ],
 )
 def test_a_refusal_of_the_credential_is_told_from_a_node_that_is_busy(
@@ -294,7 +294,7 @@ def test_a_refusal_of_the_credential_is_told_from_a_node_that_is_busy(
 ) -> None:
     error = make()
     assert is_refusal(error) is is_one
-    if isinstance(error, TokenRefused):
+    if isinstance(error, TokenRefusedError):
         fault = as_fault(error)
-        assert type(fault) is (SyphonFaulted if is_one else ConnectionLost)
+        assert type(fault) is (NamespaceUnusableError if is_one else ConnectionLostError)
         assert (str(fault), fault.condition) == ("no", error.condition)

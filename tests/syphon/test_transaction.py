@@ -14,7 +14,7 @@ from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker, ManualClock
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ConnectionLost, LinkRefused, RolledBack, TokenRefused
+from sbpair.client.errors import ConnectionLostError, LinkRefusedError, RolledBackError, TokenRefusedError
 from sbpair.client.link import Receiver, Sender
 from sbpair.syphon.transaction import MAX_OPEN, TransactionController
 from tests.syphon.pair import Pair, message_id, pair_of, parked, put, take
@@ -102,14 +102,14 @@ async def test_a_lost_lock_rolls_the_whole_transaction_back() -> None:
             await work.sender.send(work.came[0].payload, state=TransactionalState(txn_id))
             answer = await work.receiver.settle_and_wait(work.ids[0], TransactionalState(txn_id, ACCEPTED))
             assert isinstance(answer, Rejected)
-            with pytest.raises(RolledBack, match="amqp:transaction:rollback"):
+            with pytest.raises(RolledBackError, match="amqp:transaction:rollback"):
                 await work.controller.commit(txn_id)
         assert counts(pair) == (COUNT, 0)
 
 
 async def test_a_transaction_that_is_not_open_cannot_be_committed(pair: Pair) -> None:
     async with step(pair) as work:
-        with pytest.raises(RolledBack, match="amqp:transaction:unknown-id"):
+        with pytest.raises(RolledBackError, match="amqp:transaction:unknown-id"):
             await work.controller.commit(b"no such id")
 
 
@@ -117,7 +117,7 @@ async def test_a_controller_whose_link_was_lost_opens_another(pair: Pair) -> Non
     async with step(pair) as work:
         before = await work.controller.declare()
         work.controller._opening.result().let_go()  # type: ignore[union-attr]
-        with pytest.raises((RolledBack, ConnectionLost)):
+        with pytest.raises((RolledBackError, ConnectionLostError)):
             await work.controller.commit(before)
         txn_id = await work.controller.declare()
         await work.move(txn_id)
@@ -137,7 +137,7 @@ async def test_a_failed_transaction_leaves_room_for_others(pair: Pair) -> None:
 async def test_a_connection_that_ended_fails_what_is_asked_for(pair: Pair) -> None:
     async with step(pair) as work:
         work.connection.abort()
-        with pytest.raises(ConnectionLost, match="the connection has ended"):
+        with pytest.raises(ConnectionLostError, match="the connection has ended"):
             await work.controller.declare()
 
 
@@ -145,7 +145,7 @@ async def test_a_namespace_of_the_basic_tier_refuses_transactions() -> None:
     with Broker({"basic": 0}, tier="Basic") as broker:
         connection = await connect(parse(broker.namespace("basic").connection_string))
         try:
-            with pytest.raises(LinkRefused, match="Basic tier"):
+            with pytest.raises(LinkRefusedError, match="Basic tier"):
                 await TransactionController(connection).declare()
         finally:
             await connection.close()
@@ -154,7 +154,7 @@ async def test_a_namespace_of_the_basic_tier_refuses_transactions() -> None:
 async def test_a_destination_that_does_not_exist_is_refused_when_the_link_opens(pair: Pair) -> None:
     connection = await connect(parse(pair.primary.connection_string))
     try:
-        with pytest.raises((LinkRefused, TokenRefused), match="nowhere"):
+        with pytest.raises((LinkRefusedError, TokenRefusedError), match="nowhere"):
             await connection.open_sender("nowhere", via="orders")
     finally:
         await connection.close()

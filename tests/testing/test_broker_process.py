@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbpair.testing import BrokerNotStarted, BrokerProcess
+from sbpair.testing import BrokerNotStartedError, BrokerProcess
 
 pytestmark = pytest.mark.spec("E-6")
 
@@ -44,14 +44,14 @@ def test_several_namespaces_and_faults_are_those_of_the_command() -> None:
 
 def test_one_that_does_not_start_says_why_and_leaves_nothing_open() -> None:
     with pytest.raises(
-        BrokerNotStarted, match="ended with 2: sbpair: broker: --queue names no --namespace: other"
+        BrokerNotStartedError, match="ended with 2: sbpair: broker: --queue names no --namespace: other"
     ):
         BrokerProcess("--queue", "other/orders").__enter__()
 
 
 def test_one_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "plan.toml")  # whoever reads it waits
-    with pytest.raises(BrokerNotStarted, match="ended with -9"):
+    with pytest.raises(BrokerNotStartedError, match="ended with -9"):
         BrokerProcess("--faults", str(tmp_path / "plan.toml"), within=0.1).__enter__()
 
 

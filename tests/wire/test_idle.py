@@ -14,7 +14,7 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.client.dial import connect
-from sbpair.syphon import ConnectionLost, LinkRefused
+from sbpair.syphon import ConnectionLostError, LinkRefusedError
 from tests.syphon.pair import Pair, parked
 from tests.waiting import until
 
@@ -129,7 +129,7 @@ async def test_a_token_that_ends_takes_its_links_with_it(broker: Broker) -> None
             condition = await sender.detached
         assert condition is not None
         assert condition.symbol == "amqp:unauthorized-access"
-        with pytest.raises((LinkRefused, ConnectionLost)):
+        with pytest.raises((LinkRefusedError, ConnectionLostError)):
             await connection.open_sender("orders")
     finally:
         await connection.close()

@@ -66,7 +66,7 @@ NO_ANSWER: Ending = (ExitCode.UNAVAILABLE, "check the address and the network, t
 NO_TRUST: Ending = (ExitCode.CONFIGURATION, "check the address and --ca-file")
 REFUSED: Ending = (ExitCode.FAILED, "")
 BY_CONDITION = {"amqp:unauthorized-access": NO_RIGHT, "amqp:not-found": NO_QUEUE}
-BY_CLASS = {"ConnectionLost": NO_ANSWER, "SyphonFaulted": NO_TRUST, "CaFileError": NO_TRUST}
+BY_CLASS = {"ConnectionLostError": NO_ANSWER, "NamespaceUnusableError": NO_TRUST, "CaFileError": NO_TRUST}
 BY_STATUS = {401: NO_RIGHT, 403: NO_RIGHT, 404: NO_QUEUE, 503: NO_ANSWER, 504: NO_ANSWER}
 
 
@@ -220,11 +220,11 @@ class MissingQueues:
     @contextmanager
     def tolerate(self) -> Iterator[None]:
         """Wrap the work on one queue. Re-raises the error of the last one when none exists."""
-        from sbpair.client.errors import LinkRefused, TokenRefused
+        from sbpair.client.errors import LinkRefusedError, TokenRefusedError
 
         try:
             yield
-        except (LinkRefused, TokenRefused) as error:
+        except (LinkRefusedError, TokenRefusedError) as error:
             is_missing = error.condition is not None and str(error.condition.symbol) == "amqp:not-found"
             if not (self._may_be_missing and is_missing):
                 raise

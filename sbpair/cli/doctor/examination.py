@@ -26,7 +26,7 @@ from sbpair.cli.output import age_seconds
 from sbpair.cli.twins import EntityListing, TwinComparison, compare, read
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError, LinkRefused, TokenRefused
+from sbpair.client.errors import ClientError, LinkRefusedError, TokenRefusedError
 from sbpair.envelope import aliases
 from sbpair.envelope.names import backlog_queue_name, namespace_label, path_key, path_refusal
 from sbpair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
@@ -79,7 +79,7 @@ class Examination:
     oldest: dict[str, float | None] = field(default_factory=dict)
 
     async def run(self) -> PairFacts:
-        """Collect all facts. Raises ConnectionLost when a connection that was open is lost."""
+        """Collect all facts. Raises ConnectionLostError when a connection that was open is lost."""
         plan = self.plan
         primary, secondary = plan.primary, plan.secondary
         label = plan.name or namespace_label(primary.netloc)
@@ -161,7 +161,7 @@ class Examination:
                 receiver = await connection.open_receiver(name, lambda event: None)  # without credit
                 await receiver.close()
             return await self._peek(connection, backlog)
-        except (LinkRefused, TokenRefused) as error:
+        except (LinkRefusedError, TokenRefusedError) as error:
             self._refused("secondary", name, "Listen", error)
             return backlog
 
@@ -206,7 +206,7 @@ class Examination:
         """Return the maximum size in bytes of a message sent to ``path``: 0 without a limit; None when refused."""
         try:
             sender = await connection.open_sender(path)
-        except (LinkRefused, TokenRefused) as error:
+        except (LinkRefusedError, TokenRefusedError) as error:
             self._refused(side, path, "Send", error)
             return None
         await sender.close()
@@ -225,7 +225,7 @@ class Examination:
                 return None
             with self._administration("primary") as client, scratch_queue(client) as path:
                 return await ping_trial(connection, path)
-        except (LinkRefused, TokenRefused) as error:
+        except (LinkRefusedError, TokenRefusedError) as error:
             self._refused("primary", path or "", "Send and Listen", error)
         except AzureError as error:
             self.undescribed["primary"] = f"no scratch queue: {one_line(error)}"

@@ -44,7 +44,7 @@ def scratch_queue(administration: ServiceBusAdministrationClient) -> Iterator[st
 async def ping_trial(connection: NamespaceConnection, path: str) -> Ping:
     """Send one ping, as senders do, with a receiver waiting for it.
 
-    Raises LinkRefused or TokenRefused when a right is missing, ConnectionLost when the connection fails.
+    Raises LinkRefusedError or TokenRefusedError when a right is missing, ConnectionLostError when the connection fails.
     """
     if [each async for each in peek_parked(connection, path, most=1)]:
         return Ping.NOT_EMPTY

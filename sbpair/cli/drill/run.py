@@ -23,7 +23,7 @@ from sbpair.cli.errors import ConfigurationError, one_line
 from sbpair.cli.namespaces import NamespaceArgument, client_between, syphon_between
 from sbpair.envelope.names import backlog_queue_name, namespace_label
 from sbpair.pairing.events import PairingEvent
-from sbpair.syphon import ClientError, LinkRefused, SyphonOptions, TokenRefused
+from sbpair.syphon import ClientError, LinkRefusedError, SyphonOptions, TokenRefusedError
 
 from .plan import (
     ARRIVED,
@@ -119,7 +119,7 @@ class Drill:
         """Raise ConfigurationError when the entity does not exist, or is not empty with --proof receive."""
         try:
             is_empty = await search.is_empty()
-        except (LinkRefused, TokenRefused) as error:
+        except (LinkRefusedError, TokenRefusedError) as error:
             symbol = str(error.condition.symbol) if error.condition else ""
             if symbol == "amqp:unauthorized-access":
                 raise

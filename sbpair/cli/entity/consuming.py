@@ -64,9 +64,9 @@ async def consume(
 ) -> None:
     """Receive up to ``most`` messages, each handled and then completed.
 
-    Ends after ``wait`` seconds without a message; 0 takes only those already there, and None continues until ``stop``.
-    Raises TokenRefused, LinkRefused, SessionUnavailable, ConnectionLost, and the errors of ``handle``, whose message
-    is then not completed.
+    Ends after ``wait`` seconds without a message; 0 takes only those already there, and None continues until
+    ``stop``. Raises TokenRefusedError, LinkRefusedError, SessionUnavailableError, ConnectionLostError, and the errors
+    of ``handle``, whose message is then not completed.
     """
     arrivals = _Arrivals()
     async with _receiving(connection, path, arrivals, sessions, wait) as receiver:
@@ -121,8 +121,11 @@ async def _receiving(
 async def _wait_for_arrival(
     arrivals: _Arrivals, receiver: Receiver, stop: asyncio.Event, wait: float | None
 ) -> bool:
-    """Wait for messages. Returns False after ``wait`` seconds or a signal. Raises ConnectionLost when the link ends."""
-    from sbpair.client.errors import ConnectionLost
+    """Wait for messages. Returns False after ``wait`` seconds or a signal.
+
+    Raises ConnectionLostError when the link ends.
+    """
+    from sbpair.client.errors import ConnectionLostError
 
     if wait == 0:
         await receiver.drained()
@@ -139,7 +142,7 @@ async def _wait_for_arrival(
             each.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
     if receiver.detached.done() and not arrivals.messages:
-        raise ConnectionLost(f"the link to {receiver.path} ended", receiver.detached.result())
+        raise ConnectionLostError(f"the link to {receiver.path} ended", receiver.detached.result())
     return bool(arrivals.messages) and not stop.is_set()
 
 

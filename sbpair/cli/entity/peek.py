@@ -89,7 +89,7 @@ def peek_payloads(
 ) -> AsyncIterator[tuple[int | None, bytes]]:
     """Iterate over the sequence number and bytes of up to ``most`` messages from ``start`` on.
 
-    Raises TokenRefused, LinkRefused, ConnectionLost.
+    Raises TokenRefusedError, LinkRefusedError, ConnectionLostError.
     """
     from sbpair.syphon.peeking import peek_all
 

@@ -63,7 +63,7 @@ async def _count_left(connection: NamespaceConnection, path: str) -> int:
 
 async def _purge(target: EntityTarget, counts: Consumed) -> int | None:
     """Delete. Returns the number of messages left; None when a signal stopped it."""
-    from sbpair.client.errors import LinkRefused, SessionUnavailable
+    from sbpair.client.errors import LinkRefusedError, SessionUnavailableError
 
     stop = stop_on_signal()
     sessions: SessionChoice | None = None
@@ -75,9 +75,9 @@ async def _purge(target: EntityTarget, counts: Consumed) -> int | None:
                 await consume(
                     connection, target.path, _drop, counts, most=None, wait=0, sessions=sessions, stop=stop
                 )
-            except SessionUnavailable:
+            except SessionUnavailableError:
                 break
-            except LinkRefused as error:
+            except LinkRefusedError as error:
                 symbol = str(error.condition.symbol) if error.condition else ""
                 if sessions is not None or symbol != NEEDS_SESSIONS:
                     raise

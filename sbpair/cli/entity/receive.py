@@ -110,7 +110,7 @@ async def _receive(
     wait: float | None,
     sessions: SessionChoice | None,
 ) -> None:
-    from sbpair.client.errors import SessionUnavailable
+    from sbpair.client.errors import SessionUnavailableError
 
     stop = stop_on_signal()
     goes_on = wait is None and sessions is not None and sessions.session_id is None
@@ -124,7 +124,7 @@ async def _receive(
                     connection, target.path, show, counts,
                     most=left, wait=0 if goes_on else wait, sessions=sessions, stop=stop,
                 )  # fmt: skip
-            except SessionUnavailable:
+            except SessionUnavailableError:
                 if not goes_on:
                     raise
             if not goes_on:

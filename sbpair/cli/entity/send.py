@@ -267,10 +267,10 @@ async def _change(progress: SendProgress, sender: Sender) -> None:
 
 
 def _raise_for_loss(target: EntityTarget, sender: Sender, progress: SendProgress) -> None:
-    from sbpair.client.errors import ConnectionLost, LinkRefused
+    from sbpair.client.errors import ConnectionLostError, LinkRefusedError
 
     condition = sender.detached.result()
-    kind = ConnectionLost if condition is None else LinkRefused
+    kind = ConnectionLostError if condition is None else LinkRefusedError
     unknown = (
         f"; {progress.in_flight} messages have no answer and may be stored" if progress.in_flight else ""
     )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from sbpair.cli.errors import CommandError, ExitCode, with_step
 from sbpair.cli.output import notice
 from sbpair.cli.signals import SIGNALS
-from sbpair.syphon import SyphonFaulted
+from sbpair.syphon import NamespaceUnusableError
 from sbpair.syphon.events import (
     BacklogDetached,
     DestinationHeld,
@@ -78,7 +78,7 @@ class SyphonRun:
             self._shutdown.set()  # release in-flight messages before reporting
         try:
             await work
-        except SyphonFaulted as error:
+        except NamespaceUnusableError as error:
             raise refusal_error(str(error), None if drains else ExitCode.AUTHORIZATION) from error
         finally:
             if self._over.done():

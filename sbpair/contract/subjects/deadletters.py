@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbpair.amqp.performatives import Accepted
-from sbpair.client.errors import LinkRefused, TokenRefused
+from sbpair.client.errors import LinkRefusedError, TokenRefusedError
 
 from ..entry import Price, Queue, Tier, entry, expect
 from ..scratch import DEAD, Scratch, answer_text
@@ -28,7 +28,7 @@ async def no_sends(at: Scratch) -> str:
     connection = await at.connection()
     try:
         sender = await connection.open_sender(at.path(f"q{DEAD}"))
-    except (LinkRefused, TokenRefused) as error:
+    except (LinkRefusedError, TokenRefusedError) as error:
         return f"refused with {error.condition.symbol if error.condition else 'no condition'}"
     answer = await sender.send(at.message().encode())
     expect(not isinstance(answer, Accepted), "a send was accepted")

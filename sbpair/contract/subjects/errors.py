@@ -15,7 +15,7 @@ from sbpair.amqp.errors import (
 )
 from sbpair.amqp.performatives import Accepted, DeliveryState, Rejected
 from sbpair.asked_pause import asked_pause
-from sbpair.client.errors import LinkRefused, TokenRefused
+from sbpair.client.errors import LinkRefusedError, TokenRefusedError
 
 from ..entry import Price, Queue, Tier, Unknown, entry, expect
 from ..inbox import PATIENCE as ANSWER
@@ -36,7 +36,7 @@ async def _symbol(at: Scratch, direction: str, of: str = "q") -> str:
             await connection.open_sender(at.path(of))
         else:
             await connection.open_receiver(at.path(of), lambda event: None)
-    except (LinkRefused, TokenRefused) as error:
+    except (LinkRefusedError, TokenRefusedError) as error:
         return symbol_of(error.condition)
     return ""
 
@@ -188,7 +188,7 @@ async def tracking_id(at: Scratch) -> str:
     connection = await at.connection()
     try:
         await connection.open_receiver(at.path() + "-none", lambda event: None)
-    except (LinkRefused, TokenRefused) as error:
+    except (LinkRefusedError, TokenRefusedError) as error:
         text = str(error.condition.description) if error.condition else ""
         expect("TrackingId" in text, f"the description is {text!r:.150}")
         return "TrackingId is there"
@@ -207,7 +207,7 @@ async def tracking_id(at: Scratch) -> str:
 async def session_filter(at: Scratch) -> str:
     try:
         await at.session_inbox("a", timeout=1.0)
-    except LinkRefused as error:
+    except LinkRefusedError as error:
         return f"refused with {symbol_of(error.condition)}"
     expect(False, "it was attached")
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from azure.core.exceptions import HttpResponseError
 
-from sbpair.client.errors import LinkRefused, TokenRefused
+from sbpair.client.errors import LinkRefusedError, TokenRefusedError
 
 from ..entry import Price, Queue, Tier, entry, expect
 from ..scratch import DEAD, Scratch, symbol_of
@@ -42,7 +42,7 @@ async def forward(at: Scratch) -> str:
 async def no_receiver(at: Scratch) -> str:
     try:
         await at.inbox("source")
-    except (LinkRefused, TokenRefused) as error:
+    except (LinkRefusedError, TokenRefusedError) as error:
         return f"refused with {symbol_of(error.condition)}"
     expect(False, "it was attached")
     return ""

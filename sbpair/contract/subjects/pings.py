@@ -62,12 +62,12 @@ async def hidden_ping(at: Scratch) -> str:
     seconds=2.5,
 )
 async def no_session(at: Scratch) -> str:
-    from sbpair.client.errors import SessionUnavailable
+    from sbpair.client.errors import SessionUnavailableError
 
     await at.send(_ping(at))
     try:
         _, receiver = await at.session_inbox(None, timeout=1.0)
-    except SessionUnavailable:
+    except SessionUnavailableError:
         return "the next session was none"
     expect(False, f"the session {receiver.session_id!r:.60} was offered")
     return ""

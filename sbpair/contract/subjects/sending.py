@@ -94,12 +94,12 @@ async def numbers(at: Scratch) -> str:
     entities=(),
 )
 async def nowhere(at: Scratch) -> str:
-    from sbpair.client.errors import LinkRefused, TokenRefused
+    from sbpair.client.errors import LinkRefusedError, TokenRefusedError
 
     connection = await at.connection()
     try:
         await connection.open_sender(at.new_id())
-    except (LinkRefused, TokenRefused) as error:
+    except (LinkRefusedError, TokenRefusedError) as error:
         return f"refused with {expect_refusal(error, 'amqp:not-found')}"
     expect(False, "the link was attached")
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sbpair.amqp.errors import SESSION_CANNOT_BE_LOCKED, SESSION_LOCK_LOST, TIMEOUT
 from sbpair.amqp.performatives import Accepted
 from sbpair.amqp.types import Int, Timestamp
-from sbpair.client.errors import LinkRefused, SessionUnavailable
+from sbpair.client.errors import LinkRefusedError, SessionUnavailableError
 from sbpair.client.request import refusal_of, value_of
 
 from ..entry import Price, Queue, Tier, entry, expect
@@ -52,7 +52,7 @@ async def one_holder(at: Scratch) -> str:
     await at.session_inbox("a")
     try:
         await at.session_inbox("a", on=await at.another_connection())
-    except SessionUnavailable as error:
+    except SessionUnavailableError as error:
         return expect_refusal(error, SESSION_CANNOT_BE_LOCKED)
     expect(False, "two receivers hold the session")
     return ""
@@ -91,7 +91,7 @@ async def none(at: Scratch) -> str:
     began = time.monotonic()
     try:
         await at.session_inbox(None, timeout=2.0)
-    except SessionUnavailable as error:
+    except SessionUnavailableError as error:
         symbol = symbol_of(error.condition)
         took = time.monotonic() - began
         expect(symbol == TIMEOUT and 1.0 < took < 15.0, f"refused with {symbol} after {took:.1f} s")
@@ -212,7 +212,7 @@ async def without_id(at: Scratch) -> str:
 async def no_session(at: Scratch) -> str:
     try:
         await at.inbox()
-    except LinkRefused as error:
+    except LinkRefusedError as error:
         return f"refused with {symbol_of(error.condition)}"
     expect(False, "it was attached")
     return ""

@@ -10,7 +10,7 @@ from sbpair.amqp.errors import NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED_ACCESS
 from sbpair.auth.credential import SharedKey, Token
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError, LinkRefused, TokenRefused
+from sbpair.client.errors import ClientError, LinkRefusedError, TokenRefusedError
 from sbpair.client.request import RequestNode
 
 from ..entry import Queue, Unknown, entry, expect
@@ -90,7 +90,7 @@ async def expired_token(at: Scratch) -> str:
 async def none(at: Scratch) -> str:
     try:
         await at.bare_receiver(await at.another_connection())
-    except LinkRefused as error:
+    except LinkRefusedError as error:
         return expect_refusal(error, UNAUTHORIZED_ACCESS)
     expect(False, "it was attached")
     return ""
@@ -163,7 +163,7 @@ async def listen(at: Scratch) -> str:
     try:
         await (await connection.open_receiver(at.path(), lambda event: None)).close()
         await connection.open_sender(at.path())
-    except (LinkRefused, TokenRefused) as error:
+    except (LinkRefusedError, TokenRefusedError) as error:
         return expect_refusal(error, UNAUTHORIZED_ACCESS)
     finally:
         await connection.close()
@@ -185,7 +185,7 @@ async def send(at: Scratch) -> str:
     try:
         await (await connection.open_sender(at.path())).close()
         await connection.open_receiver(at.path(), lambda event: None)
-    except (LinkRefused, TokenRefused) as error:
+    except (LinkRefusedError, TokenRefusedError) as error:
         return expect_refusal(error, UNAUTHORIZED_ACCESS)
     finally:
         await connection.close()
@@ -204,7 +204,7 @@ async def missing(at: Scratch) -> str:
     connection = await at.another_connection()
     try:
         await connection.authorize(at.new_id())
-    except (LinkRefused, TokenRefused) as error:
+    except (LinkRefusedError, TokenRefusedError) as error:
         return expect_refusal(error, NOT_FOUND)
     expect(False, "the token was accepted")
     return ""

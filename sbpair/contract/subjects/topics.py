@@ -211,12 +211,12 @@ async def smaller(at: Scratch) -> str:
 )
 async def no_sends(at: Scratch) -> str:
     from sbpair.amqp.performatives import Accepted
-    from sbpair.client.errors import LinkRefused, TokenRefused
+    from sbpair.client.errors import LinkRefusedError, TokenRefusedError
 
     connection = await at.connection()
     try:
         sender = await connection.open_sender(at.path("s"))
-    except (LinkRefused, TokenRefused) as error:
+    except (LinkRefusedError, TokenRefusedError) as error:
         return f"refused with {symbol_of(error.condition)}"
     answer = await sender.send(at.message().encode())
     expect(not isinstance(answer, Accepted), "a send was accepted")

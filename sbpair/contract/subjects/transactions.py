@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sbpair.amqp.errors import TRANSACTION_UNKNOWN_ID
 from sbpair.amqp.performatives import Accepted, TransactionalState
-from sbpair.client.errors import ClientError, RolledBack
+from sbpair.client.errors import ClientError, RolledBackError
 from sbpair.syphon.transaction import TransactionController
 
 from ..entry import Price, Queue, Tier, entry, expect
@@ -127,7 +127,7 @@ async def two_entities(at: Scratch) -> str:
     second = await at.answer(at.message(annotations=key), to="target", state=TransactionalState(txn))
     try:
         await controller.commit(txn)
-    except RolledBack as error:
+    except RolledBackError as error:
         return (
             f"{answer_text(second)}; the commit: {error.condition.symbol if error.condition else 'refused'}"
         )
@@ -151,7 +151,7 @@ async def unknown(at: Scratch) -> str:
     try:
         await controller._room.acquire()
         await controller.commit(txn)
-    except RolledBack as error:
+    except RolledBackError as error:
         return expect_refusal(error, TRANSACTION_UNKNOWN_ID)
     except ClientError as error:
         return f"the link ended: {error.condition.symbol if error.condition else type(error).__name__}"
