@@ -10,12 +10,17 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from typing import Generic, TypeVar
 
+from sbpair.amqp import errors
 from sbpair.amqp.events import DispositionReceived
 from sbpair.amqp.performatives import ACCEPTED, RELEASED, DeliveryState
+from sbpair.amqp.types import Symbol
 
 from .link import SERIAL, Receiver, runs
 
 T = TypeVar("T")
+
+DEAD_LETTER = Symbol(errors.DEAD_LETTER)  # the condition of a rejection, and the keys of its information
+REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
 
 
 class Settlements(Generic[T]):

@@ -12,6 +12,7 @@ from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Modified, Rejected, Released
 from sbpair.amqp.types import Symbol
 from sbpair.client.link import Receiver
+from sbpair.client.settling import DEAD_LETTER, DESCRIPTION, REASON
 
 from .entry import Differs
 
@@ -110,10 +111,10 @@ class Inbox:
 
     async def dead_letter(self, arrival: Arrival, reason: str, text: str = "") -> DeliveryState | None:
         info: dict[object, object] = {
-            Symbol("DeadLetterReason"): reason,
-            Symbol("DeadLetterErrorDescription"): text,
+            REASON: reason,
+            DESCRIPTION: text,
         }
-        error = Condition("com.microsoft:dead-letter", text, info)
+        error = Condition(DEAD_LETTER, text, info)
         return await self.settle(arrival, Rejected(error))
 
     async def settle(self, arrival: Arrival, state: DeliveryState) -> DeliveryState | None:

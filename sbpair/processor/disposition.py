@@ -5,11 +5,10 @@ from __future__ import annotations
 from uuid import UUID
 
 from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Modified, Rejected
-from sbpair.amqp.types import Array, Symbol
+from sbpair.amqp.types import Array
 from sbpair.client.locks import UUID_CODE
 from sbpair.client.request import RequestNode, refusal_of
-
-REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
+from sbpair.client.settling import DESCRIPTION, REASON
 
 
 async def settle_by_token(node: RequestNode, tag: bytes, state: DeliveryState) -> Condition | None:

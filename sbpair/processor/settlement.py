@@ -26,12 +26,11 @@ from sbpair.amqp.performatives import (
 )
 from sbpair.amqp.types import Symbol
 from sbpair.auth.redaction import blank_keys
+from sbpair.client.settling import DEAD_LETTER, DESCRIPTION, REASON
 
 MAX_TEXT_LENGTH = 4096  # characters of a dead-letter reason or description
 MAX_STATE_BYTES = 60_000  # of an outcome: one frame of the service has 65,536
-DEAD_LETTER = Symbol("com.microsoft:dead-letter")
 LOCK_LOST = (MESSAGE_LOCK_LOST, SESSION_LOCK_LOST)
-REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
 
 
 class Verb(StrEnum):

@@ -30,12 +30,11 @@ from sbpair.amqp.performatives import (
     Released,
     TransactionalState,
 )
-from sbpair.amqp.types import Symbol
 from sbpair.auth.redaction import blank_keys
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import condition_text
 from sbpair.client.link import LINK_USED_EVERY, Receiver, runs
-from sbpair.client.settling import Settlements, release
+from sbpair.client.settling import DEAD_LETTER, DESCRIPTION, REASON, Settlements, release
 from sbpair.envelope.inspect import message_id_of
 from sbpair.envelope.restore import EXPIRED, Forward, Poison, locked_until_of, printable, restore
 from sbpair.tracing import current
@@ -56,8 +55,6 @@ logger = logging.getLogger("sbpair.syphon")
 HELD_FACTOR = 4  # messages held in memory for stuck destinations, in multiples of the window
 MAX_LOCKED = 50_000  # waiting deliveries of a backlog; above that, none is received
 MAX_DESCRIPTION_LENGTH = 4096  # characters of a dead-letter description
-DEAD_LETTER = Symbol("com.microsoft:dead-letter")
-REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
 TICK = 1.0  # seconds between checks while anything is unsettled
 
 

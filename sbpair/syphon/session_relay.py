@@ -27,7 +27,7 @@ from sbpair.auth.redaction import blank_keys
 from sbpair.client.errors import condition_text
 from sbpair.client.locks import DEFAULT_LOCK
 from sbpair.client.session import SessionReceiver
-from sbpair.client.settling import Settlements, release
+from sbpair.client.settling import DEAD_LETTER, DESCRIPTION, REASON, Settlements, release
 from sbpair.envelope.inspect import message_id_of
 from sbpair.envelope.ordering import OrderStamp
 from sbpair.envelope.restore import Forward, Poison, printable, restore
@@ -36,7 +36,7 @@ from .delivery import Destination
 from .events import MessageSetAside, SessionHeld, SyphonEvent
 from .in_flight import DEAD_LETTER_REASONS, InFlightMessage
 from .order_check import OrderCheck
-from .pump import DEAD_LETTER, DESCRIPTION, MAX_DESCRIPTION_LENGTH, REASON
+from .pump import MAX_DESCRIPTION_LENGTH
 from .reports import ForwardReports
 from .status import SyphonCounters
 

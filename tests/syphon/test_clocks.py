@@ -10,9 +10,9 @@ import pytest
 from sbpair.amqp.performatives import Condition, Rejected
 from sbpair.auth.connection_string import parse
 from sbpair.client.dial import connect
+from sbpair.client.settling import DEAD_LETTER, REASON
 from sbpair.syphon import in_flight
 from sbpair.syphon.deadletters import RedriveCounts, redrive
-from sbpair.syphon.pump import DEAD_LETTER, REASON
 from tests.syphon.pair import Pair, parked
 from tests.syphon.test_sides import running
 from tests.waiting import PATIENCE, until
