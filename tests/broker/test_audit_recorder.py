@@ -89,7 +89,7 @@ def test_what_is_given_back_or_deferred_is_still_there(told: Told) -> None:
     orders.abandon(orders.receive(NOON).lock_token, NOON)
     orders.release(orders.receive(NOON).lock_token, NOON)
     orders.defer(orders.receive(NOON).lock_token, NOON)
-    orders.handle_timer(NOON + MINUTE * 10)
+    told.namespace.handle_timer(NOON + MINUTE * 10)
 
     assert told.recorder.is_empty
 
@@ -147,7 +147,7 @@ def test_a_schedule_is_stored_once_and_a_cancelled_one_is_told(told: Told) -> No
     later = NOON + MINUTE
     _, second = orders.enqueue_all([message(key, scheduled_for=later) for key in ("a", "b")], NOON)
     orders.cancel_scheduled([second], NOON)
-    orders.handle_timer(later)
+    told.namespace.handle_timer(later)
     assert told.fates() == [("orders", "sent", ("a", "b")), ("orders", "cancelled", ("b",))]
 
 
@@ -201,7 +201,7 @@ def test_what_came_less_what_left_is_what_is_there(told: Told, seed: int) -> Non
     held: list[bytes] = []
     for step in range(300):
         now += rng.randrange(2000)
-        orders.handle_timer(now)
+        told.namespace.handle_timer(now)
         match rng.randrange(8):
             case 0 | 1 | 2:
                 span = rng.choice([None, None, 3000])

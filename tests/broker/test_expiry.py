@@ -28,11 +28,11 @@ def test_an_expired_message_is_never_received(make_queue, message):
 
 
 @pytest.mark.spec("T-2", "T-4")
-def test_while_nobody_listens_it_is_still_counted_and_peeked(make_queue, message):
+def test_while_nobody_listens_it_is_still_counted_and_peeked(namespace, make_queue, message):
     queue = make_queue(dead_lettering_on_message_expiration=True)
     queue.enqueue(message(time_to_live=SECOND), NOON)
     later = NOON + 60 * MINUTE
-    queue.handle_timer(later)
+    namespace.handle_timer(later)
 
     counts = queue.counts(later)
     assert (counts.active, counts.dead_letter) == (1, 0)
@@ -51,12 +51,12 @@ def test_a_locked_message_is_settled_as_usual_after_its_time(make_queue, message
 
 @pytest.mark.spec("T-3", "T-11")
 @pytest.mark.parametrize("end", ["abandon", "release", "lapse"])
-def test_it_expires_at_once_when_the_lock_ends_though_nobody_listens(make_queue, message, end):
+def test_it_expires_at_once_when_the_lock_ends_though_nobody_listens(namespace, make_queue, message, end):
     queue = make_queue(dead_lettering_on_message_expiration=True, max_delivery_count=1)
     queue.enqueue(message(time_to_live=SECOND), NOON)
     token = queue.receive(NOON).lock_token
     if end == "lapse":
-        queue.handle_timer(NOON + MINUTE)
+        namespace.handle_timer(NOON + MINUTE)
     else:
         getattr(queue, end)(token, NOON + 2 * SECOND)
 
@@ -161,7 +161,7 @@ def test_a_scheduled_messages_instant_is_fixed_when_it_is_sent_too(namespace, ma
 
     longer = replace(queue.description, default_message_time_to_live=60 * MINUTE)
     namespace.update_queue("orders", longer, NOON)
-    queue.handle_timer(NOON + 5 * MINUTE)
+    namespace.handle_timer(NOON + 5 * MINUTE)
     assert queue.peek(1, 1, NOON + 5 * MINUTE)[0].expires_at == NOON + 15 * MINUTE
 
 

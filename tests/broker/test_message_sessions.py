@@ -199,12 +199,12 @@ class TestReceiving:
         assert queue.dead_letter_queue.sessions is None
         assert queue.dead_letter_queue.receive(NOON).session_id == "a"
 
-    def test_a_scheduled_message_joins_its_session_at_its_time(self, queue, message, fill):
+    def test_a_scheduled_message_joins_its_session_at_its_time(self, namespace, queue, message, fill):
         queue.enqueue(message(session_id="a", scheduled_for=NOON + MINUTE), NOON)
         assert queue.sessions.accept(None, NOON) is None
         assert queue.sessions.ids(0, 10) == []
 
-        queue.handle_timer(NOON + MINUTE)
+        namespace.handle_timer(NOON + MINUTE)
         lock = queue.sessions.accept(None, NOON + MINUTE)
         assert (lock.session_id, queue.receive(NOON + MINUTE, lock).sequence_number % 2**48) == ("a", 2)
 
@@ -253,20 +253,20 @@ class TestLosing:
                 late()
         assert queue.counts(NOON + MINUTE).active == 1
 
-    def test_handing_back_what_is_lost_does_nothing(self, queue, fill):
+    def test_handing_back_what_is_lost_does_nothing(self, namespace, queue, fill):
         fill("a")
         lock = queue.sessions.accept("a", NOON)
-        queue.handle_timer(NOON + MINUTE)
+        namespace.handle_timer(NOON + MINUTE)
         mine = queue.sessions.accept("a", NOON + MINUTE)
         queue.sessions.release(lock, NOON + MINUTE)
 
         assert not mine.is_lost
 
-    def test_one_time_out_too_many_is_a_dead_letter(self, make_queue, message):
+    def test_one_time_out_too_many_is_a_dead_letter(self, namespace, make_queue, message):
         queue = make_queue(requires_session=True, max_delivery_count=1)
         queue.enqueue(message(session_id="a"), NOON)
         queue.receive(NOON, queue.sessions.accept(None, NOON))
-        queue.handle_timer(NOON + MINUTE)
+        namespace.handle_timer(NOON + MINUTE)
 
         assert queue.counts(NOON + MINUTE).dead_letter == 1
         assert len(queue.sessions) == 0

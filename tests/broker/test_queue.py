@@ -64,13 +64,13 @@ class TestReceiving:
 
 
 class TestLocks:
-    def test_a_lock_that_lapsed_costs_a_delivery(self, make_queue, message):
+    def test_a_lock_that_lapsed_costs_a_delivery(self, namespace, make_queue, message):
         queue = make_queue()
         queue.enqueue(message(), NOON)
         assert queue.receive(NOON).delivery_count == 0
 
-        assert queue.next_timer() == NOON + MINUTE
-        queue.handle_timer(NOON + MINUTE)
+        assert namespace.next_timer() == NOON + MINUTE
+        namespace.handle_timer(NOON + MINUTE)
 
         assert queue.receive(NOON + MINUTE).delivery_count == 1
 
@@ -112,7 +112,7 @@ class TestLocks:
 
 class TestDeadLetters:
     @pytest.mark.parametrize("end", ["abandon", "lapse"])
-    def test_one_failed_delivery_too_many_buries_the_message(self, make_queue, message, end):
+    def test_one_failed_delivery_too_many_buries_the_message(self, namespace, make_queue, message, end):
         queue = make_queue(max_delivery_count=2)
         queue.enqueue(message(), NOON)
         now = NOON
@@ -122,7 +122,7 @@ class TestDeadLetters:
                 queue.abandon(token, now)
             else:
                 now += MINUTE
-                queue.handle_timer(now)
+                namespace.handle_timer(now)
 
         assert queue.receive(now) is None
         buried = queue.dead_letter_queue.receive(now)
@@ -215,13 +215,13 @@ class TestDeferral:
 
 
 class TestSchedule:
-    def test_a_scheduled_message_appears_at_its_time_with_a_new_number(self, make_queue, message):
+    def test_a_scheduled_message_appears_at_its_time_with_a_new_number(self, namespace, make_queue, message):
         queue = make_queue()
         number = queue.enqueue(message(scheduled_for=NOON + MINUTE), NOON)
 
         assert queue.receive(NOON + 59_999) is None
         assert queue.counts(NOON).scheduled == 1
-        assert queue.next_timer() == NOON + MINUTE
+        assert namespace.next_timer() == NOON + MINUTE
         late = queue.receive(NOON + MINUTE)
         assert late.sequence_number > number
         assert late.enqueued_at == NOON + MINUTE
@@ -232,10 +232,10 @@ class TestSchedule:
 
         assert queue.receive(NOON).enqueued_at == NOON
 
-    def test_its_time_to_live_counts_from_then(self, make_queue, message):
+    def test_its_time_to_live_counts_from_then(self, namespace, make_queue, message):
         queue = make_queue()
         queue.enqueue(message(scheduled_for=NOON + 5 * MINUTE, time_to_live=10 * MINUTE), NOON)
-        queue.handle_timer(NOON + 5 * MINUTE)
+        namespace.handle_timer(NOON + 5 * MINUTE)
 
         assert queue.peek(1, 1, NOON + 15 * MINUTE - 1)[0].expires_at == NOON + 15 * MINUTE
         assert queue.receive(NOON + 15 * MINUTE) is None

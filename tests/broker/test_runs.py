@@ -215,7 +215,8 @@ KINDS = [
 def test_messages_stored_together_are_as_if_stored_one_by_one(kinds):
     queues = []
     for is_together in (True, False):
-        queue = Namespace("contoso").create_queue("orders", QueueDescription(), 0)
+        namespace = Namespace("contoso")
+        queue = namespace.create_queue("orders", QueueDescription(), 0)
         messages = [StoredMessage(b"body", **fields) for fields in kinds]
         runs = [messages] if is_together else [[message] for message in messages]
         numbers = [number for run in runs for number in queue.enqueue_all(run, NOON)]
@@ -225,7 +226,7 @@ def test_messages_stored_together_are_as_if_stored_one_by_one(kinds):
             for each in messages
         ]
         queues.append(
-            (fields, queue.counts(NOON), queue.next_timer(), len(queue.only.receive_batch(9, NOON)))
+            (fields, queue.counts(NOON), namespace.next_timer(), len(queue.only.receive_batch(9, NOON)))
         )
 
     assert queues[0] == queues[1]

@@ -19,10 +19,10 @@ def defer_one(queue, message, **fields):
 
 class TestSchedule:
     @pytest.mark.spec("T-5", "T-1")
-    def test_the_time_to_live_counts_from_the_scheduled_time(self, make_queue, message):
+    def test_the_time_to_live_counts_from_the_scheduled_time(self, namespace, make_queue, message):
         queue = make_queue()
         queue.enqueue(message(scheduled_for=NOON + 5 * MINUTE, time_to_live=10 * MINUTE), NOON)
-        queue.handle_timer(NOON + 5 * MINUTE)
+        namespace.handle_timer(NOON + 5 * MINUTE)
 
         (shown,) = queue.peek(1, 1, NOON + 5 * MINUTE)
         assert (shown.enqueued_at, shown.expires_at) == (NOON + 5 * MINUTE, NOON + 15 * MINUTE)
@@ -37,13 +37,15 @@ class TestSchedule:
 
         assert queue.receive(NOON + 15 * MINUTE - 1) is not None
 
-    def test_a_cancelled_message_never_comes_and_cannot_be_cancelled_again(self, make_queue, message):
+    def test_a_cancelled_message_never_comes_and_cannot_be_cancelled_again(
+        self, namespace, make_queue, message
+    ):
         queue = make_queue()
         number = queue.enqueue(message(scheduled_for=NOON + MINUTE), NOON)
         queue.cancel_scheduled([number], NOON)
 
         assert queue.counts(NOON).total == queue.size_in_bytes == 0
-        assert queue.next_timer() is None
+        assert namespace.next_timer() is None
         with pytest.raises(MessageNotFound, match="Missing sequence numbers: 1"):
             queue.cancel_scheduled([number], NOON)
 
@@ -67,13 +69,13 @@ class TestSchedule:
 
 
 class TestDeferral:
-    def test_it_stays_deferred_through_abandon_and_lost_locks(self, make_queue, message):
+    def test_it_stays_deferred_through_abandon_and_lost_locks(self, namespace, make_queue, message):
         queue = make_queue()
         number = defer_one(queue, message)
         (held,) = queue.receive_deferred([number], NOON)
         queue.abandon(held.lock_token, NOON)
         queue.receive_deferred([number], NOON)
-        queue.handle_timer(NOON + MINUTE)
+        namespace.handle_timer(NOON + MINUTE)
 
         assert queue.receive(NOON + MINUTE) is None
         (again,) = queue.receive_deferred([number], NOON + MINUTE)
@@ -128,7 +130,7 @@ class TestDeferral:
         assert (dead.amended["DeadLetterReason"], dead.delivery_count) == ("MaxDeliveryCountExceeded", 2)
 
     @pytest.mark.spec("X-2")
-    def test_in_a_dead_letter_queue_no_delivery_is_counted(self, make_queue, message):
+    def test_in_a_dead_letter_queue_no_delivery_is_counted(self, namespace, make_queue, message):
         queue = make_queue(max_delivery_count=3)
         queue.enqueue(message(), NOON)
         queue.abandon(queue.receive(NOON).lock_token, NOON)
@@ -137,7 +139,7 @@ class TestDeferral:
         for _ in range(4):
             graves.abandon(graves.receive(NOON).lock_token, NOON)
         held = graves.receive(NOON)
-        graves.handle_timer(later)
+        namespace.handle_timer(later)
         assert held.lock_token is None  # its lock expired
         graves.defer(graves.receive(later).lock_token, later)
         (dead,) = graves.receive_deferred([held.sequence_number], later)

@@ -23,9 +23,9 @@ class Sessions(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         tokens = itertools.count(1)
-        namespace = Namespace("contoso", new_token=lambda: LockToken(next(tokens).to_bytes(16, "big")))
+        self.namespace = Namespace("contoso", new_token=lambda: LockToken(next(tokens).to_bytes(16, "big")))
         asked = QueueDescription(requires_session=True, max_delivery_count=10**6)
-        self.queue = namespace.create_queue("orders", asked, NOON)
+        self.queue = self.namespace.create_queue("orders", asked, NOON)
         self.now = NOON
         self.bodies = itertools.count()
         self.waiting = {name: [] for name in "abc"}  # message numbers, sorted
@@ -116,7 +116,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(span=st.sampled_from([1000, MINUTE // 2, MINUTE]))
     def pass_time(self, span):
         self.now += span
-        self.queue.handle_timer(self.now)
+        self.namespace.handle_timer(self.now)
         for name, (lock, _) in list(self.held.items()):
             assert lock.is_lost == (lock.locked_until <= self.now)
             if lock.is_lost:
@@ -162,7 +162,7 @@ class Sessions(RuleBasedStateMachine):
                 self.queue.receive_deferred([number], self.now, lock, delete=True)
             self.queue.sessions.release(lock, self.now)
         assert len(self.queue.sessions) == self.queue.size_in_bytes == self.queue.counts(self.now).total == 0
-        assert self.queue.next_timer() is None
+        assert self.namespace.next_timer() is None
 
 
 TestSessions = Sessions.TestCase

@@ -459,16 +459,6 @@ class Queue:
         """Record a use of the entity that no other method implies (T-21)."""
         self.partitions[0].touch(now)
 
-    def next_timer(self) -> Instant | None:
-        """Return when the next timer of a partition is due, or None."""
-        timers = (partition.next_timer() for partition in self.partitions)
-        return min((at for at in timers if at is not None), default=None)
-
-    def handle_timer(self, now: Instant) -> None:
-        """Expire locks and activate scheduled messages that are due at ``now``."""
-        for partition in self.partitions:
-            partition.handle_timer(now)
-
     def listen(self, now: Instant) -> None:
         """Record that a receive has started; ended by :meth:`stop_listening` (T-4, T-21)."""
         for partition in self.partitions:
