@@ -39,7 +39,7 @@ async def slashes(at: Scratch) -> str:
     return "a message went in and came out"
 
 
-async def _queue(at: Scratch, change: dict[str, object] | None = None) -> QueueProperties:
+async def _queue(at: Scratch) -> QueueProperties:
     path = at.path()
     return await at.admin(lambda client: client.get_queue(path))
 
