@@ -6,7 +6,8 @@ package runs that package; a changed page or docs tool runs the tests of the doc
 passes.
 
 With --fast it runs, of its package's tests, the files that import a changed module themselves, the changed ones, and
-the layering: what to run after each edit. It names the other packages that import the module, whose tests it leaves out.
+the layering: what to run after each edit. It names the other packages that import the module, whose tests it leaves
+out.
 
     python -m tests.tools.check [--fast] [--since REVISION] [-n WORKERS] [--list]
 """
