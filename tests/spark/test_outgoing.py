@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sbpair.amqp.message import Message
 from sbpair.pairing.request import PairedMessageBatch
 from sbpair.spark.encoded_batch import EncodedBatch
-from sbpair.spark.encoded_rows import PLACES
+from sbpair.spark.encoded_rows import COLUMNS
 from sbpair.spark.message_sink import SinkOptions
 from sbpair.spark.outgoing import (
     RowMessage,
@@ -183,7 +183,7 @@ def test_an_encoded_row_is_the_message_that_the_sdk_sends(
     batch = PairedMessageBatch()
     batch.add_message(made.original())
     (by_sdk,) = Message.decode(_encoded(batch)).body.sections  # type: ignore[union-attr]
-    unusual = [name for name, value in values.items() if name in PLACES and not value]
+    unusual = [name for name, value in values.items() if name in COLUMNS and not value]
 
     assert (made.encoded is None) == ("time_to_live" in values or bool(unusual) or not _is_ascii(values))
     if made.encoded is not None:
