@@ -33,7 +33,16 @@ ELSEWHERE = {"errors-10", "wire-14"}
 
 @pytest.mark.client("sbpair")
 @pytest.mark.spec("K-3", "K-4")
-@pytest.mark.parametrize("tier", ["Basic", "Standard", "Premium", "Partitioned", "Emulator"])
+@pytest.mark.parametrize(
+    "tier",
+    [
+        "Standard",
+        *(
+            pytest.param(each, marks=pytest.mark.trial)
+            for each in ("Basic", "Premium", "Partitioned", "Emulator")
+        ),
+    ],
+)
 def test_the_broker_keeps_every_entry_within_a_minute_and_counts_what_was_planned(
     broker_of: Callable[..., Broker], tier: str
 ) -> None:

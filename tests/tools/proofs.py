@@ -184,10 +184,10 @@ def all_proofs() -> tuple[Proof, ...]:
     return tuple(proof for source, file in _test_files() for proof in proofs_of(source, file))
 
 
-def all_tests() -> Iterator[MarkedTest]:
+@cache
+def all_tests() -> tuple[MarkedTest, ...]:
     """Every test that can prove something, likewise."""
-    for source, file in _test_files():
-        yield from marked_tests(source, file)
+    return tuple(test for source, file in _test_files() for test in marked_tests(source, file))
 
 
 def _test_files() -> Iterator[tuple[str, str]]:
