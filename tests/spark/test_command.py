@@ -55,7 +55,7 @@ def test_without_java_it_is_said_what_to_install(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("sbpair.spark.requirements._homes", lambda: iter(()))
     monkeypatch.setattr("sbpair.spark.requirements._wheel_home", lambda: None)
     result = CliRunner().invoke(
-        cli, ["spark", "audit", "--journal", str(tmp_path), "--out", str(tmp_path / "o")]
+        cli, ["spark", "audit", "--journal", str(tmp_path), "--out", str(tmp_path) + "-o"]
     )
 
     assert "Spark needs Java 17 or later" in str(result.exception)
@@ -67,7 +67,7 @@ def test_without_pyspark_it_is_said_what_to_install(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['pyspark'] = None\n"
         "from sbpair.cli import main\n"
-        f"main(['spark', 'audit', '--journal', {str(tmp_path)!r}, '--out', {str(tmp_path / 'out')!r}])\n"
+        f"main(['spark', 'audit', '--journal', {str(tmp_path)!r}, '--out', {str(tmp_path) + '-o'!r}])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
