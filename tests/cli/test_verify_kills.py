@@ -41,6 +41,7 @@ def _killed(moment: float, broker: Broker) -> int:
             return process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.trial
 @pytest.mark.spec("K-1")
 def test_what_twenty_kills_leave_is_cleaned_and_nothing_else_is_touched(broker: Broker, sbpair: Run) -> None:

@@ -150,6 +150,7 @@ def assert_each_order_became_one_invoice(broker: Broker, printed: str) -> None:
     assert broker.namespace("contoso").counts("orders").active == 0
 
 
+@pytest.mark.long
 @pytest.mark.spec("R-143")
 def test_the_lines_for_a_zip_run_a_stream_and_a_table(broker: Broker, cluster: Cluster) -> None:
     pack, submit = lines("--py-files")
@@ -157,6 +158,7 @@ def test_the_lines_for_a_zip_run_a_stream_and_a_table(broker: Broker, cluster: C
     assert_each_order_became_one_invoice(broker, cluster.run(submit))
 
 
+@pytest.mark.long
 @pytest.mark.spec("R-143")
 def test_the_lines_for_an_archive_run_a_stream_and_a_table_and_leave_pyspark_out(
     broker: Broker, cluster: Cluster
@@ -168,6 +170,7 @@ def test_the_lines_for_an_archive_run_a_stream_and_a_table_and_leave_pyspark_out
     assert_each_order_became_one_invoice(broker, cluster.run(submit))
 
 
+@pytest.mark.long
 @pytest.mark.spec("R-143")
 def test_the_line_for_spark_connect_runs_a_stream_and_a_table(broker: Broker, cluster: Cluster) -> None:
     pack, _ = lines("--py-files")
@@ -178,6 +181,7 @@ def test_the_line_for_spark_connect_runs_a_stream_and_a_table(broker: Broker, cl
     assert_each_order_became_one_invoice(broker, printed)
 
 
+@pytest.mark.long
 @pytest.mark.spec("R-143")
 def test_the_lines_of_the_first_job_run_on_a_laptop(cluster: Cluster) -> None:
     """With free ports, and without the installation."""

@@ -22,6 +22,7 @@ def sbpair(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.trial  # a Spark of its own
 @pytest.mark.spec("G-1", "G-2", "G-4")
 def test_the_audit_of_a_demo_comes_to_the_ledgers_numbers(tmp_path: Path) -> None:
@@ -77,6 +78,7 @@ def test_without_pyspark_it_is_said_what_to_install(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == "sbpair: pyspark is not installed; pip install 'sbpair[spark]'"
 
 
+@pytest.mark.long
 @pytest.mark.trial  # a Spark of its own
 @pytest.mark.spec("P-40", "P-44")
 def test_the_syphon_as_a_job_of_one_machine_empties_the_backlogs_and_says_so(tmp_path: Path) -> None:

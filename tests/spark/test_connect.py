@@ -42,6 +42,7 @@ def address_of(spark) -> str:
     return f"sc://127.0.0.1:{module.localPort()}"
 
 
+@pytest.mark.long
 @pytest.mark.spec("G-1")
 def test_a_client_of_spark_connect_reads_journals_and_sends_what_they_tell(spark, tmp_path: Path) -> None:
     story = Story(tmp_path / "journals")

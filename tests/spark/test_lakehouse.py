@@ -82,6 +82,7 @@ def waiting(broker: Broker) -> int:
     return broker.namespace("contoso").counts("orders").active
 
 
+@pytest.mark.long
 @pytest.mark.spec("R-148")
 def test_a_job_killed_before_and_after_its_commit_has_each_message_once(
     broker: Broker, tmp_path: Path

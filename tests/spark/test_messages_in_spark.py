@@ -36,6 +36,7 @@ def pair(broker: Broker) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.spec("G-1", "P-44")
 def test_a_slow_program_that_looks_twice_beside_a_syphon_loses_nothing(
     spark, broker: Broker, tmp_path: Path
@@ -86,6 +87,7 @@ def test_a_slow_program_that_looks_twice_beside_a_syphon_loses_nothing(
     assert parked(broker) == 0
 
 
+@pytest.mark.long
 @pytest.mark.spec("G-1", "P-3", "P-21")
 def test_a_stream_goes_on_when_the_primary_goes_down_and_a_syphon_job_brings_the_rest_home(
     spark, broker: Broker, tmp_path: Path

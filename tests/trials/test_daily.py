@@ -13,6 +13,7 @@ from tests.audit.test_daily import rows
 from tests.trials.daily import measured
 
 
+@pytest.mark.long
 @pytest.mark.trial
 @pytest.mark.spec("R-146")
 def test_on_every_day_the_tables_are_those_of_one_audit_of_everything(tmp_path: Path) -> None:
@@ -24,6 +25,7 @@ def test_on_every_day_the_tables_are_those_of_one_audit_of_everything(tmp_path: 
         assert daily.summary.verdicts == whole.summary.verdicts
 
 
+@pytest.mark.long
 @pytest.mark.trial
 @pytest.mark.spec("R-146")
 def test_a_run_that_is_killed_at_a_random_moment_repeats_to_the_same_tables(tmp_path: Path) -> None:
@@ -32,6 +34,7 @@ def test_a_run_that_is_killed_at_a_random_moment_repeats_to_the_same_tables(tmp_
     assert report.ended_before < report.kills
 
 
+@pytest.mark.long
 @pytest.mark.trial
 @pytest.mark.spec("R-146")
 def test_days_of_simulated_outages_have_the_tables_of_one_audit_of_everything(tmp_path: Path) -> None:

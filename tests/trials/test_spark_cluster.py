@@ -68,6 +68,7 @@ def submit(program: Path, package: Path, *arguments: str) -> subprocess.Complete
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.spec("G-1")
 def test_two_executors_read_journals_with_the_package_from_a_zip(tmp_path: Path) -> None:
     story = Story(tmp_path / "journals")

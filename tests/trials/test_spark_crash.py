@@ -9,6 +9,7 @@ import pytest
 from tests.trials.spark_crash import try_point
 
 
+@pytest.mark.long
 @pytest.mark.spec("G-1")
 def test_a_job_that_is_killed_while_it_settles_loses_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     told = try_point("mid-settle", tmp_path)
@@ -17,6 +18,7 @@ def test_a_job_that_is_killed_while_it_settles_loses_nothing_and_leaves_nothing(
     assert (told.lost, told.left, told.twice) == (0, 0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.spec("R-70")
 def test_a_batch_that_was_half_sent_and_runs_again_in_other_partitions_loses_nothing(tmp_path: Path) -> None:
     """The entity drops duplicates: an id that another row had in the first run would lose this one."""

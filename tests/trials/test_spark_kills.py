@@ -9,6 +9,7 @@ import pytest
 from tests.trials.spark_kills import PIPELINES, try_seed
 
 
+@pytest.mark.long
 @pytest.mark.spec("G-1", "R-70")
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_random_kills_and_other_cores_and_partitions_lose_nothing(pipeline: str, tmp_path: Path) -> None:

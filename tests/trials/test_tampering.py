@@ -8,6 +8,7 @@ from tests.audit.tampering import cases
 from tests.trials.tampering.__main__ import played
 
 
+@pytest.mark.long
 @pytest.mark.trial
 @pytest.mark.spec("R-141", "R-142")
 @pytest.mark.parametrize(("engine", "every"), [("local", 11), ("spark", 31)])

@@ -23,6 +23,7 @@ def checked(folder: Path, platform: str, *files: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
 def test_nothing_is_asked_of_a_system_that_it_does_not_have(tmp_path: Path, platform: str) -> None:

@@ -16,6 +16,7 @@ from .usage import ALLOWANCES, Usage, usage_of
 NONE = Allowance(least=0)
 
 
+@pytest.mark.long
 @pytest.mark.spec("F-71", "G-1", "G-2", "G-4")
 def test_while_the_primary_goes_down_again_and_again_nothing_is_lost_and_nothing_grows(tmp_path: Path):
     plan = Plan(seconds=15, period=5, down=2, rate=80, sample_every=0.5)
