@@ -17,7 +17,7 @@ PATIENCE = 240  # seconds: Spark starts, beside five other workers
 
 
 def _marked(file: Path) -> Any:
-    marks = [pytest.mark.spark] if file.stem.startswith("spark") else []
+    marks = [pytest.mark.spark, pytest.mark.long] if file.stem.startswith("spark") else []
     return pytest.param(file, marks=marks, id=file.stem)
 
 

@@ -40,6 +40,7 @@ def test_every_figure_has_a_workload() -> None:
     assert set(guard.NAMES) == set(workloads.WORKLOADS)
 
 
+@pytest.mark.long
 def test_a_slowdown_that_was_put_in_is_found(copy: Path) -> None:
     with (copy / "sbpair/amqp/fast_path.py").open("a") as module:
         module.write(SLOWER)

@@ -37,6 +37,7 @@ def test_an_idle_backlog_costs_96_receives_a_day_since_its_link_is_not_taken_for
     play(story)
 
 
+@pytest.mark.long
 @pytest.mark.spec("R-20")
 def test_after_a_month_of_detached_links_nothing_has_piled_up_and_a_parked_message_comes_home(
     monkeypatch: pytest.MonkeyPatch,
