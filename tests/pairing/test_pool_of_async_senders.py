@@ -252,6 +252,7 @@ async def test_a_slow_peer_may_still_answer_the_first_two_openings_of_calls_that
         await asyncio.sleep(0)
     assert not any(it.made[n].closings for n in (0, 1, 3))
     it.made[0].gate.set()
+    await turns()  # its answer is there before the next call asks
     assert (await it.acquired(1))[0].sender is it.made[0]
 
 

@@ -132,7 +132,8 @@ def nearest(paths: Iterable[str]) -> list[str]:
         for name in sorted(own)
         for file in sorted((TESTS / name).rglob("test_*.py"))
     ]
-    near = {name for name in files if modules(paths) & imported(TESTS / name)}
+    near_to = modules(paths)
+    near = {name for name in files if near_to & imported(TESTS / name)}
     changed = {name for path in paths for name in tests_of(path) if name.endswith(".py")}
     return sorted(name for name in near | changed | {LAYERING} if (TESTS / name).exists())
 
