@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trials.bench import guard, workloads
+from tests.trials.bench import guard
 from tests.trials.bench.guard import ROOT, Comparison, MissingReferenceError, Tree, compare, sources_of
 
 pytestmark = [pytest.mark.trial, pytest.mark.spec("R-112")]
@@ -34,10 +34,6 @@ Reader.transfer = _repeated
 def copy(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "sbpair", tmp_path / "sbpair", ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
-
-
-def test_every_figure_has_a_workload() -> None:
-    assert set(guard.NAMES) == set(workloads.WORKLOADS)
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ import asyncio
 import platform
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
 from tests.trials.bench import sdk_relays
@@ -50,31 +50,34 @@ def broker_process(pipe: Connection) -> None:
                 pipe.send(True)
 
 
-async def fill(connection_string: str, backlogs: dict[str, int]) -> None:
-    """Park messages: 1 KiB, a message id, three application properties."""
+def parked(path: str, count: int) -> Iterator[bytes]:
+    """Encoded messages as a sender parks them: 1 KiB, a message id, three application properties."""
     from sbpair.amqp.message import DataBody, Message, Properties
+
+    for number in range(count):
+        yield Message(
+            properties=Properties(message_id=f"{path[-1]}-{number}"),
+            application_properties={
+                "tenant": "t1",
+                "kind": "order",
+                "attempt": 1,
+                "x-ms-path": "orders",
+                "x-ms-timetolive": "P1D",
+                "x-sbpair-version": "1",
+            },
+            body=DataBody((BODY,)),
+        ).encode()
+
+
+async def fill(connection_string: str, backlogs: dict[str, int]) -> None:
+    """Park messages on these backlog queues."""
     from sbpair.auth.connection_string import parse
     from sbpair.client.dial import connect
 
     connection = await connect(parse(connection_string))
     for path, count in backlogs.items():
         sender = await connection.open_sender(path)
-        messages = (
-            Message(
-                properties=Properties(message_id=f"{path[-1]}-{number}"),
-                application_properties={
-                    "tenant": "t1",
-                    "kind": "order",
-                    "attempt": 1,
-                    "x-ms-path": "orders",
-                    "x-ms-timetolive": "P1D",
-                    "x-sbpair-version": "1",
-                },
-                body=DataBody((BODY,)),
-            ).encode()
-            for number in range(count)
-        )
-        await asyncio.gather(*(sender.send(message) for message in messages))
+        await asyncio.gather(*(sender.send(message) for message in parked(path, count)))
     await connection.close()
 
 

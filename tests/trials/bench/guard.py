@@ -29,10 +29,11 @@ from types import TracebackType
 from typing import Self
 
 from tests.trials.bench.machine import machine
+from tests.trials.bench.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[3]
 REFERENCE = "75d54a2"  # until there is a release
-NAMES = ("engine", "enqueue", "settle each", "durable", "wrapper send", "syphon")  # of workloads.WORKLOADS
+NAMES = tuple(WORKLOADS)
 LEAST = 0.75  # of the reference's speed
 ROUNDS, MORE_ROUNDS = 11, 30
 WITHIN = 120.0  # seconds, a round

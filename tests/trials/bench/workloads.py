@@ -20,8 +20,10 @@ from azure.servicebus import ServiceBusMessage
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
+from sbpair.envelope.restore import restore
+from tests.trials.bench import bench_processor
 from tests.trials.bench.bench_amqp import one_round
-from tests.trials.bench.bench_syphon import BACKLOGS, by_syphon, fill
+from tests.trials.bench.bench_syphon import BACKLOGS, by_syphon, fill, parked
 from tests.trials.bench.raw_client import RawClient, endpoint_of, payload
 from tests.trials.bench.site import Site
 
@@ -29,7 +31,9 @@ Work = Callable[[], float]
 """Does one round, and returns its seconds of processor time."""
 
 QUEUE = "orders"
-ENGINE, ENQUEUE, DURABLE, SENDS, PARKED = 8_000, 4_000, 2_000, 300, 1_600  # messages of a round
+# Messages of a round
+ENGINE, ENQUEUE, DURABLE, SENDS = 8_000, 4_000, 2_000, 300
+RESTORED, PARKED, PROCESSED = 20_000, 6_400, 6_000
 
 
 def spent(work: Callable[[], object]) -> float:
@@ -129,6 +133,18 @@ def wrapper_send() -> Iterator[Work]:
 
 
 @contextmanager
+def restoring() -> Iterator[Work]:
+    """Parked messages made into what was sent, without any connection."""
+    messages, now = list(parked(QUEUE, RESTORED)), int(time.time() * 1000)
+
+    def work() -> None:
+        for message in messages:
+            restore(message, now)
+
+    yield lambda: spent(work)
+
+
+@contextmanager
 def syphon() -> Iterator[Work]:
     """Parked messages brought home, the syphon's opening included."""
     with _pair() as (broker, site):
@@ -143,13 +159,30 @@ def syphon() -> Iterator[Work]:
         yield work
 
 
+@contextmanager
+def _processor(path: str) -> Iterator[Work]:
+    """Messages handled by a processor whose handler does nothing, its opening included."""
+    with _pair() as (broker, site):
+        if path != QUEUE:
+            broker.namespace("contoso").create_queue(path, requires_session=True)
+
+        def work() -> float:
+            asyncio.run(bench_processor.fill(site.primary, path, PROCESSED))
+            return spent(lambda: bench_processor.by_processor(site, path, PROCESSED))
+
+        yield work
+
+
 WORKLOADS: dict[str, Callable[[], AbstractContextManager[Work]]] = {
     "engine": engine,
     "enqueue": enqueue,
     "settle each": settle_each,
     "durable": durable,
     "wrapper send": wrapper_send,
+    "restore": restoring,
     "syphon": syphon,
+    "processor": lambda: _processor(bench_processor.PATHS[bench_processor.QUEUE]),
+    "sessions": lambda: _processor(bench_processor.PATHS[bench_processor.SESSION_QUEUE]),
 }
 
 
