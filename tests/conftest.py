@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -18,10 +19,15 @@ from hypothesis import HealthCheck, settings
 from tests import needs
 from tests.needs import ROOT
 from tests.turns import Seeded, permuted
+from tests.warm import Warm
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
+
+# Else each of the six workers, and of the hundred processes that tests start, would compile everything anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Six workers share the cores, so the duration of an example says nothing about the code. The examples are the same
 # in every run: a failure then points at a change in the code, not at a lucky draw.
@@ -100,7 +106,7 @@ def pytest_collection(session: pytest.Session) -> None:
     """Begin with a share of the test files: every worker collects all of them, and in a fresh clone each of the
     six would compile them all."""
     worker = getattr(session.config, "workerinput", None)
-    if worker is None or sys.dont_write_bytecode:
+    if worker is None:
         return
     for file in _test_files(session.config)[int(worker["workerid"][2:]) :: int(worker["workercount"])]:
         with suppress(Exception, pytest.skip.Exception):  # the collection will say so
@@ -152,6 +158,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm | None]:
+    """Starts programs in processes that begin warm; None where there is no fork."""
+    if sys.platform != "linux":
+        yield None
+        return
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SBPAIR_")}
+    forking = Warm(kept | {"PYTHONWARNINGS": "error", "NO_COLOR": "1"})
+    yield forking
+    forking.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

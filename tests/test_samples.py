@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.warm import Warm
+
 FILES = sorted((Path(__file__).resolve().parent.parent / "samples").glob("*.py"))
 SAMPLES = [file for file in FILES if not file.name.startswith("test_")]  # those: tests/testing/test_plugin.py
+COLD = ("send_paired", "spark_messages")  # the first one a reader starts, and a JVM
 MOST_LINES = 50
 PATIENCE = 240  # seconds: Spark starts, beside five other workers
 
@@ -21,15 +24,24 @@ def _marked(file: Path) -> Any:
     return pytest.param(file, marks=marks, id=file.stem)
 
 
+def _run(sample: Path, warm: Warm | None) -> subprocess.CompletedProcess[str]:
+    if warm is None or sample.stem in COLD:
+        program = [sys.executable, "-W", "error", str(sample)]
+        return subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE)
+    return warm.run([str(sample)], dict(os.environ), PATIENCE, program="file")
+
+
 def test_there_are_samples() -> None:
     assert len(SAMPLES) >= 4
 
 
 @pytest.mark.timeout(PATIENCE + 10)
 @pytest.mark.parametrize("sample", [_marked(file) for file in SAMPLES])
-def test_a_sample_runs_and_ends_well(sample: Path, tmp_path: Path) -> None:
-    program = [sys.executable, "-W", "error", str(sample)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
+def test_a_sample_runs_and_ends_well(
+    sample: Path, tmp_path: Path, warm: Warm | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = _run(sample, warm)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip(), "a sample shows something"

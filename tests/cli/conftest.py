@@ -15,11 +15,13 @@ import pytest
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.envelope.names import backlog_queue_name
 from sbpair.envelope.ordering import ordered_backlog_name
-from tests.cli.warm import Warm
 from tests.spellings import spellings
+from tests.warm import Warm, WarmProcess
 
 CANARY = "CANARY+/=%pineapple+key/7aQ="
 SECONDARY_CANARY = "CANARY%/+=second+pineapple/9bR="
+
+READ_BY_PYTHON = ("PYTHON", "LANG", "LC_", "TZ")  # when it starts: environment variables that begin so
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -80,27 +82,27 @@ def run_cold(
     )
 
 
+def _is_cold(env: dict[str, str]) -> bool:
+    return any(name.startswith(READ_BY_PYTHON) for name in env)
+
+
 @pytest.fixture(scope="session")
-def sbpair() -> Iterator[Run]:
+def sbpair(warm: Warm | None) -> Run:
     """Run a command to its end and check its output for tracebacks and keys."""
-    warm = Warm(environment()) if sys.platform == "linux" else None
 
     def run(*arguments: str, timeout: float = 100, **env: str) -> subprocess.CompletedProcess[str]:
-        is_ours = all(name.startswith("SBPAIR_") for name in env)  # others may be Python's own
-        how = warm.run if warm is not None and is_ours else run_cold
+        how = run_cold if warm is None or _is_cold(env) else warm.run
         done = how(arguments, environment(**env), timeout)
         assert_clean(done.stdout + done.stderr)
         return done
 
-    yield run
-    if warm is not None:
-        warm.close()
+    return run
 
 
 class Running:
     """A command that runs until it is stopped."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str] | WarmProcess) -> None:
         self.process = process
         self.lines: queue.Queue[str] = queue.Queue()
         self.errors: list[str] = []
@@ -129,6 +131,12 @@ class Running:
             thread.join(timeout)
         return code, "".join(self.errors)
 
+    def close(self) -> None:
+        self.process.stdout.close()
+        self.process.stderr.close()
+        if isinstance(self.process, WarmProcess):
+            self.process.close()
+
     def _read_output(self) -> None:
         for line in self.process.stdout:
             self.lines.put(line)
@@ -138,21 +146,26 @@ class Running:
             self.errors.append(line)
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[..., Running]]:
-    """Start a command that runs until a signal; commands still running at the end are killed."""
+Start = Callable[..., Running]
+
+
+def _popen(arguments: tuple[str, ...], environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sbpair.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+
+
+def _starting(warm: Warm | None) -> Iterator[Start]:
     started: list[Running] = []
 
     def begin(*arguments: str, **env: str) -> Running:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sbpair.cli", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            env=environment(**env),
-        )
-        started.append(Running(process))
+        how = _popen if warm is None or _is_cold(env) else warm.start
+        started.append(Running(how(arguments, environment(**env))))
         return started[-1]
 
     yield begin
@@ -160,9 +173,20 @@ def start() -> Iterator[Callable[..., Running]]:
         if running.process.poll() is None:
             running.process.kill()
         running.wait()
-        running.process.stdout.close()
-        running.process.stderr.close()
+        running.close()
         assert_clean("".join(running.errors))
+
+
+@pytest.fixture
+def start(warm: Warm | None) -> Iterator[Start]:
+    """Start a command that runs until a signal; commands still running at the end are killed."""
+    yield from _starting(warm)
+
+
+@pytest.fixture
+def start_cold() -> Iterator[Start]:
+    """The same, as a user starts it: in an interpreter of its own, from its start."""
+    yield from _starting(None)
 
 
 @pytest.fixture

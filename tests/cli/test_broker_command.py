@@ -89,8 +89,8 @@ def test_front_ends_cache_by_a_flag_a_key_or_a_plan(start, tmp_path, by):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_with_exit_code_0(start, number):
-    running, _ = ready(start)
+def test_a_signal_stops_it_with_exit_code_0(start_cold, number):
+    running, _ = ready(start_cold)
 
     assert running.stop(number) == (0, "")
 
