@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.source import parse
+
 PACKAGE = Path(__file__).resolve().parent.parent / "sbpair"
 
 SOCKETS_AND_CLOCKS = {"asyncio", "socket", "ssl", "threading", "time", "selectors", "random", "logging"}
@@ -121,7 +123,7 @@ def imports(path: Path, *, run_time_only: bool = True) -> set[str]:
 @cache
 def _imports(path: Path) -> tuple[frozenset[str], frozenset[str]]:
     """The imports of one file that are run, and those under TYPE_CHECKING."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    nodes = list(ast.walk(parse(path.read_text(encoding="utf-8"))))
     under: set[ast.AST] = set()
     for node in nodes:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):

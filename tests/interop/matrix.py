@@ -7,7 +7,9 @@ for every cell of its table: a test, or the reason in `CANNOT` why there is none
 
 from __future__ import annotations
 
-from tests.tools.proofs import CLIENTS, all_tests
+from functools import cache
+
+from tests.tools.proofs import CLIENTS, tests_marked
 
 PEERS = tuple(name for name in CLIENTS if name not in ("model", "sbpair", "amqp"))
 """The foreign clients, by the name of their `client` mark."""
@@ -59,10 +61,11 @@ CANNOT: dict[tuple[str, str], str] = {
 """Why a cell has no test: the client has no such thing."""
 
 
+@cache
 def cells() -> dict[tuple[str, str], list[str]]:
     """(peer, capability): the files of the tests that say it does that, each once."""
     found: dict[tuple[str, str], list[str]] = {}
-    for test in all_tests():
+    for test in tests_marked("does"):
         for capability in test.texts("does"):
             files = found.setdefault((test.client, capability), [])
             if test.file not in files:

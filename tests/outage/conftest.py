@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import sys
 import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +187,13 @@ def collect_forgotten(warning: str) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", warning, ResourceWarning)
         gc.collect()
+    _exempt_modules(len(sys.modules))
+
+
+@cache
+def _exempt_modules(count: int) -> None:
+    """After each import, exempt what modules hold from the next collections: it lives until the end."""
+    gc.freeze()
 
 
 def settled(before: set[threading.Thread]) -> list[threading.Thread]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.tools.source import ROOT, parse
+
 SPEC_ID = re.compile(r"(?<![\w-])([PQTGFSRCOEHXK])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
 PROVES_NOTHING = {"skip", "xfail"}
 RELEASE = re.compile(r"\d+\.\d+")
@@ -120,7 +120,7 @@ class MarkedTest:
 
 def marked_tests(source: str, file: str) -> Iterator[MarkedTest]:
     """The tests of one file that can prove something; ``file`` is its path below tests/."""
-    tree = ast.parse(source)
+    tree = parse(source)
     whole = [
         node.value
         for node in tree.body
@@ -131,12 +131,16 @@ def marked_tests(source: str, file: str) -> Iterator[MarkedTest]:
 
 def proofs_of(source: str, file: str) -> list[Proof]:
     """The proofs of one test file; ``file`` is its path below tests/."""
-    return [
-        Proof(canonical(*match.groups()), file, test.name, test.client)
-        for test in marked_tests(source, file)
+    return list(_proofs(marked_tests(source, file)))
+
+
+def _proofs(tests: Iterable[MarkedTest]) -> Iterator[Proof]:
+    return (
+        Proof(canonical(*match.groups()), test.file, test.name, test.client)
+        for test in tests
         for text in test.texts("spec")
         if (match := SPEC_ID.fullmatch(text))
-    ]
+    )
 
 
 def _within(body: Sequence[ast.stmt], outer: Sequence[ast.AST], file: str) -> Iterator[MarkedTest]:
@@ -181,16 +185,13 @@ def _client(test: ast.FunctionDef | ast.AsyncFunctionDef, file: str) -> str:
 @cache
 def all_proofs() -> tuple[Proof, ...]:
     """Every proof of every test, by file and in the order of the file."""
-    return tuple(proof for source, file in _test_files() for proof in proofs_of(source, file))
+    return tuple(_proofs(tests_marked("spec")))
 
 
-@cache
-def all_tests() -> tuple[MarkedTest, ...]:
-    """Every test that can prove something, likewise."""
-    return tuple(test for source, file in _test_files() for test in marked_tests(source, file))
-
-
-def _test_files() -> Iterator[tuple[str, str]]:
+def tests_marked(mark: str) -> Iterator[MarkedTest]:
+    """The tests of every file that names a mark, by file and in the order of the file; others are not parsed."""
     tests = ROOT / "tests"
     for file in sorted(tests.rglob("test_*.py")):
-        yield file.read_text("utf-8"), file.relative_to(tests).as_posix()
+        source = file.read_text("utf-8")
+        if f".{mark}(" in source:
+            yield from marked_tests(source, file.relative_to(tests).as_posix())

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+
+
+def parse(source: str) -> ast.Module:
+    """Parse a file. The tree has no circles, and the garbage collector would go through it again and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(source)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
