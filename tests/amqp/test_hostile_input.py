@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -272,22 +273,25 @@ def test_credit_is_enforced_where_it_is_asked_for():
     assert server.events()[-1].condition.symbol == "amqp:link:transfer-limit-exceeded"
 
 
-def hostile_streams() -> dict[str, bytes]:
+def many_small_arrays() -> bytes:
     zero_width = raw("f00000000500000fff45") * 5000
     properties = b"\xd0" + (len(zero_width) + 4).to_bytes(4, "big") + (5000).to_bytes(4, "big") + zero_width
-    return {
-        "many small arrays": frame(0, b"\x00\x53\x12" + properties),
-        "a delivery without end": f(Transfer(0, 0, b"t", 0, False, True), bytes(60_000)) * 200,
-        "dispositions of everything": f(Disposition(True, 0, 2**31 - 1, False)) * 5000,
-        "attaches": b"".join(attach(f"name{n}", n % 1000 + 1) for n in range(5000)),
-        "begins": b"".join(f(Begin(None, 0, 1, 1), channel=n) for n in range(1, 65536, 13)),
-        "one huge frame, never finished": raw("000fffff 02000000") + bytes(900_000),
-    }  # fmt: skip
+    return frame(0, b"\x00\x53\x12" + properties)
 
 
-@pytest.mark.parametrize("case", hostile_streams())
+HOSTILE_STREAMS: dict[str, Callable[[], bytes]] = {
+    "many small arrays": many_small_arrays,
+    "a delivery without end": lambda: f(Transfer(0, 0, b"t", 0, False, True), bytes(60_000)) * 200,
+    "dispositions of everything": lambda: f(Disposition(True, 0, 2**31 - 1, False)) * 5000,
+    "attaches": lambda: b"".join(attach(f"name{n}", n % 1000 + 1) for n in range(5000)),
+    "begins": lambda: b"".join(f(Begin(None, 0, 1, 1), channel=n) for n in range(1, 65536, 13)),
+    "one huge frame, never finished": lambda: raw("000fffff 02000000") + bytes(900_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTILE_STREAMS)
 def test_a_hostile_stream_costs_little(case):
-    stream = hostile_streams()[case]
+    stream = HOSTILE_STREAMS[case]()
 
     def hear() -> None:
         server = a_server()

@@ -64,7 +64,12 @@ def serving(command: tuple[str, ...], pair: Namespaces, folder: Path) -> Iterato
 
 
 @pytest.mark.parametrize(
-    "command", [UVICORN, GUNICORN, (*GUNICORN, "--preload")], ids=["fastapi", "flask", "flask-preload"]
+    "command",
+    [
+        pytest.param(UVICORN, id="fastapi"),
+        pytest.param(GUNICORN, id="flask", marks=pytest.mark.trial),
+        pytest.param((*GUNICORN, "--preload"), id="flask-preload"),  # the workers are forks: the harder way
+    ],
 )
 def test_every_order_of_an_outage_is_taken_and_arrives_once(
     command: tuple[str, ...], pair: Namespaces, tmp_path: Path

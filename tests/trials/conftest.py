@@ -17,8 +17,9 @@ PATIENCE = 300  # seconds: a JVM that shares two cores with other trials takes i
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    is_trial = {path: HERE in path.parents for path in {item.path for item in items}}
     for item in items:
-        if HERE in item.path.parents:
+        if is_trial[item.path]:
             item.add_marker(pytest.mark.trial)
             item.add_marker(pytest.mark.timeout(PATIENCE))
 
