@@ -69,7 +69,10 @@ async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in
 
 
 @pytest.mark.spec("G-27", "F-22", "G-1", "G-4")
-@pytest.mark.parametrize("is_told_twice", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize(
+    "is_told_twice",
+    [pytest.param(False, id="once"), pytest.param(True, id="twice", marks=pytest.mark.trial)],
+)
 async def test_a_syphon_told_to_stop_in_mid_drain_loses_nothing_and_gives_the_rest_back_at_once(
     pair: Pair, is_told_twice: bool
 ) -> None:
