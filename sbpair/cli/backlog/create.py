@@ -7,12 +7,11 @@ from collections.abc import Iterable
 import click
 
 from sbpair.cli.backlog.target import BacklogTarget, with_target
+from sbpair.cli.connection import administering
 from sbpair.cli.namespaces import MAX_BACKLOGS
 from sbpair.envelope.names import backlog_queue_name
 from sbpair.envelope.ordering import ordered_backlog_name
 from sbpair.pairing.backlog import FOREVER
-
-from .target import administering
 
 API_VERSION = "2021-11-01"
 # the same as Backlogs creates; a test compares the two

@@ -13,7 +13,7 @@ from sbpair.cli.backlog.target import BacklogTarget, index_option, with_target
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.signals import stop_on_signal
 
-from .target import MissingQueues, connection_to
+from .target import MissingQueues
 
 if TYPE_CHECKING:
     from ...syphon.deadletters import RedriveCounts
@@ -86,7 +86,7 @@ async def _redrive(
     stop = stop_on_signal()
     backlogs = target.names(index)
     missing = MissingQueues(backlogs, index)
-    async with connection_to(target) as connection:
+    async with target.connection() as connection:
         for backlog in backlogs:
             with missing.tolerate():
                 await send_back(connection, backlog, counts, reason=reason, untransferred=transfer, stop=stop)
@@ -142,7 +142,7 @@ async def _count(target: BacklogTarget, index: int | None, found: list[None]) ->
 
     backlogs = target.names(index)
     missing = MissingQueues(backlogs, index)
-    async with connection_to(target) as connection:
+    async with target.connection() as connection:
         for backlog in backlogs:
             with missing.tolerate():
                 async for _ in peek_parked(connection, backlog + DEAD_LETTERS):
@@ -155,7 +155,7 @@ async def _purge(target: BacklogTarget, index: int | None, deleted: list[None]) 
     stop = stop_on_signal()
     backlogs = target.names(index)
     missing = MissingQueues(backlogs, index)
-    async with connection_to(target) as connection:
+    async with target.connection() as connection:
         for backlog in backlogs:
             with missing.tolerate():
                 await delete(connection, backlog, lambda: deleted.append(None), stop=stop)

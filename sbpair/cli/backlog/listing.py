@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from sbpair.cli.backlog.target import BacklogTarget, with_target
+from sbpair.cli.connection import administering
 from sbpair.cli.output import age_seconds, age_text
 
 from ..inventory import index_of, take_inventory
-from .target import administering, connection_to
 
 if TYPE_CHECKING:
     from azure.servicebus.management import QueueProperties, QueueRuntimeProperties
@@ -82,7 +82,7 @@ async def _listing(target: BacklogTarget) -> BacklogListing:
         for name in names
     ]
     if any(row.active or row.dead_lettered for row in rows):  # else there is nothing to peek at
-        async with connection_to(target) as connection:
+        async with target.connection() as connection:
             rows = [await _aged(row, connection) for row in rows]
     return BacklogListing(tuple(rows), inventory.missing, inventory.others)
 

@@ -12,7 +12,7 @@ import click
 from sbpair.cli.backlog.target import BacklogTarget, index_option, with_target
 from sbpair.cli.output import instant_text
 
-from .target import MissingQueues, connection_to
+from .target import MissingQueues
 
 if TYPE_CHECKING:
     from sbpair.envelope.inspect import ParkedMessage
@@ -65,7 +65,7 @@ async def _find(target: BacklogTarget, index: int | None, part: str, count: int)
     found: Found = []
     backlogs = target.names(index)
     missing = MissingQueues(backlogs, index)
-    async with connection_to(target) as connection:
+    async with target.connection() as connection:
         for backlog in backlogs:
             with missing.tolerate():
                 found += [

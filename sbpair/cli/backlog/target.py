@@ -1,24 +1,18 @@
-"""The backlog queues that a command works on, the connections to them, and the errors of those connections."""
+"""The backlog queues that a command works on."""
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from sbpair.cli.errors import (
-    AMBIENT_FAILED,
-    CommandError,
-    ConfigurationError,
-    ExitCode,
-    configuration,
-    with_step,
-)
+from sbpair.amqp.errors import NOT_FOUND
+from sbpair.cli.connection import connection_to
+from sbpair.cli.errors import ConfigurationError, configuration
 from sbpair.cli.namespaces import (
     NamespaceArgument,
     backlogs_option,
@@ -54,20 +48,6 @@ index_option = click.option(
     type=click.IntRange(min=0),
     help="Only backlog queue INDEX, which may be beyond --backlogs.  [default: all]",
 )
-TIMEOUT = 30.0  # seconds to connect to the secondary
-Ending = tuple[ExitCode, str]
-NO_RIGHT: Ending = (ExitCode.AUTHORIZATION, "check the key and its rights")
-NO_IDENTITY: Ending = (ExitCode.AUTHORIZATION, AMBIENT_FAILED)
-NO_QUEUE: Ending = (
-    ExitCode.CONFIGURATION,
-    "see `sbpair backlog list`, or create it with `sbpair backlog create`",
-)
-NO_ANSWER: Ending = (ExitCode.UNAVAILABLE, "check the address and the network, then try again")
-NO_TRUST: Ending = (ExitCode.CONFIGURATION, "check the address and --ca-file")
-REFUSED: Ending = (ExitCode.FAILED, "")
-BY_CONDITION = {"amqp:unauthorized-access": NO_RIGHT, "amqp:not-found": NO_QUEUE}
-BY_CLASS = {"ConnectionLostError": NO_ANSWER, "NamespaceUnusableError": NO_TRUST, "CaFileError": NO_TRUST}
-BY_STATUS = {401: NO_RIGHT, 403: NO_RIGHT, 404: NO_QUEUE, 503: NO_ANSWER, 504: NO_ANSWER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +74,10 @@ class BacklogTarget:
         """Return the secondary for the AMQP client. Raises ConfigurationError when it cannot be used."""
         with configuration():
             return self._secondary().namespace(self.ca_file)
+
+    def connection(self) -> AbstractAsyncContextManager[NamespaceConnection]:
+        """Return an AMQP connection to the secondary, to be entered. Raises ConfigurationError."""
+        return connection_to(self.namespace())
 
     def administration(self) -> ServiceBusAdministrationClient:
         """Return an administration client of the secondary; the key needs the Manage right."""
@@ -152,60 +136,6 @@ def _label(primary: NamespaceArgument | None, name: str | None) -> str:
         raise ConfigurationError(f"--primary: {error}") from error
 
 
-@asynccontextmanager
-async def connection_to(target: BacklogTarget) -> AsyncIterator[NamespaceConnection]:
-    """Open an AMQP connection to the secondary, closed at the end. Raises CommandError for every AMQP error."""
-    from sbpair.client.dial import connect
-
-    with over_amqp():
-        connection = await connect(target.namespace(), timeout=TIMEOUT)
-        try:
-            yield connection
-        finally:
-            await connection.close()
-
-
-@contextmanager
-def over_amqp(endings: Mapping[str, Ending] = BY_CONDITION) -> Iterator[None]:
-    """Convert the errors of the AMQP client to CommandError, by their AMQP condition."""
-    from sbpair.client.errors import ClientError
-
-    try:
-        yield
-    except ClientError as error:
-        symbol = str(error.condition.symbol) if error.condition else ""
-        ending = endings.get(symbol) or BY_CLASS.get(type(error).__name__, REFUSED)
-        raise _command_error(error, ending) from error
-
-
-@contextmanager
-def administering() -> Iterator[None]:
-    """Convert the errors of the administration client to CommandError, by their HTTP status."""
-    from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
-
-    try:
-        yield
-    except HttpResponseError as error:
-        unproved = NO_IDENTITY if isinstance(error, ClientAuthenticationError) else REFUSED
-        ending = BY_STATUS.get(error.status_code or 0, unproved)
-        if ending is NO_RIGHT:
-            ending = (ExitCode.AUTHORIZATION, "listing and creating queues needs the Manage right")
-        raise _command_error(error, ending) from error
-    except AzureError as error:
-        known = BY_CLASS.get(type(error).__name__, NO_ANSWER)
-        raise _command_error(error, NO_TRUST if is_certificate(error) else known) from error
-
-
-def is_certificate(error: BaseException) -> bool:
-    """Whether ``error`` means that the peer's certificate is not trusted."""
-    return isinstance(error.__context__, ssl.SSLError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
-
-
-def _command_error(error: BaseException, ending: Ending) -> CommandError:
-    code, step = ending
-    return CommandError(with_step(error, step), code)
-
-
 class MissingQueues:
     """Tolerates backlog queues that do not exist, unless all of them are missing.
 
@@ -225,7 +155,7 @@ class MissingQueues:
         try:
             yield
         except (LinkRefusedError, TokenRefusedError) as error:
-            is_missing = error.condition is not None and str(error.condition.symbol) == "amqp:not-found"
+            is_missing = error.condition is not None and str(error.condition.symbol) == NOT_FOUND
             if not (self._may_be_missing and is_missing):
                 raise
             self._missing += 1

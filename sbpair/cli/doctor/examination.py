@@ -19,7 +19,7 @@ from azure.servicebus.management import (
 )
 
 from sbpair.auth.connection_string import NamespaceAccess
-from sbpair.cli.backlog.target import is_certificate
+from sbpair.cli.connection import is_certificate
 from sbpair.cli.errors import one_line
 from sbpair.cli.namespaces import NamespaceArgument
 from sbpair.cli.output import age_seconds

@@ -117,7 +117,7 @@ def command(
         _show_plan(plan, as_json)
         return ExitCode.OK
 
-    from sbpair.cli.backlog.target import over_amqp
+    from sbpair.cli.connection import over_amqp
 
     from .run import Drill
 

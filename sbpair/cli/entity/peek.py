@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sbpair.cli.entity.receive import follow_help, print_json, session_option
-from sbpair.cli.entity.target import EntityTarget, connection_to, dead_letter_option, with_entity
+from sbpair.cli.entity.target import EntityTarget, dead_letter_option, with_entity
 from sbpair.cli.output import plain
 from sbpair.cli.signals import stop_on_signal
 
@@ -69,7 +69,7 @@ async def _peek(
 ) -> None:
     stop = stop_on_signal()
     left = most
-    async with connection_to(target) as connection:
+    async with target.connection() as connection:
         while not stop.is_set():
             async for number, payload in peek_payloads(connection, target.path, start, left, session_id):
                 print_json(payload) if as_json else _print_line(payload)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sbpair.cli.entity.peek import peek_payloads
-from sbpair.cli.entity.target import EntityTarget, connection_to, dead_letter_option, with_entity
+from sbpair.cli.entity.target import EntityTarget, dead_letter_option, with_entity
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.signals import stop_on_signal
 
@@ -53,7 +53,7 @@ def command(target: EntityTarget, dead_letter: bool, yes: bool) -> int:
 
 
 async def _count(target: EntityTarget) -> int:
-    async with connection_to(target) as connection:
+    async with target.connection() as connection:
         return await _count_left(connection, target.path)
 
 
@@ -68,7 +68,7 @@ async def _purge(target: EntityTarget, counts: Consumed) -> int | None:
     stop = stop_on_signal()
     sessions: SessionChoice | None = None
     empty = 0
-    async with connection_to(target) as connection:
+    async with target.connection() as connection:
         while not stop.is_set() and empty < MAX_EMPTY:
             before = counts.completed
             try:

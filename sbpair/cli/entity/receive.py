@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import click
 
-from sbpair.cli.entity.target import EntityTarget, connection_to, dead_letter_option, with_entity
+from sbpair.cli.entity.target import EntityTarget, dead_letter_option, with_entity
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.output import plain
 from sbpair.cli.parameters import DurationType
@@ -114,7 +114,7 @@ async def _receive(
 
     stop = stop_on_signal()
     goes_on = wait is None and sessions is not None and sessions.session_id is None
-    async with connection_to(target) as connection:
+    async with target.connection() as connection:
         while not stop.is_set():
             left = None if most is None else most - counts.completed - counts.lost
             if left == 0:

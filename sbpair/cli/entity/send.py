@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import click
 
-from sbpair.cli.entity.target import EntityTarget, connection_to, with_entity
+from sbpair.cli.entity.target import EntityTarget, with_entity
 from sbpair.cli.errors import CommandError, ExitCode, one_line
 from sbpair.cli.signals import stop_on_signal
 
@@ -211,7 +211,7 @@ class _Input:
 
 async def _send(target: EntityTarget, source: _Input, progress: SendProgress) -> None:
     stop = stop_on_signal()
-    async with connection_to(target) as connection:
+    async with target.connection() as connection:
         sender = await connection.open_sender(target.path)
         try:
             feeding = asyncio.ensure_future(_feed(sender, source, progress, stop))

@@ -8,8 +8,8 @@ primary/orders, secondary/orders              the namespaces of --primary and --
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from sbpair.amqp.errors import NOT_ALLOWED, NOT_FOUND, SESSION_CANNOT_BE_LOCKED, TIMEOUT, UNAUTHORIZED_ACCESS
-from sbpair.cli.backlog.target import NO_RIGHT, Ending, over_amqp
+from sbpair.cli.connection import NO_RIGHT, Ending, connection_to
 from sbpair.cli.errors import ExitCode, configuration
 from sbpair.cli.namespaces import NamespaceArgument, ca_file_option, namespace_argument, namespace_option
 from sbpair.envelope.names import MAX_PATH_LENGTH
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from sbpair.client.connection import NamespaceConnection
 
 Result = TypeVar("Result")
-CONNECT_TIMEOUT = 30.0  # seconds to connect
 EXPECTED = "NAMESPACE/ENTITY, e.g. env:SBPAIR_PRIMARY/orders, contoso/orders or primary/orders"
 DEAD_LETTERS = "/$DeadLetterQueue"
 ENDINGS: dict[str, Ending] = {
@@ -49,6 +48,10 @@ class EntityTarget:
 
     namespace: NamespaceAccess
     path: str
+
+    def connection(self) -> AbstractAsyncContextManager[NamespaceConnection]:
+        """Return an AMQP connection to the namespace, to be entered."""
+        return connection_to(self.namespace, ENDINGS)
 
     def dead_letters(self) -> EntityTarget:
         """Return the dead-letter queue of the entity."""
@@ -119,16 +122,3 @@ def with_entity(command: Callable[..., Result]) -> Callable[..., Result]:
 dead_letter_option = click.option(
     "--dead-letter", is_flag=True, help="The entity's dead-letter queue instead."
 )
-
-
-@asynccontextmanager
-async def connection_to(target: EntityTarget) -> AsyncIterator[NamespaceConnection]:
-    """Open an AMQP connection to the namespace, closed at the end. Raises CommandError for every AMQP error."""
-    from sbpair.client.dial import connect
-
-    with over_amqp(ENDINGS):
-        connection = await connect(target.namespace, timeout=CONNECT_TIMEOUT)
-        try:
-            yield connection
-        finally:
-            await connection.close()
