@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import needs
 from tests.needs import ROOT
+from tests.origins import name_origins
 from tests.turns import Seeded, permuted
 from tests.warm import Warm
 
@@ -89,6 +90,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     needs.check()
+    patched = pytest.MonkeyPatch()
+    name_origins(patched)
+    config.add_cleanup(patched.undo)
     seed = config.getoption("--permute-turns")
     if seed is not None:
         seeded = config.stash[PERMUTED] = Seeded(seed)

@@ -21,6 +21,7 @@ async def served(serve: Serve) -> AsyncIterator[int]:
         try:
             await serve(reader, writer)
             writer.close()
+            await writer.wait_closed()
         except BaseException:
             writer.transport.abort()
             raise

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import os
 import re
+import socket
 import subprocess
 import sys
 import tomllib
@@ -206,3 +208,11 @@ def test_the_lock_is_of_what_the_project_asks_for():
         for name, requirements in ours["metadata"]["requires-dev"].items()
         for each in requirements
     }, "stale: run `uv lock`"
+
+
+@pytest.mark.spec("R-65")
+async def test_a_transport_that_is_left_open_is_named_with_the_test_that_opened_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        assert "opened in tests/test_suite.py::test_a_transport_that_is_left_open" in repr(writer.transport)
+        writer.transport.abort()

@@ -13,7 +13,6 @@ import re
 import socket
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from sbpair.amqp.composite import decode_composite
@@ -129,20 +128,21 @@ class Tap:
         await asyncio.sleep(0)  # lets the transports close their sockets
 
     async def _relay(self, client: socket.socket) -> None:
-        with ExitStack() as streams:
-            reader, writer = await asyncio.open_connection(sock=client)
-            streams.callback(writer.close)
-            try:
-                from_broker, to_broker = await asyncio.open_connection("127.0.0.1", self._target)
-            except OSError:
-                writer.transport.abort()
-                return
-            streams.callback(to_broker.transport.abort)
-            try:
-                await self._carry_both_ways(reader, writer, from_broker, to_broker)
-            except asyncio.CancelledError:  # the tap ends and does not wait for a slow client
-                writer.transport.abort()
-                raise
+        reader, writer = await asyncio.open_connection(sock=client)
+        try:
+            await self._relay_to_target(reader, writer)
+            writer.close()
+            await writer.wait_closed()
+        except (asyncio.CancelledError, OSError):  # the tap ends and does not wait for a slow client
+            writer.transport.abort()
+            raise
+
+    async def _relay_to_target(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_broker, to_broker = await asyncio.open_connection("127.0.0.1", self._target)
+        try:
+            await self._carry_both_ways(reader, writer, from_broker, to_broker)
+        finally:
+            to_broker.transport.abort()
 
     async def _carry_both_ways(
         self,

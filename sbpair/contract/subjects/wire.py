@@ -290,4 +290,4 @@ async def _shake_hands(target: Target, name: str) -> None:
     _, writer = await asyncio.open_connection(
         target.namespace.host, target.namespace.port, ssl=context, server_hostname=name
     )
-    writer.close()
+    writer.transport.abort()  # nothing was sent, and a peer may leave a closing handshake unanswered
