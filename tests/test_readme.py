@@ -41,6 +41,7 @@ def pasted(texts: list[str], folder: Path, *shell: str) -> subprocess.CompletedP
     )  # fmt: skip
 
 
+@pytest.mark.long  # CI does this for each change, with the real ones
 @pytest.mark.spec("R-120")
 def test_the_blocks_pasted_one_after_the_other_run_and_end(tmp_path: Path) -> None:
     run = pasted(blocks(ROOT / "README.md"), tmp_path)
