@@ -12,10 +12,12 @@ block is parsed with the columns that it seems to have, and again with all of th
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import BinaryIO
 
 import numpy as np
@@ -33,6 +35,7 @@ INVALID_RECORD = json.dumps({"event": UNREADABLE}).encode()
 INVALID_LINE = b"\n"  # parsed as one unreadable line
 BLOCK = 4 * 1024 * 1024  # bytes per batch: bounds memory, and is far longer than a record
 SAMPLE = 4096  # bytes at each end of a block whose records show its columns
+_WITHOUT_END = itemgetter(slice(-1))
 MAX_MISSES = 3  # blocks with a column that did not show; from then on all columns are looked for
 
 
@@ -151,7 +154,7 @@ def _rows(block: bytes, name: str, at: int, columns: _Columns) -> Iterator[pa.Re
         table = columns.parse(block)
     except (pa.ArrowInvalid, UnicodeDecodeError):
         table = None
-    if table is None or table.num_rows != _count(block):
+    if table is None or table.num_rows != (_count(block) if sums is None else len(sums)):
         table = _one_by_one(block, own)
     if sums is not None:
         table = table.append_column(LINE_CHECKSUM, sums)
@@ -180,8 +183,9 @@ def _count(block: bytes) -> int:
 
 def _checksums(block: bytes) -> pa.Array:
     """The CRC-32 of each line of ``block``."""
-    lines = block.removesuffix(b"\n").split(b"\n")
-    return pa.array([zlib.crc32(line) for line in lines], pa.int64())
+    whole = block if block.endswith(b"\n") else block + b"\n"
+    lines = map(_WITHOUT_END, io.BytesIO(whole))  # far faster than split()
+    return pa.array(np.fromiter(map(zlib.crc32, lines), np.int64))
 
 
 def _line_starts(block: bytes, at: int) -> pa.Array:
