@@ -10,14 +10,14 @@ from typing import TypeVar, cast
 Result = TypeVar("Result")
 
 
-class NoThread(RuntimeError):
+class NoThreadError(RuntimeError):
     """The system cannot create a thread."""
 
 
 async def in_daemon_thread(call: Callable[[], Result], name: str) -> Result:
     """The result of ``call``; a caller that is cancelled leaves it behind.
 
-    Raises what ``call`` raises, and NoThread when the system cannot create a thread.
+    Raises what ``call`` raises, and NoThreadError when the system cannot create a thread.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
@@ -45,5 +45,5 @@ async def in_daemon_thread(call: Callable[[], Result], name: str) -> Result:
     try:
         thread.start()
     except RuntimeError as error:
-        raise NoThread(str(error)) from error
+        raise NoThreadError(str(error)) from error
     return await done

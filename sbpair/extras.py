@@ -16,16 +16,16 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 """The packages by which an extra is known to be installed."""
 
 
-class ExtraMissing(ImportError):
+class ExtraMissingError(ImportError):
     """A package of an extra is not installed; the message says which line installs it."""
 
 
 def require(extra: str, what: str) -> None:
-    """Check that ``extra`` is installed, which ``what`` needs. Raises ExtraMissing."""
+    """Check that ``extra`` is installed, which ``what`` needs. Raises ExtraMissingError."""
     missing = next((package for package in PACKAGES[extra] if not _is_there(package)), None)
     if missing is not None:
         text = f"{what} needs {missing}, which is not installed: pip install 'sbpair[{extra}]'"
-        raise ExtraMissing(text, name=missing)
+        raise ExtraMissingError(text, name=missing)
 
 
 def installed_extras() -> list[str]:

@@ -91,7 +91,7 @@ def test_what_needs_an_extra_says_which_line_installs_it(tmp_path: Path, program
     done = run(program, folder=tmp_path)
 
     assert done.returncode != 0
-    assert done.stderr.splitlines()[-1].removeprefix("sbpair.extras.ExtraMissing: ") == said
+    assert done.stderr.splitlines()[-1].removeprefix("sbpair.extras.ExtraMissingError: ") == said
 
 
 def test_every_extra_that_a_user_may_want_is_known_by_its_packages() -> None:

@@ -28,11 +28,11 @@ from .errors import (
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
-    ConnectionFault,
     DecodeError,
     EncodeError,
     LocalProtocolError,
-    SessionFault,
+    PeerConnectionError,
+    PeerSessionError,
 )
 from .events import ConnectionClosed, ConnectionOpened, Event
 from .fast_path import DISPOSITION, TRANSFER, Reader
@@ -285,19 +285,22 @@ class Connection(Endpoint):
             self._theirs.pop(session.remote_channel, None)
 
     def charge(self, size: int) -> None:
-        """Count `size` bytes (negative: fewer) as occupied by the peer. Raises ConnectionFault above `allowance`."""
+        """Count `size` bytes (negative: fewer) as occupied by the peer.
+
+        Raises PeerConnectionError above `allowance`.
+        """
         self._held += size
         if size > 0 and self._held > self.allowance:
-            raise ConnectionFault(
+            raise PeerConnectionError(
                 RESOURCE_LIMIT_EXCEEDED,
                 f"more than {self.allowance} bytes of links and partial deliveries",
             )
 
     def count_links(self, more: int, *, ours: bool = False) -> None:
-        """Count `more` links. Raises SessionFault above the limit, or LocalProtocolError when they are `ours`."""
+        """Count `more` links. Raises PeerSessionError above the limit, or LocalProtocolError when they are `ours`."""
         if more > 0 and self._links >= self.limits.max_links:
             text = f"{self._links} links on this connection"
-            raise LocalProtocolError(text) if ours else SessionFault(RESOURCE_LIMIT_EXCEEDED, text)
+            raise LocalProtocolError(text) if ours else PeerSessionError(RESOURCE_LIMIT_EXCEEDED, text)
         self._links += more
 
     # Frames
@@ -313,7 +316,7 @@ class Connection(Endpoint):
                     return
                 position = step
             self._parse_frames(data, position)
-        except ConnectionFault as fault:
+        except PeerConnectionError as fault:
             self._fault(fault.symbol, fault.description)
         except DecodeError as error:
             self._fault(DECODE_ERROR, str(error))
@@ -324,7 +327,9 @@ class Connection(Endpoint):
 
     def _keep_handshake_bytes(self, data: bytes, position: int) -> None:
         if len(data) - position > self.limits.max_handshake_bytes:
-            raise ConnectionFault(RESOURCE_LIMIT_EXCEEDED, "too many bytes before the handshake completed")
+            raise PeerConnectionError(
+                RESOURCE_LIMIT_EXCEEDED, "too many bytes before the handshake completed"
+            )
         self._keep(data, position)
 
     def _keep(self, data: bytes, position: int) -> None:
@@ -341,7 +346,7 @@ class Connection(Endpoint):
             end = position + frame_size
             at = position + 4 * offset
             if frame_size < 8 or frame_size > limit or offset < 2 or at > end or kind != AMQP_FRAME:
-                raise ConnectionFault(FRAMING_ERROR, _framing_error(frame_size, offset, kind))
+                raise PeerConnectionError(FRAMING_ERROR, _framing_error(frame_size, offset, kind))
             if end > size:
                 self._needed = frame_size
                 break
@@ -356,7 +361,7 @@ class Connection(Endpoint):
                     else:
                         self._receive(channel, session, data, at, end)
                         limit = self._frame_limit()
-                except SessionFault as fault:
+                except PeerSessionError as fault:
                     if session is not None:
                         session.fault(Condition(fault.symbol, fault.description))
                 if self._is_finished:
@@ -373,7 +378,7 @@ class Connection(Endpoint):
 
     def _receive(self, channel: int, session: Session | None, data: bytes, at: int, end: int) -> None:
         if end - at > self.limits.performative_size:
-            raise ConnectionFault(DECODE_ERROR, f"a performative of {end - at} bytes")
+            raise PeerConnectionError(DECODE_ERROR, f"a performative of {end - at} bytes")
         budget = DecodeBudget(end - at)
         performative, stop = decode_composite(data, at, end, budget)
         if stop != end:
@@ -381,7 +386,7 @@ class Connection(Endpoint):
         if isinstance(performative, Open):
             self._receive_open(performative)
         elif self.remote is not OPEN:
-            raise ConnectionFault(ILLEGAL_STATE, f"{type(performative).__name__} before open")
+            raise PeerConnectionError(ILLEGAL_STATE, f"{type(performative).__name__} before open")
         elif isinstance(performative, Close):
             self._receive_close(performative)
         elif self.local is CLOSED:
@@ -389,7 +394,7 @@ class Connection(Endpoint):
         elif isinstance(performative, Begin):
             self._receive_begin(channel, performative, end - at + NODE_WEIGHT * budget.spent)
         elif session is None:
-            raise ConnectionFault(
+            raise PeerConnectionError(
                 NOT_ALLOWED, f"{type(performative).__name__} on channel {channel}, which has no session"
             )
         else:
@@ -399,9 +404,11 @@ class Connection(Endpoint):
 
     def _receive_open(self, performative: Open) -> None:
         if self.remote is not UNOPENED:
-            raise ConnectionFault(ILLEGAL_STATE, "a second open")
+            raise PeerConnectionError(ILLEGAL_STATE, "a second open")
         if performative.max_frame_size < MIN_MAX_FRAME_SIZE:
-            raise ConnectionFault(INVALID_FIELD, f"max-frame-size {performative.max_frame_size} is below 512")
+            raise PeerConnectionError(
+                INVALID_FIELD, f"max-frame-size {performative.max_frame_size} is below 512"
+            )
         self.remote = OPEN
         self.remote_open = performative
         self.remote_max_frame_size = performative.max_frame_size
@@ -412,19 +419,19 @@ class Connection(Endpoint):
 
     def _receive_begin(self, channel: int, begin: Begin, weight: int) -> None:
         if channel in self._theirs:
-            raise ConnectionFault(NOT_ALLOWED, f"a second begin on channel {channel}")
+            raise PeerConnectionError(NOT_ALLOWED, f"a second begin on channel {channel}")
         if channel > self.channel_max:
-            raise ConnectionFault(FRAMING_ERROR, f"channel {channel} is above {self.channel_max}")
+            raise PeerConnectionError(FRAMING_ERROR, f"channel {channel} is above {self.channel_max}")
         if begin.remote_channel is None:
             if len(self._ours) >= self.limits.max_sessions:
-                raise ConnectionFault(
+                raise PeerConnectionError(
                     RESOURCE_LIMIT_EXCEEDED, f"{len(self._ours)} sessions on this connection"
                 )
-            session = self._new_session(ConnectionFault)
+            session = self._new_session(PeerConnectionError)
         else:
             answered = self._ours.get(begin.remote_channel)
             if answered is None or answered.remote is not UNOPENED:
-                raise ConnectionFault(
+                raise PeerConnectionError(
                     NOT_ALLOWED,
                     f"begin answers channel {begin.remote_channel}, which did not begin a session",
                 )
@@ -449,7 +456,7 @@ class Connection(Endpoint):
             raise (
                 LocalProtocolError(text)
                 if failure is LocalProtocolError
-                else ConnectionFault(RESOURCE_LIMIT_EXCEEDED, text)
+                else PeerConnectionError(RESOURCE_LIMIT_EXCEEDED, text)
             )
         session = Session(self, channel, self._first_delivery_id)
         self._ours[channel] = session

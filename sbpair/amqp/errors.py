@@ -4,12 +4,12 @@
     ├── EncodeError             a value does not fit its AMQP type
     ├── DecodeError             malformed bytes (1.6, 2.3)
     ├── LocalProtocolError      the application broke a rule (a transfer without credit)
-    └── PeerFault               the peer broke a rule; internal
-        ├── ConnectionFault     answered with close
-        ├── SessionFault        answered with end
-        └── LinkFault           answered with detach
+    └── PeerError               the peer broke a rule; internal
+        ├── PeerConnectionError     answered with close
+        ├── PeerSessionError        answered with end
+        └── PeerLinkError           answered with detach
 
-A PeerFault is answered on the wire and becomes an event. Callers see EncodeError, LocalProtocolError and, from the
+A PeerError is answered on the wire and becomes an event. Callers see EncodeError, LocalProtocolError and, from the
 codec, DecodeError.
 """
 
@@ -82,7 +82,7 @@ class LocalProtocolError(AmqpError):
     """The state of the endpoint does not allow the call."""
 
 
-class PeerFault(AmqpError):
+class PeerError(AmqpError):
     """The peer broke a rule, named by the condition; never reaches the application."""
 
     def __init__(self, symbol: str, description: str) -> None:
@@ -91,13 +91,13 @@ class PeerFault(AmqpError):
         self.description = description
 
 
-class ConnectionFault(PeerFault):
+class PeerConnectionError(PeerError):
     """A fault that ends the connection (2.4)."""
 
 
-class SessionFault(PeerFault):
+class PeerSessionError(PeerError):
     """A fault that ends the session it came in on (2.5)."""
 
 
-class LinkFault(PeerFault):
+class PeerLinkError(PeerError):
     """A fault that detaches the link it came in on (2.6)."""

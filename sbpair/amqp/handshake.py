@@ -25,9 +25,9 @@ from .errors import (
     FRAMING_ERROR,
     NOT_ALLOWED,
     UNAUTHORIZED_ACCESS,
-    ConnectionFault,
     DecodeError,
     LocalProtocolError,
+    PeerConnectionError,
 )
 from .events import SaslInitReceived
 from .frames import AMQP_HEADER, FRAME_HEAD, SASL_FRAME, SASL_HEADER, frame
@@ -91,7 +91,7 @@ class Handshake:
     def step(self, data: bytes, position: int) -> int | None:
         """Read one header or frame at ``position``; return the offset after it, or None while it is incomplete.
 
-        Raises ConnectionFault, DecodeError.
+        Raises PeerConnectionError, DecodeError.
         """
         if self.phase is HandshakePhase.AUTHENTICATING:
             return None
@@ -122,7 +122,7 @@ class Handshake:
         if self._role is ConnectionRole.SERVER:
             self._write(SASL_HEADER)  # also in answer to a wrong one: it names the expected protocol (2.2)
         if header != SASL_HEADER:
-            raise ConnectionFault(FRAMING_ERROR, f"protocol header {header!r}, not SASL's")
+            raise PeerConnectionError(FRAMING_ERROR, f"protocol header {header!r}, not SASL's")
         self.phase = HandshakePhase.SASL
         if self._role is ConnectionRole.SERVER:
             self._send(self._server.greeting())
@@ -131,14 +131,14 @@ class Handshake:
         if self._role is ConnectionRole.SERVER:
             self._write(AMQP_HEADER)
         if header != AMQP_HEADER:
-            raise ConnectionFault(FRAMING_ERROR, f"protocol header {header!r}, not AMQP 1.0's")
+            raise PeerConnectionError(FRAMING_ERROR, f"protocol header {header!r}, not AMQP 1.0's")
         self.phase = HandshakePhase.DONE
 
     def _sasl_frame(self, data: bytes, position: int) -> int | None:
         size, offset, kind, _channel = FRAME_HEAD.unpack_from(data, position)
         end, at = position + int(size), position + 4 * int(offset)
         if size > self._largest_frame or offset < 2 or at >= end or kind != SASL_FRAME:
-            raise ConnectionFault(
+            raise PeerConnectionError(
                 FRAMING_ERROR, f"malformed SASL frame: {size} bytes, data offset {offset}, type {kind}"
             )
         if end > len(data):
@@ -158,7 +158,7 @@ class Handshake:
     def _take_init(self, performative: object) -> SaslInit:
         try:
             return self._server.receive(performative)
-        except ConnectionFault as fault:
+        except PeerConnectionError as fault:
             if fault.symbol == UNAUTHORIZED_ACCESS:
                 self._send(SaslOutcome(AUTH))
             raise
@@ -182,12 +182,14 @@ class SaslServer:
         return SaslMechanisms(self._mechanisms)
 
     def receive(self, performative: object) -> SaslInit:
-        """Take the init of the client. Raises ConnectionFault for any other frame."""
+        """Take the init of the client. Raises PeerConnectionError for any other frame."""
         if not isinstance(performative, SaslInit) or self.init is not None:
-            raise ConnectionFault(NOT_ALLOWED, f"{type(performative).__name__} instead of a single sasl-init")
+            raise PeerConnectionError(
+                NOT_ALLOWED, f"{type(performative).__name__} instead of a single sasl-init"
+            )
         self.init = performative
         if performative.mechanism not in self._mechanisms:
-            raise ConnectionFault(
+            raise PeerConnectionError(
                 UNAUTHORIZED_ACCESS, f"SASL mechanism {performative.mechanism[:40]!r} not offered"
             )
         return performative
@@ -203,16 +205,16 @@ class SaslClient:
         return self._init
 
     def receive(self, performative: object) -> bool:
-        """Take a frame of the server; True once authenticated. Raises ConnectionFault when refused."""
+        """Take a frame of the server; True once authenticated. Raises PeerConnectionError when refused."""
         if isinstance(performative, SaslMechanisms):
             if self._init.mechanism not in performative.sasl_server_mechanisms:
                 offered = ", ".join(performative.sasl_server_mechanisms)[:200]
-                raise ConnectionFault(
+                raise PeerConnectionError(
                     UNAUTHORIZED_ACCESS, f"SASL {self._init.mechanism} is not among {offered}"
                 )
             return False
         if isinstance(performative, SaslOutcome):
             if performative.code != OK:
-                raise ConnectionFault(UNAUTHORIZED_ACCESS, f"SASL outcome {performative.code}")
+                raise PeerConnectionError(UNAUTHORIZED_ACCESS, f"SASL outcome {performative.code}")
             return True
-        raise ConnectionFault(NOT_ALLOWED, f"{type(performative).__name__} in a one-step SASL exchange")
+        raise PeerConnectionError(NOT_ALLOWED, f"{type(performative).__name__} in a one-step SASL exchange")

@@ -19,8 +19,8 @@ from .errors import (
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
-    LinkFault,
     LocalProtocolError,
+    PeerLinkError,
 )
 from .events import CreditDrained, CreditGranted, LinkDetached, MessageReceived
 from .fast_path import TransferTail
@@ -173,7 +173,7 @@ class Link(Endpoint):
             self.session.report(LinkDetached(self, condition, closed))
 
     def charge(self, size: int) -> None:
-        """Count bytes occupied by the peer. Raises ConnectionFault above the allowance of the connection."""
+        """Count bytes occupied by the peer. Raises PeerConnectionError above the allowance of the connection."""
         self.held_bytes += size
         self.session.connection.charge(size)
 
@@ -366,18 +366,18 @@ class ReceiverLink(Link):
     def receive_transfer(
         self, delivery_id: int | None, tag: bytes | None, tail: TransferTail, payload: bytes
     ) -> None:
-        """Process one frame of a delivery. Raises LinkFault, ConnectionFault."""
+        """Process one frame of a delivery. Raises PeerLinkError, PeerConnectionError."""
         partial = self._partial
         if partial is None:
             if delivery_id is None or tag is None:
                 text = "the first transfer of a delivery lacks its delivery-id or tag"
-                raise LinkFault(INVALID_FIELD, text)
+                raise PeerLinkError(INVALID_FIELD, text)
             if len(tag) > MAX_TAG_TAKEN:
-                raise LinkFault(INVALID_FIELD, f"a delivery-tag of {len(tag)} bytes")
+                raise PeerLinkError(INVALID_FIELD, f"a delivery-tag of {len(tag)} bytes")
             if self.credit > 0:
                 self.credit -= 1
             elif self.session.connection.limits.enforce_credit:
-                raise LinkFault(TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
+                raise PeerLinkError(TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
             self.delivery_count = (self.delivery_count + 1) & MASK
             if not tail.is_piece:
                 self._deliver(delivery_id, tag, payload, tail.settled, tail.message_format, tail.state)
@@ -385,7 +385,7 @@ class ReceiverLink(Link):
             partial = self._partial = _Partial(delivery_id, tag, tail.message_format)
         elif delivery_id is not None and delivery_id != partial.delivery_id:
             text = f"delivery {delivery_id} inside delivery {partial.delivery_id}"
-            raise LinkFault(NOT_ALLOWED, text)
+            raise PeerLinkError(NOT_ALLOWED, text)
         self._add_piece(partial, tail, payload)
 
     def _add_piece(self, partial: _Partial, tail: TransferTail, payload: bytes) -> None:
@@ -433,7 +433,7 @@ class ReceiverLink(Link):
         message_format: int,
         state: DeliveryState | None,
     ) -> None:
-        """Report a complete delivery. Raises LinkFault."""
+        """Report a complete delivery. Raises PeerLinkError."""
         if len(payload) > self._largest:
             self._reject(delivery_id, settled, len(payload))
             return
@@ -443,7 +443,7 @@ class ReceiverLink(Link):
             # A delivery-id in use is accepted: concurrent requests of the Python SDK on one link can share an id, and
             # Service Bus answers each of them.
             if len(incoming) >= self._most_unsettled:
-                raise LinkFault(RESOURCE_LIMIT_EXCEEDED, f"{len(incoming)} deliveries are unsettled")
+                raise PeerLinkError(RESOURCE_LIMIT_EXCEEDED, f"{len(incoming)} deliveries are unsettled")
             incoming[delivery_id] = self
             self.unsettled[delivery_id] = tag
         fields = (self, delivery_id, tag, payload, settled, message_format, state)
@@ -452,11 +452,11 @@ class ReceiverLink(Link):
     def _reject(self, delivery_id: int, settled: bool, size: int) -> None:
         """Reject a message above the limit of our attach.
 
-        Raises LinkFault for one above our local limit only, which the peer does not know: it stays unsettled.
+        Raises PeerLinkError for one above our local limit only, which the peer does not know: it stays unsettled.
         """
         text = f"a message of {size} bytes; this link takes {self._largest}"
         if not self.max_message_size:
-            raise LinkFault(MESSAGE_SIZE_EXCEEDED, text)
+            raise PeerLinkError(MESSAGE_SIZE_EXCEEDED, text)
         if not settled:
             refused = self._refused_for_size
             why = Condition(MESSAGE_SIZE_EXCEEDED, text) if refused is None else refused(size)

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from .composite import encode_composite
-from .errors import INVALID_FIELD, LocalProtocolError, SessionFault
+from .errors import INVALID_FIELD, LocalProtocolError, PeerSessionError
 from .fast_path import transfer_tail, write_transfer
 from .frames import frame
 from .performatives import DeliveryState, Flow, Transfer
@@ -93,11 +93,11 @@ class OutgoingTransfers:
             self.queue.append((link, head, payload))
 
     def receive_flow(self, flow: Flow) -> None:
-        """Update the peer's window and send queued frames. Raises SessionFault."""
+        """Update the peer's window and send queued frames. Raises PeerSessionError."""
         seen = self._initial_id if flow.next_incoming_id is None else flow.next_incoming_id
         in_flight = distance(seen, self.next_id)
         if in_flight < 0:
-            raise SessionFault(INVALID_FIELD, f"next-incoming-id {seen} is beyond what was sent")
+            raise PeerSessionError(INVALID_FIELD, f"next-incoming-id {seen} is beyond what was sent")
         self.open_window(max(0, flow.incoming_window - in_flight))
 
     def open_window(self, window: int) -> None:

@@ -22,10 +22,10 @@ from .errors import (
     STOLEN,
     UNATTACHED_HANDLE,
     WINDOW_VIOLATION,
-    ConnectionFault,
-    LinkFault,
     LocalProtocolError,
-    SessionFault,
+    PeerConnectionError,
+    PeerLinkError,
+    PeerSessionError,
 )
 from .events import DispositionReceived, Event, LinkAttached, SessionBegun, SessionEnded
 from .fast_path import DispositionTail, write_disposition
@@ -274,7 +274,7 @@ class Session(Endpoint):
     def receive(self, performative: object, weight: int) -> None:
         """Process a performative other than transfer and disposition; `weight` is its memory in bytes.
 
-        Raises SessionFault, ConnectionFault.
+        Raises PeerSessionError, PeerConnectionError.
         """
         if isinstance(performative, End):
             self.receive_end(performative)
@@ -287,32 +287,35 @@ class Session(Endpoint):
         elif isinstance(performative, Detach):
             self._receive_detach(performative)
         else:
-            raise ConnectionFault(NOT_ALLOWED, f"{type(performative).__name__} on a session")
+            raise PeerConnectionError(NOT_ALLOWED, f"{type(performative).__name__} on a session")
 
     def receive_transfer(self, data: bytes, at: int, end: int) -> None:
-        """Process a transfer frame with its descriptor at `at`. Raises DecodeError, SessionFault, ConnectionFault."""
+        """Process a transfer frame with its descriptor at `at`.
+
+        Raises DecodeError, PeerSessionError, PeerConnectionError.
+        """
         if self.local is CLOSED:
             return
         handle, delivery_id, tag, tail, payload_at = self._reader.transfer(data, at, end)
         self._window -= 1
         if self._window < 0:
-            raise SessionFault(WINDOW_VIOLATION, "a transfer beyond our incoming-window")
+            raise PeerSessionError(WINDOW_VIOLATION, "a transfer beyond our incoming-window")
         self._next_incoming_id = (self._next_incoming_id + 1) & MASK
         link = self._theirs.get(handle)
         if link is None:
-            raise SessionFault(UNATTACHED_HANDLE, f"a transfer on handle {handle}")
+            raise PeerSessionError(UNATTACHED_HANDLE, f"a transfer on handle {handle}")
         if link.local is not CLOSED:
             if not isinstance(link, ReceiverLink):
-                raise SessionFault(NOT_ALLOWED, f"a transfer on handle {handle}, which it receives on")
+                raise PeerSessionError(NOT_ALLOWED, f"a transfer on handle {handle}, which it receives on")
             try:
                 link.receive_transfer(delivery_id, tag, tail, data[payload_at:end])
-            except LinkFault as fault:
+            except PeerLinkError as fault:
                 link.fault(Condition(fault.symbol, fault.description))
         if self._window <= self._half_window and self.restores_window:
             self.flow(None)
 
     def receive_disposition(self, role: bool, first: int, last: int, tail: DispositionTail) -> None:
-        """Report a disposition as runs of consecutive deliveries of one link (2.6.12). Raises SessionFault."""
+        """Report a disposition as runs of consecutive deliveries of one link (2.6.12). Raises PeerSessionError."""
         if self.local is CLOSED:
             return
         table: dict[int, SenderLink] | dict[int, ReceiverLink]
@@ -345,11 +348,11 @@ class Session(Endpoint):
     ) -> list[int]:
         """Return the deliveries of `table` in a range.
 
-        Raises SessionFault for an invalid range, and when the disposition budget is exhausted.
+        Raises PeerSessionError for an invalid range, and when the disposition budget is exhausted.
         """
         span = distance(first, last)
         if span < 0:
-            raise SessionFault(INVALID_FIELD, f"a disposition of {first} to {last}")
+            raise PeerSessionError(INVALID_FIELD, f"a disposition of {first} to {last}")
         if span < len(table):
             examined = span + 1
             numbers = [number & MASK for number in ids(first, last) if number & MASK in table]
@@ -371,7 +374,7 @@ class Session(Endpoint):
         )
         connection.disposition_budget = disposition_budget - spent
         if connection.disposition_budget < 0:
-            raise SessionFault(RESOURCE_LIMIT_EXCEEDED, "too many dispositions that settle nothing")
+            raise PeerSessionError(RESOURCE_LIMIT_EXCEEDED, "too many dispositions that settle nothing")
 
     def _report_run(
         self,
@@ -395,17 +398,17 @@ class Session(Endpoint):
             return
         link = self._theirs.get(flow.handle)
         if link is None:
-            raise SessionFault(UNATTACHED_HANDLE, f"a flow on handle {flow.handle}")
+            raise PeerSessionError(UNATTACHED_HANDLE, f"a flow on handle {flow.handle}")
         if link.local is not CLOSED:
             link.receive_flow(flow)
 
     def _receive_attach(self, attach: Attach, weight: int) -> None:
         if attach.handle > self.connection.handle_max:
-            raise ConnectionFault(
+            raise PeerConnectionError(
                 FRAMING_ERROR, f"handle {attach.handle} is above {self.connection.handle_max}"
             )
         if attach.handle in self._theirs:
-            raise SessionFault(HANDLE_IN_USE, f"handle {attach.handle} is attached")
+            raise PeerSessionError(HANDLE_IN_USE, f"handle {attach.handle} is attached")
         key = (attach.name, not attach.role)
         link = self.links.get(key)
         if link is not None and link.remote is not UNOPENED:
@@ -426,7 +429,7 @@ class Session(Endpoint):
     def _receive_detach(self, detach: Detach) -> None:
         link = self._theirs.pop(detach.handle, None)
         if link is None:
-            raise SessionFault(UNATTACHED_HANDLE, f"a detach of handle {detach.handle}")
+            raise PeerSessionError(UNATTACHED_HANDLE, f"a detach of handle {detach.handle}")
         link.receive_detach(detach)
         self._ours.pop(link.handle, None)
         if self.links.get((link.name, link.role)) is link:
@@ -476,5 +479,5 @@ class Session(Endpoint):
             handle = next(free for free in range(handle) if free not in self._ours)
         if handle > self._remote_handle_max:
             text = f"the peer allows handles up to {self._remote_handle_max}"
-            raise failure(text) if failure else SessionFault(RESOURCE_LIMIT_EXCEEDED, text)
+            raise failure(text) if failure else PeerSessionError(RESOURCE_LIMIT_EXCEEDED, text)
         return handle

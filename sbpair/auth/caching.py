@@ -24,7 +24,7 @@ from sbpair.own_copy import own_copy
 from sbpair.shared_task import result_of, share
 
 from .token_memory import GivenToken, TokenMemory
-from .transient import CredentialUnavailable
+from .transient import TokenUnavailableError
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential
@@ -74,11 +74,11 @@ class _Asking:
         self._is_over.set()
 
     def wait(self) -> GivenToken:
-        """Wait for the answer. Raises a copy of the error, and CredentialUnavailable after STUCK_SECONDS."""
+        """Wait for the answer. Raises a copy of the error, and TokenUnavailableError after STUCK_SECONDS."""
         self._is_over.wait(STUCK_SECONDS)
         answer = self._answer
         if answer is None:
-            raise CredentialUnavailable(f"no token within {STUCK_SECONDS:g} s")
+            raise TokenUnavailableError(f"no token within {STUCK_SECONDS:g} s")
         if isinstance(answer, Exception):
             raise own_copy(answer) from answer.__cause__
         return answer
@@ -92,7 +92,7 @@ class CachingCredential(_Caching["TokenCredential"]):
         self._asking: dict[TokenMemory, _Asking] = {}
 
     def get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401 -- as azure-core has it
-        """A token of the credential. Raises its exceptions, and CredentialUnavailable."""
+        """A token of the credential. Raises its exceptions, and TokenUnavailableError."""
         if keywords.get("claims"):
             return self._credential.get_token(*scopes, **keywords)
         memory = self._memory(scopes, keywords)
@@ -115,7 +115,7 @@ class CachingCredential(_Caching["TokenCredential"]):
             self._asking[memory] = mine
             return self._ask_once(memory, ask, mine)
         finally:
-            mine.end(CredentialUnavailable("the request for a token was interrupted"))
+            mine.end(TokenUnavailableError("the request for a token was interrupted"))
             if self._asking.get(memory) is mine:
                 self._asking.pop(memory, None)
 
@@ -161,7 +161,7 @@ class AsyncCachingCredential(_Caching["AsyncTokenCredential"]):
         self._asking: dict[TokenMemory, tuple[asyncio.Task[GivenToken], float]] = {}
 
     async def get_token(self, *scopes: str, **keywords: Any) -> AccessToken:  # noqa: ANN401 -- as azure-core has it
-        """A token of the credential. Raises its exceptions, and CredentialUnavailable."""
+        """A token of the credential. Raises its exceptions, and TokenUnavailableError."""
         if keywords.get("claims"):
             return await self._credential.get_token(*scopes, **keywords)
         memory = self._memory(scopes, keywords)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
-from .credential import CredentialRefused, SharedKey, SharedSignature, Token, TokenSource, expiry_of
+from .credential import CredentialRefusedError, SharedKey, SharedSignature, Token, TokenSource, expiry_of
 from .route import Route
 
 PLAIN_PORT, TLS_PORT = 5672, 5671
@@ -121,7 +121,7 @@ class Renewed:
         try:
             tokens = _tokens(fields_of(self._read()))
         except ConnectionStringError as error:
-            raise CredentialRefused(str(error)) from error
+            raise CredentialRefusedError(str(error)) from error
         return await tokens.token(audience)
 
 

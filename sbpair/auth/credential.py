@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote_plus
 
-from sbpair.daemon_thread import NoThread, in_daemon_thread
+from sbpair.daemon_thread import NoThreadError, in_daemon_thread
 from sbpair.shared_task import result_of, share
 
 from .caching import AsyncCachingCredential, caching
-from .transient import CredentialUnavailable, is_transient
+from .transient import TokenUnavailableError, is_transient
 
 if TYPE_CHECKING:
     from azure.core.credentials import (
@@ -45,7 +45,7 @@ SAME_TIME = 1.0  # seconds
 ASK_WITHIN = 60.0  # seconds a TokenCredential may take
 
 
-class CredentialRefused(Exception):
+class CredentialRefusedError(Exception):
     """The credential gives no token, and waiting will not change that."""
 
 
@@ -64,7 +64,7 @@ class TokenSource(Protocol):
     async def token(self, audience: str) -> Token:
         """Return a token for ``audience``.
 
-        Raises CredentialRefused when waiting will not help, CredentialUnavailable when it may.
+        Raises CredentialRefusedError when waiting will not help, TokenUnavailableError when it may.
         """
 
 
@@ -93,7 +93,7 @@ class SharedSignature:
         text = self._read()
         expires = expiry_of(text)
         if expires is None:
-            raise CredentialRefused("the shared access signature has no expiry (se)")
+            raise CredentialRefusedError("the shared access signature has no expiry (se)")
         return Token(text, SIGNATURE, expires)
 
 
@@ -124,8 +124,8 @@ class Bearer:
                 given = await self._open_credential()
             return Token(given.token, JWT, int(given.expires_on))
         except TimeoutError:
-            raise CredentialUnavailable(f"no token within {ASK_WITHIN:g} s") from None
-        except CredentialUnavailable:  # it was not asked
+            raise TokenUnavailableError(f"no token within {ASK_WITHIN:g} s") from None
+        except TokenUnavailableError:  # it was not asked
             raise
         except Exception as error:
             raise classify_credential_error(error) from error
@@ -136,8 +136,8 @@ class Bearer:
             return await credential.get_token(SCOPE)
         try:
             return await in_daemon_thread(lambda: credential.get_token(SCOPE), "sbpair-credential")
-        except NoThread as error:
-            raise CredentialUnavailable(f"no thread to ask the credential: {error}") from error
+        except NoThreadError as error:
+            raise TokenUnavailableError(f"no thread to ask the credential: {error}") from error
 
 
 def token_source(credential: AnyCredential) -> TokenSource:
@@ -166,25 +166,25 @@ def expiry_of(signature: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def classify_credential_error(error: Exception) -> CredentialRefused | CredentialUnavailable:
+def classify_credential_error(error: Exception) -> CredentialRefusedError | TokenUnavailableError:
     """Classify the error of a TokenCredential: a refusal, or an unreachable or failing token service."""
     from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
 
     described = f"{type(error).__name__}: {error}"
     for each in _chain(error):
         if is_transient(each):
-            return CredentialUnavailable(f"the token service failed: {described}")
+            return TokenUnavailableError(f"the token service failed: {described}")
         status = each.status_code if isinstance(each, HttpResponseError) else None
         if status is not None:
             is_refusal = 400 <= status < 500 and status not in (408, 429)
             if is_refusal:
-                return CredentialRefused(described)
-            return CredentialUnavailable(f"the token service failed: {described}")
+                return CredentialRefusedError(described)
+            return TokenUnavailableError(f"the token service failed: {described}")
         if isinstance(each, FileNotFoundError | ImportError):
-            return CredentialRefused(described)
+            return CredentialRefusedError(described)
         if isinstance(each, ServiceRequestError | ServiceResponseError | OSError):
-            return CredentialUnavailable(f"the token service cannot be reached: {described}")
-    return CredentialRefused(described)
+            return TokenUnavailableError(f"the token service cannot be reached: {described}")
+    return CredentialRefusedError(described)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

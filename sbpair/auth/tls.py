@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 HANDSHAKE_TIMEOUT = 10.0  # seconds; the SDK sets none
 
 
-class CaFileUnusable(ValueError):
+class CaFileUnusableError(ValueError):
     """A file of trusted certificates cannot be read, or holds none."""
 
     def __init__(self, file: str, why: str) -> None:
@@ -38,11 +38,11 @@ class BoundedHandshake:
 def trusting(ca_file: str | None) -> ssl.SSLContext:
     """Return a context that trusts the authorities in this PEM file, or certifi's, as the SDK does.
 
-    Raises CaFileUnusable when the file cannot be read or holds no certificate.
+    Raises CaFileUnusableError when the file cannot be read or holds no certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(ca_file or certifi.where())
     except (OSError, TypeError, ValueError) as error:  # the last two: not a path
-        raise CaFileUnusable(str(ca_file), getattr(error, "strerror", None) or str(error)) from error
+        raise CaFileUnusableError(str(ca_file), getattr(error, "strerror", None) or str(error)) from error
     return context

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from .held_failure import HeldFailure
-from .transient import CredentialUnavailable, is_transient, names_refusal
+from .transient import TokenUnavailableError, is_transient, names_refusal
 
 if TYPE_CHECKING:
     from random import Random
@@ -69,7 +69,7 @@ class TokenMemory:
     def failed(self, error: Exception, now: float) -> Exception:
         """Record that the credential failed. Returns the error to raise (H-30)."""
         if self._has_worked and not (is_transient(error) or names_refusal(error)):
-            away = CredentialUnavailable(
+            away = TokenUnavailableError(
                 f"the credential worked before, and fails now: {type(error).__name__}: {error}"
             )
             away.__cause__ = error

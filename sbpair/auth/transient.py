@@ -43,13 +43,13 @@ _REFUSING_TEXT = re.compile(
 )
 
 
-class CredentialUnavailable(Exception):
+class TokenUnavailableError(Exception):
     """The credential gives no token now: its token service fails, or cannot be reached in time."""
 
 
 def is_transient(error: BaseException) -> bool:
     """Whether a credential failed with this error for a reason that passes without a change of configuration."""
-    if isinstance(error, CredentialUnavailable):
+    if isinstance(error, TokenUnavailableError):
         return True
     codes = _CODE.findall(str(error))
     if codes:

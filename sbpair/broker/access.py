@@ -20,7 +20,7 @@ class Verifier(Protocol):
     def verify(self, token: str, now_s: int) -> Grant:
         """Return the grant that ``token`` proves at ``now_s`` (seconds since the epoch).
 
-        Raises InvalidToken when it is malformed, expired, or not signed with a known key.
+        Raises InvalidTokenError when it is malformed, expired, or not signed with a known key.
         """
 
 
@@ -39,7 +39,7 @@ class SharedAccess:
         self._rules_of = rules_of
 
     def verify(self, token: str, now_s: int) -> Grant:
-        """Return the grant that ``token`` proves. Raises InvalidToken."""
+        """Return the grant that ``token`` proves. Raises InvalidTokenError."""
         if is_bearer(token):
             return verify_bearer(token, self._policies.values(), now_s)
         own = (_policy(path, rule) for path, rule in self._rules_of(audience_path(token)))

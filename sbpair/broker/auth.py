@@ -48,7 +48,7 @@ class Right(Enum):
 ALL_RIGHTS = frozenset(Right)
 
 
-class InvalidToken(Exception):
+class InvalidTokenError(Exception):
     """The token proves nothing; ``reason`` is safe to show to the peer."""
 
     def __init__(self, reason: str) -> None:
@@ -56,7 +56,7 @@ class InvalidToken(Exception):
         self.reason = reason
 
 
-class ExpiredToken(InvalidToken):
+class ExpiredTokenError(InvalidTokenError):
     """The token ended at ``expires``, in seconds since the epoch."""
 
     def __init__(self, expires: int) -> None:
@@ -119,21 +119,21 @@ EMULATOR_POLICY = SharedAccessPolicy(ROOT_POLICY_NAME, EMULATOR_KEY, EMULATOR_KE
 def verify(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Grant:
     """Return the grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
 
-    Raises InvalidToken. An unknown policy and a wrong signature have the same reason, so that policy names cannot be
-    probed.
+    Raises InvalidTokenError. An unknown policy and a wrong signature have the same reason, so that policy names cannot
+    be probed.
     """
     fields = _parse(token)
     audience = unquote_plus(fields["sr"])
     if len(audience) > MAX_ADDRESS:
-        raise InvalidToken(f"the token's audience (sr) is longer than {MAX_ADDRESS} characters")
+        raise InvalidTokenError(f"the token's audience (sr) is longer than {MAX_ADDRESS} characters")
     host, path = split_audience(audience)
     policy = _signer(fields, [policy for policy in policies if _is_under(path, policy.entity)])
     expires = int(fields["se"])
     if not host:
-        raise InvalidToken("the token's audience (sr) names no host")
+        raise InvalidTokenError("the token's audience (sr) names no host")
     grant = Grant(host.lower(), path.strip("/").lower(), policy.rights, expires)
     if grant.is_expired(now_s):
-        raise ExpiredToken(expires)
+        raise ExpiredTokenError(expires)
     return grant
 
 
@@ -182,24 +182,24 @@ def _random_key() -> str:
 
 def _parse(token: str) -> dict[str, str]:
     if len(token) > MAX_TOKEN_LENGTH:
-        raise InvalidToken(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
+        raise InvalidTokenError(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
     scheme, _, rest = token.partition(" ")
     if scheme.lower() != SCHEME.lower():
-        raise InvalidToken(f"the token is not a {SCHEME}")
+        raise InvalidTokenError(f"the token is not a {SCHEME}")
     fields: dict[str, str] = {}
     for pair in rest.split("&"):
         name, equals, value = pair.partition("=")
         if name not in _FIELDS or not equals:
-            raise InvalidToken("the token has a field other than sr, sig, se, skn")
+            raise InvalidTokenError("the token has a field other than sr, sig, se, skn")
         if name in fields:
-            raise InvalidToken(f"the token has the field {name} twice")
+            raise InvalidTokenError(f"the token has the field {name} twice")
         if not value:
-            raise InvalidToken(f"the token's field {name} is empty")
+            raise InvalidTokenError(f"the token's field {name} is empty")
         fields[name] = value
     for name in sorted(_FIELDS - fields.keys()):
-        raise InvalidToken(f"the token lacks the field {name}")
+        raise InvalidTokenError(f"the token lacks the field {name}")
     if not (fields["se"].isascii() and fields["se"].isdigit()) or len(fields["se"]) > 12:
-        raise InvalidToken("the token's expiry (se) is not a count of seconds since 1970")
+        raise InvalidTokenError("the token's expiry (se) is not a count of seconds since 1970")
     return fields
 
 
@@ -215,7 +215,7 @@ def _signer(fields: dict[str, str], policies: Iterable[SharedAccessPolicy]) -> S
         ]
         if any(matches) and known:
             return policy
-    raise InvalidToken(_UNKNOWN_NAME_OR_KEY)
+    raise InvalidTokenError(_UNKNOWN_NAME_OR_KEY)
 
 
 def _signature(key: str, raw_audience: str, raw_expiry: str) -> str:

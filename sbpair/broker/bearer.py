@@ -18,7 +18,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-from .auth import MAX_TOKEN_LENGTH, ExpiredToken, Grant, InvalidToken, SharedAccessPolicy, split_audience
+from .auth import (
+    MAX_TOKEN_LENGTH,
+    ExpiredTokenError,
+    Grant,
+    InvalidTokenError,
+    SharedAccessPolicy,
+    split_audience,
+)
 
 AUDIENCE = "https://servicebus.azure.net"  # the whole service, as in Entra ID's tokens
 ALGORITHM = "HS256"
@@ -36,22 +43,22 @@ def is_bearer(token: str) -> bool:
 def verify_bearer(token: str, policies: Iterable[SharedAccessPolicy], now_s: int) -> Grant:
     """Return the grant that ``token`` proves under one of ``policies`` at ``now_s`` (seconds since the epoch).
 
-    Raises InvalidToken. An unknown policy and a wrong signature have the same reason, so that policy names cannot be
-    probed.
+    Raises InvalidTokenError. An unknown policy and a wrong signature have the same reason, so that policy names cannot
+    be probed.
     """
     if len(token) > MAX_TOKEN_LENGTH:
-        raise InvalidToken(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
+        raise InvalidTokenError(f"the token is longer than {MAX_TOKEN_LENGTH} characters")
     parts = _FORM.fullmatch(token)
     if parts is None:
-        raise InvalidToken("the token is not a JWT")
+        raise InvalidTokenError("the token is not a JWT")
     header, payload = _object(parts[1], "header"), _object(parts[2], "payload")
     policy = _signer(header, f"{parts[1]}.{parts[2]}", parts[3], policies)
     expires = _seconds(payload, "exp")
     if "nbf" in payload and _seconds(payload, "nbf") > now_s:
-        raise InvalidToken("the token is not valid yet")
+        raise InvalidTokenError("the token is not valid yet")
     grant = Grant(_host(payload.get("aud")), "", policy.rights, expires)
     if grant.is_expired(now_s):
-        raise ExpiredToken(expires)
+        raise ExpiredTokenError(expires)
     return grant
 
 
@@ -68,7 +75,7 @@ def _object(part: str, what: str) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise InvalidToken(f"the token's {what} is not a JSON object")
+        raise InvalidTokenError(f"the token's {what} is not a JSON object")
     return found
 
 
@@ -76,7 +83,7 @@ def _signer(
     header: Mapping[str, object], signed: str, signature: str, policies: Iterable[SharedAccessPolicy]
 ) -> SharedAccessPolicy:
     if header.get("alg") != ALGORITHM:
-        raise InvalidToken(f"the token is not signed with {ALGORITHM}")
+        raise InvalidTokenError(f"the token is not signed with {ALGORITHM}")
     # An unknown name costs the same two comparisons as a wrong key, made against a random policy.
     known = {policy.name: policy for policy in policies}
     name = header.get("kid")
@@ -89,14 +96,14 @@ def _signer(
     keys = (tried.primary_key, tried.secondary_key)
     matches = [hmac.compare_digest(offered, _signature(key, signed)) for key in keys]
     if policy is None or not any(matches):
-        raise InvalidToken(_UNKNOWN_NAME_OR_KEY)
+        raise InvalidTokenError(_UNKNOWN_NAME_OR_KEY)
     return policy
 
 
 def _seconds(payload: Mapping[str, object], name: str) -> int:
     value = payload.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
-        raise InvalidToken(f"the token's {name} is not a count of seconds since 1970")
+        raise InvalidTokenError(f"the token's {name} is not a count of seconds since 1970")
     return int(value)
 
 
@@ -104,7 +111,7 @@ def _host(audience: object) -> str:
     """Return the host that the audience names; "" for the whole service."""
     host = split_audience(audience)[0].lower() if isinstance(audience, str) else ""
     if not host:
-        raise InvalidToken("the token's audience (aud) names no host")
+        raise InvalidTokenError("the token's audience (aud) names no host")
     return "" if host == _SERVICE else host
 
 

@@ -4,51 +4,51 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
 ``sub_code`` of its Atom errors. A new refusal is a new class here, never a string elsewhere.
 
     BrokerError
-    ├── EntityNotFound         404  40400  amqp:not-found
-    │   └── TargetNotFound     404  40400  amqp:not-found
-    ├── EntityAlreadyExists    409  40900  com.microsoft:entity-already-exists
-    ├── OperationInProgress    409  40901  amqp:internal-error
-    ├── EntityDisabled         403  40300  com.microsoft:entity-disabled
-    ├── InvalidDescription     400  40000  com.microsoft:argument-error
-    │   ├── InvalidRule        400  40000  com.microsoft:argument-error
-    │   └── NotSupported       400  40000  amqp:not-implemented
-    ├── InvalidArgument        400  40000  com.microsoft:argument-error
-    ├── OutOfRange             400  40000  com.microsoft:argument-out-of-range
-    │   └── StateTooLarge      400  40000  com.microsoft:argument-out-of-range
-    ├── MalformedMessage       400  40000  amqp:decode-error
-    ├── NotAllowed             400  40000  amqp:not-allowed
-    │   ├── SessionRequired    400  40000  amqp:not-allowed
-    │   │   └── SessionIdMissing 400 40000 amqp:not-allowed
-    │   └── ForwardsOn         400  40000  amqp:not-allowed
-    ├── NotImplementedHere     501  50100  amqp:not-implemented
-    ├── Unauthorized           401  40100  amqp:unauthorized-access
-    │   ├── ManageRequired     401  40100  (administration API only)
-    │   └── OperationUnauthorized 401 40100 (administration API only)
-    ├── HopsExceeded           (no client ever sees it: the message is dead-lettered)
-    ├── QuotaExceeded          403  40302  amqp:resource-limit-exceeded
-    ├── MessageTooLarge        400  40000  amqp:link:message-size-exceeded
-    ├── HeaderTooLarge         400  40000  amqp:link:message-size-exceeded
-    ├── MessageNotFound        404  40400  com.microsoft:message-not-found
-    ├── MessageLockLost        410  41000  com.microsoft:message-lock-lost
-    ├── SessionLockLost        410  41000  com.microsoft:session-lock-lost
-    ├── SessionCannotBeLocked  409  40900  com.microsoft:session-cannot-be-locked
-    ├── OperationTimedOut      408  40800  com.microsoft:timeout
-    ├── UnknownTransaction     404  40400  amqp:transaction:unknown-id
-    ├── TransactionRolledBack  409  40900  amqp:transaction:rollback
-    ├── TooManyTransactions    403  40302  amqp:resource-limit-exceeded
-    ├── Rerouting              408  40800  com.microsoft:timeout
-    ├── PartitionUnavailable   503  50300  com.microsoft:partition-not-available
-    ├── ServerBusy             503  50009  com.microsoft:server-busy
-    ├── AdministrationBusy     429  50004  com.microsoft:server-busy
-    ├── TooManyConnections     403  40302  amqp:resource-limit-exceeded
-    ├── TooManyEntities        403  40300  amqp:resource-limit-exceeded
-    ├── StoreFull              403  40302  amqp:resource-limit-exceeded
-    ├── StoreError             (no client ever sees it: the broker did not start)
-    │   ├── StoreInUse
-    │   ├── StoreDamaged
-    │   └── StoreFailed        (no client ever sees it: the broker has stopped)
-    ├── PortUnavailable        (no client ever sees it: the broker did not start)
-    └── EndpointUnavailable    (no client ever sees it: the dashboard or fault endpoint did not start)
+    ├── EntityNotFoundError             404  40400  amqp:not-found
+    │   └── TargetNotFoundError         404  40400  amqp:not-found
+    ├── EntityAlreadyExistsError        409  40900  com.microsoft:entity-already-exists
+    ├── OperationInProgressError        409  40901  amqp:internal-error
+    ├── EntityDisabledError             403  40300  com.microsoft:entity-disabled
+    ├── InvalidDescriptionError         400  40000  com.microsoft:argument-error
+    │   ├── InvalidRuleError            400  40000  com.microsoft:argument-error
+    │   └── NotSupportedError           400  40000  amqp:not-implemented
+    ├── InvalidArgumentError            400  40000  com.microsoft:argument-error
+    ├── OutOfRangeError                 400  40000  com.microsoft:argument-out-of-range
+    │   └── StateTooLargeError          400  40000  com.microsoft:argument-out-of-range
+    ├── MalformedMessageError           400  40000  amqp:decode-error
+    ├── NotAllowedError                 400  40000  amqp:not-allowed
+    │   ├── SessionRequiredError        400  40000  amqp:not-allowed
+    │   │   └── SessionIdMissingError   400  40000  amqp:not-allowed
+    │   └── ForwardingEntityError       400  40000  amqp:not-allowed
+    ├── OperationNotImplementedError    501  50100  amqp:not-implemented
+    ├── UnauthorizedError               401  40100  amqp:unauthorized-access
+    │   ├── ManageRequiredError         401  40100  (administration API only)
+    │   └── OperationUnauthorizedError  401  40100  (administration API only)
+    ├── HopsExceededError               (no client ever sees it: the message is dead-lettered)
+    ├── QuotaExceededError              403  40302  amqp:resource-limit-exceeded
+    ├── MessageTooLargeError            400  40000  amqp:link:message-size-exceeded
+    ├── HeaderTooLargeError             400  40000  amqp:link:message-size-exceeded
+    ├── NoSuchMessageError              404  40400  com.microsoft:message-not-found
+    ├── LockLostError                   410  41000  com.microsoft:message-lock-lost
+    ├── SessionLostError                410  41000  com.microsoft:session-lock-lost
+    ├── SessionLockedError              409  40900  com.microsoft:session-cannot-be-locked
+    ├── RequestTimeoutError             408  40800  com.microsoft:timeout
+    ├── UnknownTransactionError         404  40400  amqp:transaction:unknown-id
+    ├── TransactionRolledBackError      409  40900  amqp:transaction:rollback
+    ├── TooManyTransactionsError        403  40302  amqp:resource-limit-exceeded
+    ├── ReroutingError                  408  40800  com.microsoft:timeout
+    ├── PartitionUnavailableError       503  50300  com.microsoft:partition-not-available
+    ├── ServerBusyError                 503  50009  com.microsoft:server-busy
+    ├── AdministrationBusyError         429  50004  com.microsoft:server-busy
+    ├── TooManyConnectionsError         403  40302  amqp:resource-limit-exceeded
+    ├── TooManyEntitiesError            403  40300  amqp:resource-limit-exceeded
+    ├── StoreFullError                  403  40302  amqp:resource-limit-exceeded
+    ├── StoreError                      (no client ever sees it: the broker did not start)
+    │   ├── StoreInUseError
+    │   ├── StoreDamagedError
+    │   └── StoreFailedError            (no client ever sees it: the broker has stopped)
+    ├── PortUnavailableError            (no client ever sees it: the broker did not start)
+    └── EndpointUnavailableError        (no client ever sees it: the dashboard or fault endpoint did not start)
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class BrokerError(Exception):
         return str(self)
 
 
-class EntityNotFound(BrokerError):
+class EntityNotFoundError(BrokerError):
     """No entity has this path."""
 
     condition = NOT_FOUND
@@ -113,7 +113,7 @@ class EntityNotFound(BrokerError):
         )
 
 
-class TargetNotFound(EntityNotFound):
+class TargetNotFoundError(EntityNotFoundError):
     """The forwarding target of an entity does not exist; the text names both."""
 
     def __init__(self, path: str, source: str, field: str) -> None:
@@ -127,7 +127,7 @@ class TargetNotFound(EntityNotFound):
         return str(self)
 
 
-class EntityAlreadyExists(BrokerError):
+class EntityAlreadyExistsError(BrokerError):
     """An entity with this path exists; paths are compared without regard to case."""
 
     condition = ENTITY_ALREADY_EXISTS
@@ -138,7 +138,7 @@ class EntityAlreadyExists(BrokerError):
         self.path = path
 
 
-class OperationInProgress(BrokerError):
+class OperationInProgressError(BrokerError):
     """Another change of the same entity is under way; raised by a fault only, since changes take no time here."""
 
     status, sub_code = 409, 40901
@@ -147,7 +147,7 @@ class OperationInProgress(BrokerError):
         super().__init__("Another conflicting operation is in progress.")
 
 
-class EntityDisabled(BrokerError):
+class EntityDisabledError(BrokerError):
     """The entity's status forbids the operation."""
 
     condition = ENTITY_DISABLED
@@ -158,18 +158,18 @@ class EntityDisabled(BrokerError):
         self.path = path
 
 
-class InvalidDescription(BrokerError):
+class InvalidDescriptionError(BrokerError):
     """A field of an entity's description, or its path, is out of range; the text names it."""
 
     condition = ARGUMENT_ERROR
     status, sub_code = 400, 40000
 
 
-class InvalidRule(InvalidDescription):
+class InvalidRuleError(InvalidDescriptionError):
     """A rule's name, filter or action is invalid; the text says where."""
 
 
-class NotSupported(InvalidDescription):
+class NotSupportedError(InvalidDescriptionError):
     """A Service Bus feature that this broker does not support yet was requested."""
 
     condition = NOT_IMPLEMENTED
@@ -179,42 +179,42 @@ class NotSupported(InvalidDescription):
         self.feature = feature
 
 
-class InvalidArgument(BrokerError):
+class InvalidArgumentError(BrokerError):
     """An argument of an operation is missing or has the wrong type."""
 
     condition = ARGUMENT_ERROR
     status, sub_code = 400, 40000
 
 
-class OutOfRange(BrokerError):
+class OutOfRangeError(BrokerError):
     """An argument of an operation is outside its range."""
 
     condition = ARGUMENT_OUT_OF_RANGE
     status, sub_code = 400, 40000
 
 
-class StateTooLarge(OutOfRange):
+class StateTooLargeError(OutOfRangeError):
     """A session's state is larger than a message of the entity may be."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"The session state has {size} bytes: at most {limit} are allowed.")
 
 
-class MalformedMessage(BrokerError):
+class MalformedMessageError(BrokerError):
     """The bytes of a message are not valid AMQP sections."""
 
     condition = DECODE_ERROR
     status, sub_code = 400, 40000
 
 
-class NotAllowed(BrokerError):
+class NotAllowedError(BrokerError):
     """The operation does not apply to this kind of entity or link."""
 
     condition = NOT_ALLOWED
     status, sub_code = 400, 40000
 
 
-class SessionRequired(NotAllowed):
+class SessionRequiredError(NotAllowedError):
     """A message without a session id, or a receiver without a session, on an entity that requires sessions."""
 
     def __init__(self, path: str) -> None:
@@ -224,7 +224,7 @@ class SessionRequired(NotAllowed):
         )
 
 
-class SessionIdMissing(SessionRequired):
+class SessionIdMissingError(SessionRequiredError):
     """A message without a session id was sent to an entity that requires sessions."""
 
     def __init__(self, path: str) -> None:
@@ -235,7 +235,7 @@ class SessionIdMissing(SessionRequired):
         )
 
 
-class ForwardsOn(NotAllowed):
+class ForwardingEntityError(NotAllowedError):
     """A receiver was attached to an entity that forwards its messages."""
 
     def __init__(self, path: str, target: str) -> None:
@@ -247,7 +247,7 @@ class ForwardsOn(NotAllowed):
         self.target = target
 
 
-class HopsExceeded(BrokerError):
+class HopsExceededError(BrokerError):
     """A message was forwarded the maximum number of times and would be forwarded again."""
 
     def __init__(self, target: str, limit: int) -> None:
@@ -256,21 +256,21 @@ class HopsExceeded(BrokerError):
         )
 
 
-class NotImplementedHere(BrokerError):
+class OperationNotImplementedError(BrokerError):
     """This broker does not implement the operation."""
 
     condition = NOT_IMPLEMENTED
     status, sub_code = 501, 50100
 
 
-class Unauthorized(BrokerError):
+class UnauthorizedError(BrokerError):
     """No valid claim of this connection covers the operation."""
 
     condition = UNAUTHORIZED_ACCESS
     status, sub_code = 401, 40100
 
 
-class ManageRequired(Unauthorized):
+class ManageRequiredError(UnauthorizedError):
     """A request to the administration API of a caller who may send or receive, but not manage."""
 
     def __init__(self, method: str) -> None:
@@ -282,14 +282,14 @@ class ManageRequired(Unauthorized):
         )
 
 
-class OperationUnauthorized(Unauthorized):
+class OperationUnauthorizedError(UnauthorizedError):
     """Such a request for a subscription or its rules, which the service refuses with a text of its own."""
 
     def __init__(self, operation: str, endpoint: str) -> None:
         super().__init__(f"Unauthorized access for '{operation}' operation on endpoint '{endpoint}'.")
 
 
-class QuotaExceeded(BrokerError):
+class QuotaExceededError(BrokerError):
     """The entity is full."""
 
     condition = RESOURCE_LIMIT_EXCEEDED
@@ -303,7 +303,7 @@ class QuotaExceeded(BrokerError):
         self.path = path
 
 
-class MessageTooLarge(BrokerError):
+class MessageTooLargeError(BrokerError):
     """A message, or a batch, exceeds the entity's limit."""
 
     condition = MESSAGE_SIZE_EXCEEDED
@@ -316,7 +316,7 @@ class MessageTooLarge(BrokerError):
         )
 
 
-class HeaderTooLarge(BrokerError):
+class HeaderTooLargeError(BrokerError):
     """A message's properties, or one of them, exceed their limit."""
 
     condition = MESSAGE_SIZE_EXCEEDED
@@ -329,7 +329,7 @@ class HeaderTooLarge(BrokerError):
         )
 
 
-class MessageNotFound(BrokerError):
+class NoSuchMessageError(BrokerError):
     """No message of this entity has this sequence number in the requested state."""
 
     condition = MESSAGE_NOT_FOUND
@@ -341,7 +341,7 @@ class MessageNotFound(BrokerError):
         self.sequence_numbers = sequence_numbers
 
 
-class MessageLockLost(BrokerError):
+class LockLostError(BrokerError):
     """The lock is not held: it expired or its message was settled."""
 
     condition = MESSAGE_LOCK_LOST
@@ -354,7 +354,7 @@ class MessageLockLost(BrokerError):
         )
 
 
-class SessionLockLost(BrokerError):
+class SessionLostError(BrokerError):
     """The lock of the session is not held: it expired or its link was closed."""
 
     condition = SESSION_LOCK_LOST
@@ -364,7 +364,7 @@ class SessionLockLost(BrokerError):
         super().__init__("The session lock has expired on the MessageSession. Accept a new MessageSession.")
 
 
-class SessionCannotBeLocked(BrokerError):
+class SessionLockedError(BrokerError):
     """Another receiver holds the session."""
 
     condition = SESSION_CANNOT_BE_LOCKED
@@ -377,7 +377,7 @@ class SessionCannotBeLocked(BrokerError):
         self.session_id = session_id
 
 
-class OperationTimedOut(BrokerError):
+class RequestTimeoutError(BrokerError):
     """The operation did not complete within the client's timeout."""
 
     condition = TIMEOUT
@@ -389,7 +389,7 @@ class OperationTimedOut(BrokerError):
         super().__init__(f"The operation did not complete within the allotted timeout of {span}.")
 
 
-class UnknownTransaction(BrokerError):
+class UnknownTransactionError(BrokerError):
     """No open transaction of this connection has this id (AMQP 4.5.9)."""
 
     condition = TRANSACTION_UNKNOWN_ID
@@ -401,7 +401,7 @@ class UnknownTransaction(BrokerError):
         )
 
 
-class TransactionRolledBack(BrokerError):
+class TransactionRolledBackError(BrokerError):
     """The transaction was rolled back; none of its operations took effect."""
 
     condition = TRANSACTION_ROLLBACK
@@ -411,7 +411,7 @@ class TransactionRolledBack(BrokerError):
         super().__init__(f"The transaction was rolled back. {reason}")
 
 
-class TooManyTransactions(BrokerError):
+class TooManyTransactionsError(BrokerError):
     """A controller has too many open transactions."""
 
     condition = RESOURCE_LIMIT_EXCEEDED
@@ -423,7 +423,7 @@ class TooManyTransactions(BrokerError):
         )
 
 
-class Rerouting(BrokerError):
+class ReroutingError(BrokerError):
     """A message without a key waits for another partition until ``at``, ms of entity time (Q-16).
 
     Callers that can wait send it again then; others report a timeout.
@@ -437,7 +437,7 @@ class Rerouting(BrokerError):
         self.at = at
 
 
-class PartitionUnavailable(BrokerError):
+class PartitionUnavailableError(BrokerError):
     """The requested partition is down; the others are not (Q-4)."""
 
     condition = PARTITION_NOT_AVAILABLE
@@ -449,7 +449,7 @@ class PartitionUnavailable(BrokerError):
         self.index = index
 
 
-class ServerBusy(BrokerError):
+class ServerBusyError(BrokerError):
     """The entity or the namespace is throttled."""
 
     condition = SERVER_BUSY
@@ -462,7 +462,7 @@ class ServerBusy(BrokerError):
         )
 
 
-class AdministrationBusy(BrokerError):
+class AdministrationBusyError(BrokerError):
     """The administration of the namespace is throttled."""
 
     condition = SERVER_BUSY
@@ -475,7 +475,7 @@ class AdministrationBusy(BrokerError):
         )
 
 
-class TooManyConnections(BrokerError):
+class TooManyConnectionsError(BrokerError):
     """The namespace, or an entity, has the maximum number of clients."""
 
     condition = RESOURCE_LIMIT_EXCEEDED
@@ -485,7 +485,7 @@ class TooManyConnections(BrokerError):
         super().__init__(f"There are {limit} {what} already: no more are allowed at once. Close one first.")
 
 
-class TooManyEntities(BrokerError):
+class TooManyEntitiesError(BrokerError):
     """The namespace has the maximum number of entities of this kind."""
 
     condition = RESOURCE_LIMIT_EXCEEDED
@@ -495,7 +495,7 @@ class TooManyEntities(BrokerError):
         super().__init__(f"The namespace has {limit} {what} already: no more are allowed. Delete one first.")
 
 
-class PortUnavailable(BrokerError):
+class PortUnavailableError(BrokerError):
     """A namespace's port could not be opened; the text names both."""
 
     def __init__(self, namespace: str, host: str, port: int, reason: str) -> None:
@@ -506,7 +506,7 @@ class PortUnavailable(BrokerError):
         self.port = port
 
 
-class EndpointUnavailable(BrokerError):
+class EndpointUnavailableError(BrokerError):
     """The dashboard or the fault endpoint could not be served; the text names it and the address."""
 
     def __init__(self, what: str, host: str, port: int, reason: str) -> None:
@@ -514,7 +514,7 @@ class EndpointUnavailable(BrokerError):
         self.port = port
 
 
-class StoreFull(BrokerError):
+class StoreFullError(BrokerError):
     """The disk of the namespace is full; stored messages can still be received."""
 
     condition = RESOURCE_LIMIT_EXCEEDED
@@ -530,7 +530,7 @@ class StoreError(BrokerError):
     """A namespace cannot be stored on disk as requested; the text names the file and the next step."""
 
 
-class StoreInUse(StoreError):
+class StoreInUseError(StoreError):
     """Another broker uses the data directory."""
 
     def __init__(self, path: Path, owner: str) -> None:
@@ -538,7 +538,7 @@ class StoreInUse(StoreError):
         super().__init__(f"The data directory {path} is in use by {who}: one broker owns it at a time.")
 
 
-class StoreDamaged(StoreError):
+class StoreDamagedError(StoreError):
     """A file does not contain what was written to it. Nothing in it was changed."""
 
     def __init__(self, path: Path, what: str) -> None:
@@ -548,7 +548,7 @@ class StoreDamaged(StoreError):
         )
 
 
-class StoreFailed(StoreError):
+class StoreFailedError(StoreError):
     """A commit failed: none of its changes were acknowledged, and the broker stops."""
 
     def __init__(self, path: Path, why: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sbpair.extras import ExtraMissing, require
+from sbpair.extras import ExtraMissingError, require
 
 __all__ = ["main"]
 
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         require("cli", "the command sbpair")
         from sbpair.cli.group import run
-    except ExtraMissing as error:
+    except ExtraMissingError as error:
         sys.stderr.write(f"sbpair: {error}\n")
         sys.exit(UNINSTALLED)
     except KeyboardInterrupt:

@@ -74,14 +74,14 @@ def run_daily(
     expected: Expected,
 ) -> DailyResult:
     """Run the daily audit, and tell the webhook when it is not green. Raises ConfigurationError."""
-    from sbpair.audit.daily import OtherState, StateInUse, Terms, audit_daily
+    from sbpair.audit.daily import ForeignStateError, StateInUseError, Terms, audit_daily
 
     heartbeats, receiver = flags.heartbeats_by_role(), flags.receiver()
     since: date | None = None if flags.since is None else flags.since.date()
     terms = Terms(skew, aliases, expected, since, heartbeats)
     try:
         found = audit_daily(journal, flags.state, terms=terms, engine=engine)
-    except (StateInUse, OtherState) as error:
+    except (StateInUseError, ForeignStateError) as error:
         raise ConfigurationError(str(error)) from error
     except OSError as error:
         raise ConfigurationError(f"{flags.state}: {error.strerror or one_line(error)}") from error
@@ -95,7 +95,7 @@ def _tell(receiver: WebhookReceiver, summary: Summary) -> None:
     import httpx
 
     from sbpair.audit.report import headline
-    from sbpair.observation.webhook_delivery import NotDelivered, Notice, WebhookKind
+    from sbpair.observation.webhook_delivery import NotDeliveredError, Notice, WebhookKind
 
     name, now = str(uuid4()), datetime.now(UTC)
     content = {
@@ -120,5 +120,5 @@ def _tell(receiver: WebhookReceiver, summary: Summary) -> None:
 
     try:
         asyncio.run(deliver())
-    except NotDelivered as error:
+    except NotDeliveredError as error:
         notice(f"the webhook was not told: {one_line(error)}", "audit")

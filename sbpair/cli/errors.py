@@ -82,7 +82,7 @@ KNOWN: dict[str, Known] = {
     "ServiceBusError": Known(ExitCode.FAILED, ""),
     "ConnectionLostError": NO_ANSWER,
     "ClientError": Known(ExitCode.FAILED, ""),
-    "StoreFailed": Known(ExitCode.UNAVAILABLE, ""),
+    "StoreFailedError": Known(ExitCode.UNAVAILABLE, ""),
     "BrokerError": SETTINGS,
     "OSError": NO_ANSWER,
 }

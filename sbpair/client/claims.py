@@ -20,8 +20,8 @@ from sbpair.amqp.message import Message
 from sbpair.amqp.performatives import Condition
 from sbpair.amqp.types import Timestamp
 from sbpair.auth.connection_string import NamespaceAccess
-from sbpair.auth.credential import CredentialRefused, Token
-from sbpair.auth.transient import CredentialUnavailable
+from sbpair.auth.credential import CredentialRefusedError, Token
+from sbpair.auth.transient import TokenUnavailableError
 from sbpair.shared_task import result_of
 
 from .errors import ClientError, ConnectionLostError, LinkRefusedError, TokenRefusedError
@@ -148,10 +148,10 @@ class Tokens:
     async def _ask(self, audience: str) -> Token:
         try:
             return await self._connection.namespace.tokens.token(audience)
-        except CredentialRefused as error:
+        except CredentialRefusedError as error:
             condition = Condition(UNAUTHORIZED_ACCESS, str(error))
             raise TokenRefusedError("the credential gives no token", condition) from error
-        except CredentialUnavailable as error:
+        except TokenUnavailableError as error:
             raise ConnectionLostError(str(error)) from error
         except Exception as error:  # whatever a function of the application raises; it may work the next time
             raise ConnectionLostError(f"the credential failed: {type(error).__name__}") from error

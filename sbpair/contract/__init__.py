@@ -24,10 +24,10 @@ A new entry is one function in the module of its subject:
         ...
         return "it came again with delivery count 1"
 
-The check returns what it saw if the sentence holds, calls `expect` (or raises `Differs`) where it does not, and raises
-`Unknown` where it cannot tell. An error of the client that it does not catch is *differs* if the peer refused
-something, else *unknown*. Entities are declared with `entities=`, a single plain queue `q` by default. A sentence that
-says that these can be created has `about_creation=True`: then a refusal is *differs* too.
+The check returns what it saw if the sentence holds, calls `expect` (or raises `DifferenceError`) where it does not, and
+raises `UndecidedError` where it cannot tell. An error of the client that it does not catch is *differs* if the peer
+refused something, else *unknown*. Entities are declared with `entities=`, a single plain queue `q` by default. A
+sentence that says that these can be created has `about_creation=True`: then a refusal is *differs* too.
 
 A wait belongs within the time that the entry says it takes: a check that is ended from outside is *unknown*, so it
 could not fail. A test asks of every entry for a broker that is wrong in its one thing, and on which it says so.

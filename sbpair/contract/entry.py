@@ -28,18 +28,18 @@ class Tier(IntEnum):
     PREMIUM = 2
 
 
-class Differs(Exception):
+class DifferenceError(Exception):
     """The target behaves otherwise; the text says what was seen."""
 
 
-class Unknown(Exception):
+class UndecidedError(Exception):
     """The check could not tell; the text says why."""
 
 
 def expect(is_so: bool, seen: str) -> None:
-    """Raise Differs with what was ``seen`` unless it is as the sentence says."""
+    """Raise DifferenceError with what was ``seen`` unless it is as the sentence says."""
     if not is_so:
-        raise Differs(seen)
+        raise DifferenceError(seen)
 
 
 @dataclass(frozen=True, slots=True)

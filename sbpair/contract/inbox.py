@@ -14,7 +14,7 @@ from sbpair.amqp.types import Symbol
 from sbpair.client.link import Receiver
 from sbpair.client.settling import DEAD_LETTER, DESCRIPTION, REASON
 
-from .entry import Differs
+from .entry import DifferenceError
 
 PATIENCE = 10.0  # seconds to wait for what must come
 SILENCE = 0.7  # seconds in which what must not come would have come
@@ -72,14 +72,14 @@ class Inbox:
         return self._receiver
 
     async def take(self, within: float = PATIENCE) -> Arrival:
-        """The next message. Raises Differs when none comes in time, or the link ends."""
+        """The next message. Raises DifferenceError when none comes in time, or the link ends."""
         arrival = await self.take_if_any(within)
         if arrival is None:
             ended = self.receiver.detached
             if self._unreadable:
-                raise Differs(self._unreadable)
+                raise DifferenceError(self._unreadable)
             why = f"the link ended ({ended.result()})" if ended.done() else f"none came in {within:g} s"
-            raise Differs(f"a message was expected on {self.receiver.path}: {why}")
+            raise DifferenceError(f"a message was expected on {self.receiver.path}: {why}")
         return arrival
 
     async def take_if_any(self, within: float = PATIENCE) -> Arrival | None:
@@ -95,10 +95,10 @@ class Inbox:
             getting.cancel()
 
     async def nothing(self, within: float = SILENCE) -> None:
-        """Raise Differs if a message comes within this time."""
+        """Raise DifferenceError if a message comes within this time."""
         arrival = await self.take_if_any(within)
         if arrival is not None:
-            raise Differs(f"a message came that should not: {arrival.body!r:.80}")
+            raise DifferenceError(f"a message came that should not: {arrival.body!r:.80}")
 
     async def complete(self, arrival: Arrival) -> DeliveryState | None:
         return await self.settle(arrival, Accepted())

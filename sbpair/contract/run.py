@@ -15,7 +15,7 @@ from sbpair.side import Side
 
 from . import administration
 from .cleaning import clean, leftovers
-from .entry import Differs, Entity, Finding, Unknown, Verdict
+from .entry import DifferenceError, Entity, Finding, UndecidedError, Verdict
 from .naming import is_ours
 from .plan import SIDE_BY_SIDE, Plan, Step
 from .record import EntryRecord, Recorder
@@ -131,9 +131,9 @@ class Run:
                     await _must_be_empty(scratch)
                 seen = await each.check(scratch)
             return Verdict.HOLDS, seen
-        except Differs as different:
+        except DifferenceError as different:
             return Verdict.DIFFERS, str(different)
-        except Unknown as unknown:
+        except UndecidedError as unknown:
             return Verdict.UNKNOWN, str(unknown)
         except (LinkRefusedError, TokenRefusedError) as refused:
             return Verdict.DIFFERS, f"{type(refused).__name__}: {refused}"
@@ -192,7 +192,7 @@ class Run:
 
 async def _must_be_empty(scratch: Scratch) -> None:
     if await scratch.peek(most=1):
-        raise Unknown(f"the queue {scratch.path()} is not empty")
+        raise UndecidedError(f"the queue {scratch.path()} is not empty")
 
 
 async def _emptied(scratch: Scratch) -> None:

@@ -29,7 +29,7 @@ from sbpair.client.session import SessionReceiver
 from sbpair.daemon_thread import in_daemon_thread
 from sbpair.side import Side
 
-from .entry import Differs, expect
+from .entry import DifferenceError, expect
 from .inbox import PATIENCE, Inbox
 from .naming import PREFIX
 from .target import Target
@@ -159,11 +159,11 @@ class Scratch:
         return sender
 
     async def send(self, *messages: Message, to: str = "q") -> None:
-        """Send messages one after the other. Raises Differs when one is not accepted."""
+        """Send messages one after the other. Raises DifferenceError when one is not accepted."""
         for message in messages:
             answer = await self.answer(message, to=to)
             if not isinstance(answer, Accepted):
-                raise Differs(f"a send to {self.path(to)} was answered with {answer_text(answer)}")
+                raise DifferenceError(f"a send to {self.path(to)} was answered with {answer_text(answer)}")
 
     async def answer(
         self, message: Message, *, to: str = "q", state: TransactionalState | None = None
@@ -316,12 +316,12 @@ async def _attach(
 
 
 async def expect_within(answer: Awaitable[Result], what: str, seconds: float = PATIENCE) -> Result:
-    """The answer. Raises Differs, with ``what`` was missed, when it does not come in time."""
+    """The answer. Raises DifferenceError, with ``what`` was missed, when it does not come in time."""
     try:
         async with asyncio.timeout(seconds):
             return await answer
     except TimeoutError:
-        raise Differs(f"{what} in {seconds:g} s") from None
+        raise DifferenceError(f"{what} in {seconds:g} s") from None
 
 
 async def put_token(connection: NamespaceConnection, audience: str, token: Token) -> int:
@@ -347,7 +347,7 @@ def symbol_of(condition: Condition | None) -> str:
 
 
 def expect_refusal(error: ClientError, symbol: str) -> str:
-    """The name of the condition of a refusal. Raises Differs when it is not ``symbol``."""
+    """The name of the condition of a refusal. Raises DifferenceError when it is not ``symbol``."""
     found = symbol_of(error.condition)
     expect(found == symbol, f"refused with {found}")
     return found
@@ -358,7 +358,7 @@ async def expect_end(
 ) -> str:
     """The name of the condition with which a link or connection ended.
 
-    Raises Differs when it did not end ``within`` so many seconds, or with another than ``symbol``.
+    Raises DifferenceError when it did not end ``within`` so many seconds, or with another than ``symbol``.
     """
     await asyncio.wait([end], timeout=within)
     expect(end.done(), f"{what} was there after {within:g} s")

@@ -25,7 +25,15 @@ from sbpair.extras import require
 from .journal import system_instant
 from .record import Instant, Origin, PairLabels, WriterRole
 from .sinks import renew_in_children
-from .webhook_delivery import Kinds, NotDelivered, Notice, Patience, WebhookKind, WebhookReceiver, to_notice
+from .webhook_delivery import (
+    Kinds,
+    NotDeliveredError,
+    Notice,
+    Patience,
+    WebhookKind,
+    WebhookReceiver,
+    to_notice,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -229,7 +237,7 @@ class Webhook:
         try:
             await self._receiver.deliver(client, notice, lambda: self._clock().epoch, self._attempted)
             self.counters.delivered += 1
-        except NotDelivered as error:
+        except NotDeliveredError as error:
             self.counters.failed += 1
             logger.error("%s did not accept a notice (%s): %s", self.name, notice.kind.value, error)
         except asyncio.CancelledError:

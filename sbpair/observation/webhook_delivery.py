@@ -130,11 +130,11 @@ def to_notice(kind: WebhookKind, event: object, origin: Origin, number: int, now
 _TRANSIENT_STATUS = frozenset({408, 429})  # besides 5xx
 
 
-class NotDelivered(Exception):
+class NotDeliveredError(Exception):
     """The receiver refused a notice or could not be reached; the text omits the URL."""
 
 
-class _Transient(NotDelivered):
+class _TransientError(NotDeliveredError):
     """A later attempt may succeed."""
 
 
@@ -172,12 +172,12 @@ class WebhookReceiver:
         epoch: Callable[[], float],
         on_attempt: Callable[[], None],
     ) -> None:
-        """Post a notice until it is accepted. Raises NotDelivered when it is refused or time runs out."""
+        """Post a notice until it is accepted. Raises NotDeliveredError when it is refused or time runs out."""
         from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
         patience = self.patience
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_Transient),
+            retry=retry_if_exception_type(_TransientError),
             wait=wait_random_exponential(multiplier=patience.first_wait, max=patience.longest_wait),
             stop=stop_after_delay(patience.give_up_after),
             reraise=True,
@@ -206,12 +206,12 @@ class WebhookReceiver:
             ):
                 pass  # the response body is irrelevant and may be endless
         except TimeoutError as error:
-            raise _Transient(f"no answer within {within:g} s") from error
+            raise _TransientError(f"no answer within {within:g} s") from error
         except httpx.TransportError as error:
-            raise _Transient(type(error).__name__) from error
+            raise _TransientError(type(error).__name__) from error
         except httpx.HTTPError as error:
-            raise NotDelivered(type(error).__name__) from error
+            raise NotDeliveredError(type(error).__name__) from error
         if answer.is_success:
             return
         is_transient = answer.is_server_error or answer.status_code in _TRANSIENT_STATUS
-        raise (_Transient if is_transient else NotDelivered)(f"HTTP status {answer.status_code}")
+        raise (_TransientError if is_transient else NotDeliveredError)(f"HTTP status {answer.status_code}")

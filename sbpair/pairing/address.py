@@ -23,7 +23,7 @@ from sbpair.auth.connection_string import NamespaceAccess, at_host, fields_of, p
 from sbpair.auth.credential import token_source
 from sbpair.auth.reference import resolve
 from sbpair.auth.route import Route
-from sbpair.auth.tls import BoundedHandshake, CaFileUnusable, trusting
+from sbpair.auth.tls import BoundedHandshake, CaFileUnusableError, trusting
 from sbpair.envelope.names import label_of_backlogs, namespace_label
 from sbpair.side import Side
 
@@ -358,7 +358,7 @@ class SdkNamespace:
 def _trust(ca_file: str | None) -> ssl.SSLContext:
     try:
         return trusting(ca_file)
-    except CaFileUnusable as error:
+    except CaFileUnusableError as error:
         raise CaFileError(error.file, error.why) from error
 
 

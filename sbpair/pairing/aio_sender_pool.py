@@ -32,7 +32,7 @@ from sbpair.tracing import current
 
 from .crowding import Crowding
 from .host_name import HostName
-from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
+from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaitingError
 from .wire import AsyncWire
 
 _logger = logging.getLogger("sbpair")
@@ -315,8 +315,8 @@ class AsyncSenderPool:
         """A sender for one call that must end by ``until``.
 
         With ``is_fresh`` senders on which no call has succeeded since the last failure are not used. Raises the SDK's
-        exceptions, OperationTimeoutError when the peer does not open the link, StillWaiting when the link was not open
-        in time for another reason or :meth:`recall` was called, and ServiceBusError when the client is closed.
+        exceptions, OperationTimeoutError when the peer does not open the link, StillWaitingError when the link was not
+        open in time for another reason or :meth:`recall` was called, and ServiceBusError when the client is closed.
         """
         if is_fresh:
             self._retire(self._doubted_at, spares_busy=self._crowding.is_reduced)
@@ -326,7 +326,7 @@ class AsyncSenderPool:
             self._open_another()
             try:
                 await self._wait(until)
-            except StillWaiting:
+            except StillWaitingError:
                 raise
             except Exception:  # no link of its own can be opened
                 if self._is_ended or time.monotonic() >= until or (pooled := self._share()) is None:
@@ -378,10 +378,10 @@ class AsyncSenderPool:
         self._tasks.let_end("sbpair-close", pooled.close())
 
     def recall(self) -> None:
-        """End the wait of every call with StillWaiting, so that its flow decides again."""
+        """End the wait of every call with StillWaitingError, so that its flow decides again."""
         for waiter in self._waiters:
             if not waiter.done():
-                waiter.set_exception(StillWaiting(message="The entity failed over meanwhile."))
+                waiter.set_exception(StillWaitingError(message="The entity failed over meanwhile."))
 
     def renew(self) -> None:
         """Give later calls only senders opened after this call, and open one for the calls that wait."""
@@ -477,7 +477,7 @@ class AsyncSenderPool:
         except BaseException as error:
             if opening.pooled is not None:
                 self._tasks.let_end("sbpair-close", opening.pooled.discard())
-            if isinstance(error, StillWaiting):  # no thread was free: a retry at once would fail too
+            if isinstance(error, StillWaitingError):  # no thread was free: a retry at once would fail too
                 await asyncio.sleep(ABORT_GRACE)
             if isinstance(error, TimeoutError):
                 error = OperationTimeoutError(message="The name of the host was not found in time.")
@@ -538,10 +538,10 @@ class AsyncSenderPool:
             return
         opening = self._opening if first is None or first.is_over else first
         if opening is None:
-            waiter.set_exception(StillWaiting(message="All links to the entity are in use."))
+            waiter.set_exception(StillWaitingError(message="All links to the entity are in use."))
             return
         late = opening.progress.late(time.monotonic())
-        opening.is_late = opening.is_late or not isinstance(late, StillWaiting)
+        opening.is_late = opening.is_late or not isinstance(late, StillWaitingError)
         waiter.set_exception(late)
 
     def _wake(self, error: Exception | None = None) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from azure.core.credentials import AccessToken
 
 from .threads import Workers
-from .waiting import StillWaiting
+from .waiting import StillWaitingError
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -45,7 +45,7 @@ class Threads:
 
     async def join(self, seconds: float) -> None:
         """Wait up to ``seconds`` for the running tasks; not at all if the system cannot create a thread."""
-        with suppress(StillWaiting):
+        with suppress(StillWaitingError):
             await _ran(Workers(), "sbpair-join", lambda: self._workers.join(seconds))
 
 
@@ -56,7 +56,7 @@ async def finish(name: str, task: Callable[[], object], seconds: float) -> bool:
             await _ran(Workers(), name, task)
     except TimeoutError:
         return False
-    except StillWaiting:
+    except StillWaitingError:
         task()
     return True
 

@@ -30,13 +30,13 @@ from azure.core.exceptions import (
 from azure.servicebus import exceptions as sdk_errors
 
 from sbpair.asked_pause import asked_pause
-from sbpair.auth.transient import CredentialUnavailable, is_transient
+from sbpair.auth.transient import TokenUnavailableError, is_transient
 from sbpair.shortage import is_shortage
 
 from . import sdk
 from .errors import CaFileError, ParkedMessageTooLargeError
 from .outcome import Classification, Failure
-from .waiting import StillWaiting
+from .waiting import StillWaitingError
 
 _U, _B, _CONF, _FULL, _CALL = (
     Failure.UNAVAILABLE,
@@ -75,7 +75,7 @@ BY_CLASS: dict[type[BaseException], tuple[Failure, str]] = {
     sdk_errors.SessionCannotBeLockedError: (_CALL, "the session is locked by another"),
     sdk_errors.AutoLockRenewFailed: (_CALL, "a lock could not be renewed"),
     sdk_errors.AutoLockRenewTimeout: (_CALL, "a lock was renewed for its whole time"),
-    StillWaiting: (_U, "no link was ready in time"),
+    StillWaitingError: (_U, "no link was ready in time"),
     ParkedMessageTooLargeError: (_CALL, "the message could not be parked"),
     # other exceptions the SDK lets through
     CaFileError: (_CONF, "the file of authorities cannot be used"),
@@ -197,7 +197,7 @@ def classify(
         is_of_side=_is_of_side(error, failure, condition),
         is_too_large=isinstance(error, sdk_errors.MessageSizeExceededError) or condition in _SIZE,
         is_ambiguous=phase is Phase.SENDING and failure is _U and (timed_out or not sdk.was_rejected(error)),
-        is_own=is_short or isinstance(error, StillWaiting),
+        is_own=is_short or isinstance(error, StillWaitingError),
         is_shortage=is_short,
         retry_after=asked_pause(str(error)) if failure is _B else None,
         is_link_in_doubt=phase is Phase.SENDING and failure in (_U, _CONF) and not timed_out,
@@ -215,7 +215,7 @@ def _is_of_side(error: Exception, failure: Failure, condition: str | None) -> bo
     if failure is _CONF:
         return _is_of_namespace(error, condition, frozenset())
     is_of_link = condition is not None and not condition.startswith(_OF_CONNECTION)
-    return failure is _U and not is_of_link and not isinstance(error, StillWaiting)
+    return failure is _U and not is_of_link and not isinstance(error, StillWaitingError)
 
 
 def is_of_name(error: Exception) -> bool:
@@ -251,7 +251,7 @@ def _failure_of(error: Exception, before: frozenset[int]) -> tuple[Failure, str]
     if _is_without_namespace(error, sdk.condition_of(error)):
         return _CONF, "the namespace does not exist"
     if any(
-        isinstance(each, ClientAuthenticationError | CredentialUnavailable) and is_transient(each)
+        isinstance(each, ClientAuthenticationError | TokenUnavailableError) and is_transient(each)
         for each in (error, *_chain(error, before))
     ):
         return _U, "the credential is away"

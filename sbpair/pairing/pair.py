@@ -48,7 +48,7 @@ from .room import BacklogSize, Room
 from .rotation import Choice, Rotation
 from .steps import (
     Attempt,
-    CaughtUp,
+    CaughtUpError,
     CreateBacklog,
     Pause,
     Peek,
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Attempt",
-    "CaughtUp",
+    "CaughtUpError",
     "CreateBacklog",
     "Pair",
     "Pause",
@@ -304,7 +304,7 @@ class Pair:
     def _send(self, send: SendState, now: float, first: Result | None, spool: SpoolUse) -> SendFlow:
         if spool is SpoolUse.AT_ONCE and first is None:
             result = yield send.spool_step()
-            if not isinstance(result.error, CaughtUp):
+            if not isinstance(result.error, CaughtUpError):
                 return self._spool_result(send, result)
             now = result.now
         health = self._health(send.path)
@@ -352,7 +352,9 @@ class Pair:
 
     def _spool(self, send: SendState) -> SendFlow:
         result = yield send.spool_step()
-        while isinstance(result.error, CaughtUp):  # no broker accepted this message, so it must be written
+        while isinstance(
+            result.error, CaughtUpError
+        ):  # no broker accepted this message, so it must be written
             result = yield send.spool_step()
         return self._spool_result(send, result)
 

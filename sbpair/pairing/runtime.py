@@ -45,7 +45,7 @@ from .spool.replay import Spooling
 from .threads import Job, Watch, Workers
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import ThreadTurns
-from .waiting import StillWaiting
+from .waiting import StillWaitingError
 
 
 class Runtime(BaseRuntime):
@@ -445,7 +445,7 @@ class Runtime(BaseRuntime):
     def _creation(self, backlog: int, until: float) -> Job:
         """Start the creation of a queue, shared by all sends that need it.
 
-        Raises StillWaiting when no thread is free.
+        Raises StillWaitingError when no thread is free.
         """
         while True:
             with self._making:  # not across a wait: every first send and close() need it
@@ -457,7 +457,7 @@ class Runtime(BaseRuntime):
                     self._creating[backlog] = job = self._workers.start("sbpair-create", create)
                     return job
             if not self._workers.has_room_by(until):
-                raise StillWaiting(message="earlier operations still hang")
+                raise StillWaitingError(message="earlier operations still hang")
 
     def _write_within(self, path: str, request: SendRequest, until: float) -> Result:
         """Write to the spool on a separate thread, so that a stalled disk does not block the caller (G-18)."""

@@ -24,7 +24,7 @@ from sbpair.interruptible import Waiter, Waiters, moving
 
 from .host_name import HostName
 from .threads import POLL, Job, Watch, Workers
-from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaiting
+from .waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaitingError
 from .wire import Wire
 
 _logger = logging.getLogger("sbpair")
@@ -168,8 +168,8 @@ class SenderPool:
         """A sender for one call that must end by ``until``; ``held`` as :meth:`try_acquire` has it.
 
         With ``is_fresh`` senders that were idle at the last failure are not used. Raises the SDK's exceptions,
-        OperationTimeoutError when the peer does not open the link, and StillWaiting when the link was not open in time
-        for another reason or :meth:`recall` was called.
+        OperationTimeoutError when the peer does not open the link, and StillWaitingError when the link was not open in
+        time for another reason or :meth:`recall` was called.
         """
         if is_fresh:
             self._discard_idle(self._doubted_at)
@@ -223,7 +223,7 @@ class SenderPool:
         self._closers.queue("sbpair-close", pooled.close)
 
     def recall(self) -> None:
-        """End the wait of every call with StillWaiting, so that its flow decides again."""
+        """End the wait of every call with StillWaitingError, so that its flow decides again."""
         with self._lock:
             self._recalls += 1
         self._waiting.wake_all()
@@ -284,7 +284,7 @@ class SenderPool:
                     if pooled is not None:
                         return pooled
                     if self._recalls != recalls:
-                        raise StillWaiting(message="The entity failed over meanwhile.")
+                        raise StillWaitingError(message="The entity failed over meanwhile.")
                     if mine is not None and mine.error is not None:
                         raise mine.error
                     if mine is None or mine.is_over:  # another call has taken the sender that it opened
@@ -292,7 +292,7 @@ class SenderPool:
                     now = time.monotonic()
                     if now >= until:
                         late = mine.progress.late(now)
-                        if not isinstance(late, StillWaiting):
+                        if not isinstance(late, StillWaitingError):
                             self._outdate(mine)
                         raise late
                     mine.progress.probe(now)
@@ -373,7 +373,7 @@ class SenderPool:
             error = raised
         pooled.until = math.inf
         if is_late:
-            error = StillWaiting(message="The link was not opened in time.")
+            error = StillWaitingError(message="The link was not opened in time.")
         elif pooled.has_overrun:  # the SDK's error only reflects that the watch shut the socket
             error = OperationTimeoutError(message="The link was not opened in time.", error=error)
         if error is None:

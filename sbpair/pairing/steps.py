@@ -62,7 +62,7 @@ class Peek:
     until: float
 
 
-class CaughtUp(Exception):
+class CaughtUpError(Exception):
     """The error of a SpoolMessages step: the older messages of the entity have left the spool. Nothing was written."""
 
 

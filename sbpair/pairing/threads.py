@@ -18,7 +18,7 @@ from typing import Protocol
 from sbpair.interruptible import Flag, Waiter, Waiters
 from sbpair.tracing import current
 
-from .waiting import StillWaiting
+from .waiting import StillWaitingError
 
 _logger = logging.getLogger("sbpair")
 
@@ -116,17 +116,17 @@ class Workers:
     def start(self, name: str, task: Callable[[], object], *, until: float = -math.inf) -> Job:
         """Run a task as soon as a worker is free.
 
-        Raises StillWaiting when none is free by ``until``, or the system cannot create a thread.
+        Raises StillWaitingError when none is free by ``until``, or the system cannot create a thread.
         """
         job = Job(name, task, self.forget)
         try:
             while not self._is_added(job):
                 if not self.has_room_by(until):
-                    raise StillWaiting(message=f"{self._most} earlier operations still hang")
+                    raise StillWaitingError(message=f"{self._most} earlier operations still hang")
             job.start()
         except RuntimeError as error:  # the system cannot create a thread
             self.forget(job)
-            raise StillWaiting(message=f"no thread for {name}: {error}", error=error) from error
+            raise StillWaitingError(message=f"no thread for {name}: {error}", error=error) from error
         except BaseException:
             if job.withdraw():  # no thread has begun it
                 self.forget(job)
@@ -226,7 +226,7 @@ def finish(name: str, task: Callable[[], object], seconds: float) -> bool:
     """
     try:
         job = Workers().start(name, task)
-    except StillWaiting:
+    except StillWaitingError:
         task()
         return True
     if not job.wait(seconds):

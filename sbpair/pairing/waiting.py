@@ -21,7 +21,7 @@ MAX_LATE_OPENINGS = 2
 """Openings whose call gave up on a silent peer and which continue nevertheless; a slow peer may answer them yet."""
 
 
-class StillWaiting(OperationTimeoutError):
+class StillWaitingError(OperationTimeoutError):
     """The call got no link in time, or its entity changed state, so that its flow must decide again."""
 
 
@@ -37,11 +37,11 @@ class SignsOfLife:
         self._changed_at = now
 
     def late(self, now: float) -> OperationTimeoutError:
-        """The error of a call that timed out: StillWaiting unless the peer has been silent for OVERDUE seconds."""
+        """The error of a call that timed out: StillWaitingError unless the peer has been silent for OVERDUE seconds."""
         self.probe(now)
         text = "The link was not opened in time."
         is_overdue = now - self._changed_at >= OVERDUE
-        return OperationTimeoutError(message=text) if is_overdue else StillWaiting(message=text)
+        return OperationTimeoutError(message=text) if is_overdue else StillWaitingError(message=text)
 
     def probe(self, now: float) -> None:
         """Check for a new sign of life."""

@@ -43,7 +43,7 @@ class Verb(StrEnum):
     RELEASE = "release"
 
 
-class Settle(Exception):
+class Settle(Exception):  # noqa: N818 - a handler's choice, raised like StopIteration: not an error
     """Base of the exceptions that a handler raises to choose an outcome; ``properties`` are added to the message."""
 
     verb = Verb.ABANDON

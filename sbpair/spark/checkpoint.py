@@ -24,7 +24,7 @@ REMEDY = "Nothing was completed. Start a new checkpoint: messages that are not c
 METADATA_LINES = 2  # the version and Spark's batch metadata; the offset of each source follows
 
 
-class ForeignCheckpoint(ValueError):
+class ForeignCheckpointError(ValueError):
     """The query cannot resume from this checkpoint; the message gives the reason and the remedy on one line."""
 
 
@@ -55,12 +55,12 @@ def origin_in(offset: Mapping[str, int | str]) -> str | None:
 def check_origin(offset: Mapping[str, int | str], origin: str, *, settles: bool) -> None:
     """Check that a query on the namespace ``origin`` may resume from ``offset``.
 
-    Raises ForeignCheckpoint for an offset of another namespace. With ``settles``, also for an offset without a
+    Raises ForeignCheckpointError for an offset of another namespace. With ``settles``, also for an offset without a
     namespace and for one of a query that ran without settlement, which may have started after unread messages.
     """
     named = origin_in(offset)
     if named is not None and named != origin:
-        raise ForeignCheckpoint(
+        raise ForeignCheckpointError(
             f"sbpair: the checkpoint belongs to the namespace {named}, the connection to {origin}. {REMEDY}"
         )
     if not settles:
@@ -68,12 +68,12 @@ def check_origin(offset: Mapping[str, int | str], origin: str, *, settles: bool)
     positions = positions_in(offset)
     advanced = [lane for lane, number in sorted(numbers(positions).items()) if number > before_lane(lane)]
     if named is None and advanced:
-        raise ForeignCheckpoint(
+        raise ForeignCheckpointError(
             f"sbpair: the checkpoint does not record its namespace: an older sbpair wrote it. {REMEDY}"
         )
     for lane in advanced:
         if lane + UNTIL not in positions:
-            raise ForeignCheckpoint(
+            raise ForeignCheckpointError(
                 f"sbpair: the query of this checkpoint ran with settlement=none and completed nothing of "
                 f"{lane}. {REMEDY}"
             )

@@ -25,7 +25,7 @@ FIRST, GROWTH, MAX_REQUESTED = 1, 4, 500
 MAX_RETURNS = 3
 
 
-class EntityRenewed(Exception):
+class EntityRenewedError(Exception):
     """The entity was deleted and recreated, so sequence numbers of the checkpoint denote other messages."""
 
     def __init__(self, path: str, upto: int) -> None:
@@ -80,7 +80,7 @@ class Claim:
     def take(self, arrived: Arrived) -> bool:
         """Whether to complete the message that has arrived; else give it back.
 
-        Raises EntityRenewed for a number that was read if the message was enqueued later than all messages read.
+        Raises EntityRenewedError for a number that was read if the message was enqueued later than all messages read.
         """
         number, enqueued_at = arrived.number, arrived.enqueued_at
         lane = None if number is None else lane_of(self._path, number)
@@ -113,6 +113,6 @@ class Claim:
 
 
 def check_age(path: str, mark: Mark, enqueued_at: int | None) -> None:
-    """Raises EntityRenewed when a message up to ``mark`` was enqueued after all messages read."""
+    """Raises EntityRenewedError when a message up to ``mark`` was enqueued after all messages read."""
     if mark.until is not None and enqueued_at is not None and enqueued_at > mark.until:
-        raise EntityRenewed(path, mark.upto)
+        raise EntityRenewedError(path, mark.upto)

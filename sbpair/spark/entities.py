@@ -29,7 +29,7 @@ from sbpair.shared_task import result_of, share
 
 from . import worker
 from .checkpoint import NAMESPACE, check_origin, origin_name
-from .claim import EntityRenewed, check_age
+from .claim import EntityRenewedError, check_age
 from .glimpse import Glimpse, UnsettledMessage, glimpse, unsettled_message
 from .outage import OutageState
 from .ranges import (
@@ -47,7 +47,7 @@ from .ranges import (
     weigh,
 )
 from .settling import Settler
-from .source_errors import NoAnswer, SourceError, has_condition, to_source_error
+from .source_errors import NoAnswerError, SourceError, has_condition, to_source_error
 from .source_options import SourceOptions
 
 T = TypeVar("T")
@@ -140,15 +140,15 @@ class Entities:
         """
         try:
             return self.settle_now(path, marks)
-        except NoAnswer as error:
+        except NoAnswerError as error:
             logger.warning("%s was not settled: %s; the next batch retries", path, error)
             return Settled(0, remain=True)
 
     def settle_now(self, path: str, marks: tuple[Mark, ...]) -> Settled:
-        """Like :meth:`settle`, but raises NoAnswer during an outage, for callers without a next batch."""
+        """Like :meth:`settle`, but raises NoAnswerError during an outage, for callers without a next batch."""
         try:
             return worker.call(self._settle(path, marks), self._options.settle_timeout + SLACK)
-        except EntityRenewed as error:
+        except EntityRenewedError as error:
             raise SourceError(str(error)) from None
         except (ClientError, TimeoutError) as error:
             if (
@@ -186,7 +186,7 @@ class Entities:
             for lane, head in (await link.search(path, heads(path))).items():
                 after, since = start.get(lane, 0), None
                 if is_renewed(lane, head, start):
-                    renewed = EntityRenewed(path, after)
+                    renewed = EntityRenewedError(path, after)
                     if self._options.fails_on_loss:
                         raise SourceError(str(renewed))
                     logger.warning("%s; failOnDataLoss=false: reading it from its first message", renewed)
@@ -233,7 +233,9 @@ class Entities:
                 return worker.wait(future, self._operation_limit)
             except (ClientError, TimeoutError, SourceError) as error:
                 problem = to_source_error(error, what)
-            pause = outage.failed(time.monotonic(), problem.pause) if isinstance(problem, NoAnswer) else None
+            pause = (
+                outage.failed(time.monotonic(), problem.pause) if isinstance(problem, NoAnswerError) else None
+            )
             if pause is None:
                 raise problem
             logger.warning("%s; retrying in %.1f s", problem, pause)
@@ -289,7 +291,7 @@ class Entities:
     ) -> AsyncGenerator[list[UnsettledMessage], None]:
         """Yield the messages up to ``marks`` that may be received, in pages; the next page is requested ahead.
 
-        Raises EntityRenewed.
+        Raises EntityRenewedError.
         """
         starts = {mark: before_lane(mark.lane) + 1 for mark in marks}
 
@@ -322,7 +324,7 @@ class Entities:
     ) -> tuple[list[UnsettledMessage], int | None]:
         """A page of messages up to ``mark`` that may be received, and the start of the next page, None at the end.
 
-        Raises EntityRenewed.
+        Raises EntityRenewedError.
         """
         most = min(PAGE, mark.upto - start + 1)
         payloads = await self._attempt(partial(_Link.peek, path=path, start=start, most=most))

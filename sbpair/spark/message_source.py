@@ -44,7 +44,7 @@ from .outage import BATCH_PATIENCE, OutageState, limit_or
 from .packaged import PackagedDataSource
 from .polling import Polling
 from .ranges import PEEKED, UNTIL, Mark, Piece, Span, advance, allot, marks, numbers, path_of, pieces
-from .source_errors import NoAnswer
+from .source_errors import NoAnswerError
 from .source_options import EARLIEST, SourceOptions
 from .versions import (
     ReadAllAvailable,
@@ -198,7 +198,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
     _latest: Offset | None = None
     """The last message of each entity when the broker was last asked."""
 
-    _problem: NoAnswer | None = None
+    _problem: NoAnswerError | None = None
     """The last failure of the current outage; None while the namespace responds."""
 
     _since = ""
@@ -225,8 +225,8 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of the next batch; ``start``, meaning no new data, during an outage and between two polls.
 
-        A run with availableNow would end then, so it blocks instead. Raises NoAnswer when the outage exceeds
-        ``outageTimeout``, ForeignCheckpoint for another namespace's offset, and SourceError.
+        A run with availableNow would end then, so it blocks instead. Raises NoAnswerError when the outage exceeds
+        ``outageTimeout``, ForeignCheckpointError for another namespace's offset, and SourceError.
         """
         origin = self._origin_of(start)
         if self._target is not None:
@@ -238,7 +238,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
             return start
         try:
             end = self._next(start, limit, Entities(self._options, origin), origin)
-        except NoAnswer as problem:
+        except NoAnswerError as problem:
             self._record_outage(problem)
             return start
         self._outage.answered()
@@ -259,7 +259,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
             return self._latest
         return {**(self._latest or {}), OUTAGE: f"since {self._since}: {self._problem}"}
 
-    def _record_outage(self, problem: NoAnswer) -> None:
+    def _record_outage(self, problem: NoAnswerError) -> None:
         is_new = self._outage.began is None
         if self._outage.failed(time.monotonic(), problem.pause) is None:
             raise problem
@@ -298,7 +298,7 @@ class MessageStreamReader(_Ranges, DataSourceStreamReader, SupportsTriggerAvaila
         """Do nothing: Spark calls this only when it plans the next batch, whose tasks settle up to its ``start``."""
 
     def _origin_of(self, *offsets: Offset) -> str:
-        """The namespace of the query. Raises ForeignCheckpoint when an offset belongs to another."""
+        """The namespace of the query. Raises ForeignCheckpointError when an offset belongs to another."""
         origin = self._options.namespace.origin
         for each in offsets:
             check_origin(each, origin, settles=self._options.settles)

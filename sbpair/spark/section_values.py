@@ -1,8 +1,8 @@
 """The usual forms of two message sections, read directly: properties and application properties.
 
 The general decoder makes an object of every value and a dataclass of the section. These functions return the lists
-that become columns. What they do not read themselves raises :class:`UnusualSection`, or another of ``UNUSUAL``, and is
-left to the general decoder, which also has the last word about malformed sections. Performs no I/O.
+that become columns. What they do not read themselves raises :class:`UnusualSectionError`, or another of ``UNUSUAL``,
+and is left to the general decoder, which also has the last word about malformed sections. Performs no I/O.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FIELDS = tuple(OUR_NAMES.get(name, name) for name in PLACES)
 _STRING8 = 0xA1
 
 
-class UnusualSection(Exception):
+class UnusualSectionError(Exception):
     """A section in a form that only the general decoder reads."""
 
 
-UNUSUAL = (UnusualSection, DecodeError, IndexError, UnicodeDecodeError)
+UNUSUAL = (UnusualSectionError, DecodeError, IndexError, UnicodeDecodeError)
 
 
 def fields_of(section: bytes) -> list[str | int | None]:
@@ -40,7 +40,7 @@ def fields_of(section: bytes) -> list[str | int | None]:
     at, count = open_section(section, LISTS)
     values = usual_values(section, at, 0, count)
     if values is None:
-        raise UnusualSection
+        raise UnusualSectionError
     return values
 
 
@@ -53,7 +53,7 @@ def entries_of(section: bytes) -> Entries:
     texts: list[str | None] = []
     for _ in range(count >> 1):
         if section[at] != _STRING8:
-            raise UnusualSection
+            raise UnusualSectionError
         start = at + 2
         at = start + section[at + 1]
         names.append(section[start:at].decode())
@@ -75,7 +75,7 @@ def entries_of(section: bytes) -> Entries:
             kinds.append(type_name(value))
             texts.append(text_of(value))
     if at != end or len({*names}) < len(names):
-        raise UnusualSection
+        raise UnusualSectionError
     return names, kinds, texts
 
 

@@ -50,7 +50,7 @@ class Settler:
         """Complete the ``known`` messages, which were peeked and have been read.
 
         Call it again with higher numbers as they are peeked, then :meth:`confirmed`, and :meth:`close` in any case.
-        Raises TokenRefusedError, LinkRefusedError, ConnectionLostError, and EntityRenewed for a message that was
+        Raises TokenRefusedError, LinkRefusedError, ConnectionLostError, and EntityRenewedError for a message that was
         enqueued after all messages read. If cancelled, unconfirmed messages may or may not be completed; either is
         safe.
         """
@@ -152,7 +152,7 @@ class Receiving:
             )
 
     async def run(self) -> None:
-        """Receive and complete what the claim knows of. Raises ConnectionLostError, EntityRenewed."""
+        """Receive and complete what the claim knows of. Raises ConnectionLostError, EntityRenewedError."""
         while credit := self.claim.credit:
             await self._round(credit)
 

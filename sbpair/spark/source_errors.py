@@ -31,7 +31,7 @@ class SourceError(RuntimeError):
     """The namespace cannot be read; the message names the entity, the reason and the next step."""
 
 
-class NoAnswer(SourceError):
+class NoAnswerError(SourceError):
     """The namespace does not respond or throttles, so a retry may succeed.
 
     ``pause`` is the delay in seconds that the namespace requested, 0 if none.
@@ -80,7 +80,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def to_source_error(error: BaseException, what: str) -> SourceError:
-    """The SourceError for ``error``, a NoAnswer if it is transient.
+    """The SourceError for ``error``, a NoAnswerError if it is transient.
 
     Its message is one line: ``what`` cannot be read, the reason and the next step.
     """
@@ -100,7 +100,7 @@ def to_source_error(error: BaseException, what: str) -> SourceError:
     if not is_transient(error):
         return SourceError(text)
     is_busy = condition is not None and condition.symbol == SERVER_BUSY
-    return NoAnswer(text, pause_of(why) if is_busy else 0.0)
+    return NoAnswerError(text, pause_of(why) if is_busy else 0.0)
 
 
 def has_condition(error: ClientError, symbol: str) -> bool:

@@ -55,14 +55,14 @@ else:
     from pyspark.sql.datasource import DataSourceStreamWriter as ArrowStreamWriter
 
 
-class VersionTooOld(NotImplementedError):
+class VersionTooOldError(NotImplementedError):
     """The installed Spark lacks a feature that a read or write needs; the message names feature and version."""
 
 
 def require_stream_sources(form: str) -> None:
-    """Raises VersionTooOld before Spark 4.2."""
+    """Raises VersionTooOldError before Spark 4.2."""
     if not HAS_STREAM_SOURCES:
-        raise VersionTooOld(
+        raise VersionTooOldError(
             f"{form}: reading a stream needs Spark 4.2, this is {__version__}: earlier versions do not pass to a "
             "source the committed offset. Read a table (spark.read), or upgrade; writing works"
         )
@@ -77,6 +77,6 @@ __all__ = [
     "ReadMaxBytes",
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
-    "VersionTooOld",
+    "VersionTooOldError",
     "require_stream_sources",
 ]

@@ -36,7 +36,7 @@ from sbpair.envelope.restore import locked_until_of, redriven
 
 from .locks import KeptDelivery
 from .peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked
-from .transfer import DestinationUnknown, park_again
+from .transfer import DestinationUnknownError, park_again
 
 ROUND = 100  # messages locked at a time: few enough for locks of a minute
 WAIT_FOR_OTHERS, PEEK_EVERY = 5.0, 0.5  # seconds, for messages that another redrive may have locked
@@ -120,7 +120,7 @@ async def _one(
 ) -> None:
     try:
         payload = rewrite(event.payload)
-    except (DecodeError, IndexError, DestinationUnknown):
+    except (DecodeError, IndexError, DestinationUnknownError):
         counts.left += 1
         release(receiver, [event.delivery_id])
         return

@@ -44,7 +44,7 @@ _KEY = encode(Symbol(names.ANNOTATION_DESTINATION))
 _MOVED = SERVER_ANNOTATIONS | {_DESTINATION, SCHEDULED_ANNOTATION}
 
 
-class DestinationUnknown(ValueError):
+class DestinationUnknownError(ValueError):
     """A message that could not be transferred does not say where it was to go."""
 
 
@@ -68,12 +68,12 @@ def park_again(payload: bytes) -> bytes:
     """Return the parked form of a message that could not be transferred, for its backlog queue (P-20).
 
     Its time to live and scheduled time become aliases, as in parking; a syphon restores them in full. Raises
-    DestinationUnknown when it carries no destination, DecodeError or IndexError when it is malformed.
+    DestinationUnknownError when it carries no destination, DecodeError or IndexError when it is malformed.
     """
     sections = split(payload)
     path = destination_of(sections)
     if path is None:
-        raise DestinationUnknown(f"it carries no {names.ANNOTATION_DESTINATION}")
+        raise DestinationUnknownError(f"it carries no {names.ANNOTATION_DESTINATION}")
     aliases = {names.PATH: path, names.VERSION: names.ENVELOPE_VERSION}
     annotations = part_entries(sections.message_annotations, _MOVED)
     scheduled = _number(annotations.found.get(SCHEDULED_ANNOTATION, NULL))

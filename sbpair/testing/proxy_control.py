@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from sbpair.broker.configuration import BadConfiguration
+from sbpair.broker.configuration import BadConfigurationError
 from sbpair.broker.configuration.table import Table
 from sbpair.broker.server.json_control import JsonControl
 
@@ -106,7 +106,7 @@ async def _table(request: web.Request) -> Table:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise BadConfiguration("the body: expected a JSON object")
+        raise BadConfigurationError("the body: expected a JSON object")
     return Table("the body", "", found)
 
 

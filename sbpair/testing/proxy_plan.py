@@ -13,7 +13,8 @@
     direction = "in"
     bytes = 400
 
-Unknown keys and invalid values raise BadConfiguration, which names the file, the key and what is expected. Pure (E-7).
+Unknown keys and invalid values raise BadConfigurationError, which names the file, the key and what is expected. Pure
+(E-7).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 
-from sbpair.broker.configuration import BadConfiguration
+from sbpair.broker.configuration import BadConfigurationError
 from sbpair.broker.configuration.table import Table
 
 from .frames import IN, OUT, PERFORMATIVES, Action, FrameRule
@@ -50,18 +51,18 @@ class ProxyPlan:
 
 
 def read_proxy_plan(file: str, text: str) -> ProxyPlan:
-    """Return the plan in a TOML file. Raises BadConfiguration."""
+    """Return the plan in a TOML file. Raises BadConfigurationError."""
     try:
         table = Table(file, "", tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadConfiguration(f"{file}: expected TOML: {error}") from None
+        raise BadConfigurationError(f"{file}: expected TOML: {error}") from None
     rules = tuple(rule_of(each) for each in table.list_tables("rule"))
     cuts = tuple(cut_of(each) for each in table.list_tables("cut"))
     return ProxyPlan(line_of(table), rules, cuts)
 
 
 def line_of(table: Table) -> LineSettings:
-    """Read the settings of the line, and reject any other key that is left. Raises BadConfiguration."""
+    """Read the settings of the line, and reject any other key that is left. Raises BadConfigurationError."""
     rtt, bandwidth = _number(table, "rtt", MAX_SECONDS), _number(table, "bandwidth", MAX_BYTES, least=1)
     size = table.whole("slice", range(1, MAX_BYTES + 1))
     table.end()
@@ -69,7 +70,7 @@ def line_of(table: Table) -> LineSettings:
 
 
 def rule_of(table: Table) -> FrameRule:
-    """Read one rule. Raises BadConfiguration."""
+    """Read one rule. Raises BadConfigurationError."""
     action = _one_of(table, "action", ACTIONS)
     if action is None:
         raise table.wrong("action", f"one of {', '.join(ACTIONS)}")
@@ -99,7 +100,7 @@ def rule_of(table: Table) -> FrameRule:
 
 
 def cut_of(table: Table) -> tuple[str, int]:
-    """Read one cut of the next connection: its direction and after how many bytes. Raises BadConfiguration."""
+    """Read one cut of the next connection: its direction and after how many bytes. Raises BadConfigurationError."""
     direction, count = direction_of(table), table.whole("bytes", range(MAX_BYTES + 1))
     if direction is None:
         raise table.wrong("direction", f"{IN} (from the client) or {OUT}")
@@ -110,7 +111,7 @@ def cut_of(table: Table) -> tuple[str, int]:
 
 
 def direction_of(table: Table) -> str | None:
-    """Read a direction, None without one. Raises BadConfiguration."""
+    """Read a direction, None without one. Raises BadConfigurationError."""
     return _one_of(table, "direction", (IN, OUT))
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbpair.audit import Verdict, job
-from sbpair.audit.daily import OtherState, StateInUse, Terms, audit_daily
+from sbpair.audit.daily import ForeignStateError, StateInUseError, Terms, audit_daily
 from sbpair.audit.daily import job as daily_job
 from sbpair.audit.daily.state_folder import StateFolder
 from sbpair.audit.evidence import Evidence
@@ -179,7 +179,7 @@ def test_a_copy_whose_link_became_a_folder_is_refused(tmp_path: Path) -> None:
     next(month(journals, days=1, messages=5))
     audit_daily(journals, state)
     shutil.copytree(state, tmp_path / "copied")
-    with pytest.raises(OtherState, match="holds 'current', which is not of a daily audit"):
+    with pytest.raises(ForeignStateError, match="holds 'current', which is not of a daily audit"):
         audit_daily(journals, tmp_path / "copied")
 
 
@@ -211,11 +211,11 @@ def test_two_runs_at_once_and_a_directory_of_something_else_are_refused(tmp_path
     journals, state = tmp_path / "journals", tmp_path / "state"
     next(month(journals, days=1, messages=5))
     audit_daily(journals, state)
-    with StateFolder(state).hold(), pytest.raises(StateInUse, match="another audit is using"):
+    with StateFolder(state).hold(), pytest.raises(StateInUseError, match="another audit is using"):
         audit_daily(journals, state)
-    with pytest.raises(OtherState, match="another skew"):
+    with pytest.raises(ForeignStateError, match="another skew"):
         audit_daily(journals, state, terms=Terms(skew=2.0))
-    with pytest.raises(OtherState, match="which is not of a daily audit"):
+    with pytest.raises(ForeignStateError, match="which is not of a daily audit"):
         audit_daily(journals, journals)
 
 

@@ -18,7 +18,7 @@ import pytest
 from sbpair import interruptible
 from sbpair.auth import caching as caching_module
 from sbpair.auth.caching import AsyncCachingCredential, CachingCredential, caching
-from sbpair.auth.transient import CredentialUnavailable
+from sbpair.auth.transient import TokenUnavailableError
 from tests.interrupts import Interrupt, at_signals, codes_of, interrupted_after
 from tests.waiting import PATIENCE, until, wait_until
 
@@ -146,9 +146,9 @@ async def test_a_credential_that_worked_is_used_while_its_token_holds_and_is_awa
     assert await token_of(credential) == "token 1"
     await until(lambda: len(service.asked) == 2)
     clock.pass_by(11)
-    with pytest.raises(CredentialUnavailable, match="none of the credentials") as first:
+    with pytest.raises(TokenUnavailableError, match="none of the credentials") as first:
         await token_of(credential)
-    with pytest.raises(CredentialUnavailable) as second:
+    with pytest.raises(TokenUnavailableError) as second:
         await token_of(credential)
     assert first.value is not second.value
 
@@ -252,7 +252,7 @@ class Handing(Service):
 
     def _ask(self, may_ask: Callable[[], bool]) -> None:
         wait_until(may_ask)
-        with suppress(CredentialUnavailable):  # the request of the main thread was interrupted
+        with suppress(TokenUnavailableError):  # the request of the main thread was interrupted
             self.credential.get_token(SCOPE)
 
     def get_token(self, *scopes: str, **keywords: Any) -> Given:

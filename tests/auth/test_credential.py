@@ -18,8 +18,8 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.auth.connection_string import at_host
 from sbpair.auth.credential import (
     Bearer,
-    CredentialRefused,
-    CredentialUnavailable,
+    CredentialRefusedError,
+    TokenUnavailableError,
     classify_credential_error,
     sign,
     token_source,
@@ -323,7 +323,7 @@ async def test_a_credential_that_never_answers_is_given_up_in_time(monkeypatch: 
             return Given("late", 0)
 
     try:
-        with pytest.raises(CredentialUnavailable, match="no token within"):
+        with pytest.raises(TokenUnavailableError, match="no token within"):
             await Bearer(Stuck()).token("sb://x/y")
     finally:
         never.set()
@@ -339,7 +339,7 @@ async def test_a_credential_that_no_thread_can_ask_is_unavailable_and_not_refuse
 
     with monkeypatch.context() as patched:
         patched.setattr(THREAD, no_thread)
-        with pytest.raises(CredentialUnavailable, match="no thread to ask the credential: can't start"):
+        with pytest.raises(TokenUnavailableError, match="no thread to ask the credential: can't start"):
             await Bearer(Ready()).token("sb://x/y")
     assert (await Bearer(Ready()).token("sb://x/y")).text == "jwt"
 
@@ -358,15 +358,15 @@ def caused(error: Exception, by: Exception) -> Exception:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (ClientAuthenticationError("no"), CredentialRefused),
-        (caused(ClientAuthenticationError("no"), ServiceRequestError("dns")), CredentialUnavailable),
-        (caused(ClientAuthenticationError("no"), response(503)), CredentialUnavailable),
-        (caused(ClientAuthenticationError("no"), response(401)), CredentialRefused),
-        (response(429), CredentialUnavailable),
-        (response(400), CredentialRefused),
-        (ConnectionResetError("reset"), CredentialUnavailable),
-        (FileNotFoundError("certificate.pem"), CredentialRefused),
-        (ValueError("a tenant is needed"), CredentialRefused),
+        (ClientAuthenticationError("no"), CredentialRefusedError),
+        (caused(ClientAuthenticationError("no"), ServiceRequestError("dns")), TokenUnavailableError),
+        (caused(ClientAuthenticationError("no"), response(503)), TokenUnavailableError),
+        (caused(ClientAuthenticationError("no"), response(401)), CredentialRefusedError),
+        (response(429), TokenUnavailableError),
+        (response(400), CredentialRefusedError),
+        (ConnectionResetError("reset"), TokenUnavailableError),
+        (FileNotFoundError("certificate.pem"), CredentialRefusedError),
+        (ValueError("a tenant is needed"), CredentialRefusedError),
     ],
 )
 def test_a_failure_to_get_a_token_is_a_refusal_or_an_outage(error: Exception, kind: type[Exception]) -> None:
@@ -424,14 +424,14 @@ async def test_a_signature_that_was_updated_is_put_and_one_that_was_not_is_not_p
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (399, CredentialUnavailable),
-        (400, CredentialRefused),
-        (401, CredentialRefused),
-        (408, CredentialUnavailable),
-        (409, CredentialRefused),
-        (429, CredentialUnavailable),
-        (499, CredentialRefused),
-        (500, CredentialUnavailable),
+        (399, TokenUnavailableError),
+        (400, CredentialRefusedError),
+        (401, CredentialRefusedError),
+        (408, TokenUnavailableError),
+        (409, CredentialRefusedError),
+        (429, TokenUnavailableError),
+        (499, CredentialRefusedError),
+        (500, TokenUnavailableError),
     ],
 )
 def test_a_token_service_refuses_by_its_status_or_fails(
@@ -446,4 +446,4 @@ def test_a_token_service_refuses_by_its_status_or_fails(
     found = classify_credential_error(error)
     assert type(found) is kind
     text = f"{type(error).__name__}: {error}"
-    assert str(found) == (text if kind is CredentialRefused else f"the token service failed: {text}")
+    assert str(found) == (text if kind is CredentialRefusedError else f"the token service failed: {text}")

@@ -9,7 +9,7 @@ import pytest
 
 from sbpair.auth.held_failure import JITTER, MAX_SECONDS, HeldFailure
 from sbpair.auth.token_memory import TokenMemory
-from sbpair.auth.transient import CredentialUnavailable
+from sbpair.auth.transient import TokenUnavailableError
 
 
 class Given(NamedTuple):
@@ -102,6 +102,6 @@ def test_a_credential_that_worked_before_is_away_unless_it_names_a_wrong_client_
     assert memory.failed(told, now=0.0) is told  # it never worked
     memory.gained(Given("first", 1100), wall=1000.0)
     error = memory.failed(told, now=10.0)
-    assert isinstance(error, CredentialUnavailable) is passes
+    assert isinstance(error, TokenUnavailableError) is passes
     assert text in str(error)
     assert error is told or error.__cause__ is told

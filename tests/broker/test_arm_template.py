@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.broker.configuration import BadConfiguration, is_arm_template, read_arm_template
-from sbpair.broker.configuration.arm_expression import BadExpression, Scope, evaluate
+from sbpair.broker.configuration import BadConfigurationError, is_arm_template, read_arm_template
+from sbpair.broker.configuration.arm_expression import BadExpressionError, Scope, evaluate
 from sbpair.broker.configuration.plan import NamespacePlan
 from sbpair.broker.entities import Namespace
 from sbpair.broker.entities.rules import CorrelationFilter, SqlFilter
@@ -183,17 +183,17 @@ def test_a_broker_creates_what_a_template_describes() -> None:
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_place(text: str, said: str) -> None:
-    with pytest.raises(BadConfiguration) as refused:
+    with pytest.raises(BadConfigurationError) as refused:
         read_arm_template("main.json", text, {})
     assert str(refused.value).startswith("main.json: ")
     assert said in str(refused.value)
 
 
 def test_a_parameter_has_the_type_that_the_template_declares() -> None:
-    with pytest.raises(BadConfiguration, match=r"parameters\.carts: expected JSON, not 'two'"):
+    with pytest.raises(BadConfigurationError, match=r"parameters\.carts: expected JSON, not 'two'"):
         read(json.dumps(BICEP), namespaceName="contoso", carts="two")
     with pytest.raises(
-        BadConfiguration, match="no parameter 'cart'; there are: namespaceName, location, carts"
+        BadConfigurationError, match="no parameter 'cart'; there are: namespaceName, location, carts"
     ):
         read(json.dumps(BICEP), cart="2")
 
@@ -223,7 +223,7 @@ def test_an_expression_is_evaluated_as_azure_does(text: str, value: object) -> N
     ],
 )  # fmt: skip
 def test_an_expression_that_is_malformed_is_refused(text: str) -> None:
-    with pytest.raises(BadExpression):
+    with pytest.raises(BadExpressionError):
         evaluate(text, Scope())
 
 
@@ -231,7 +231,7 @@ def test_an_expression_that_is_malformed_is_refused(text: str) -> None:
 def test_any_text_is_evaluated_or_refused(text: str) -> None:
     try:
         evaluate(f"[{text}]", Scope({"a": "b"}))
-    except BadExpression:
+    except BadExpressionError:
         pass
 
 

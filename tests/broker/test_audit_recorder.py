@@ -21,7 +21,7 @@ from sbpair.broker.entities.audit_recorder import (
     Removal,
 )
 from sbpair.broker.entities.descriptions import SubscriptionDescription, TopicDescription
-from sbpair.broker.errors import EntityNotFound, MessageLockLost
+from sbpair.broker.errors import EntityNotFoundError, LockLostError
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -130,7 +130,7 @@ def test_a_duplicate_is_dropped_and_a_ping_is_nobodys(told: Told) -> None:
 
 def test_what_a_destination_refused_lies_dead_with_the_queue_it_was_sent_via(told: Told) -> None:
     via = told.namespace.create_queue("via", QueueDescription(), NOON)
-    via.dead_letter_untransferred(message("a"), EntityNotFound("orders"), NOON)
+    via.dead_letter_untransferred(message("a"), EntityNotFoundError("orders"), NOON)
     (stored, removed) = told.fates()
     assert stored == ("via", "sent", ("a",))
     assert removed == ("via", "dead-lettered", ("a",))
@@ -217,7 +217,7 @@ def test_what_came_less_what_left_is_what_is_there(told: Told, seed: int) -> Non
             case 7 if held:
                 token = held.pop(rng.randrange(len(held)))
                 how = rng.choice(["complete", "abandon", "defer", "dead"])
-                with suppress(MessageLockLost):
+                with suppress(LockLostError):
                     if how == "dead":
                         orders.dead_letter(token, now, {"DeadLetterReason": "test"})
                     else:

@@ -118,7 +118,7 @@ def test_a_broker_that_is_killed_has_told_all_but_its_last_moment_and_leaves_no_
 def test_with_a_store_nothing_is_told_before_it_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sbpair.broker.errors import StoreFailed
+    from sbpair.broker.errors import StoreFailedError
     from sbpair.broker.store.sqlite import SqliteStore
 
     with Broker({"contoso": 0}, data=tmp_path / "data", journal=tmp_path / "journal") as broker:
@@ -129,10 +129,10 @@ def test_with_a_store_nothing_is_told_before_it_is_on_the_disk(
         wait_for(tmp_path / "journal", 1)
 
         def fail(self: SqliteStore) -> None:
-            raise StoreFailed(tmp_path / "data", "it is full")
+            raise StoreFailedError(tmp_path / "data", "it is full")
 
         monkeypatch.setattr(SqliteStore, "commit", fail)
-        with pytest.raises(StoreFailed):
+        with pytest.raises(StoreFailedError):
             contoso.delete_queue("orders")
         monkeypatch.undo()
     told = records(tmp_path / "journal")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sbpair.broker import auth
 from sbpair.broker.access import OpenAccess, SharedAccess
-from sbpair.broker.auth import Grant, InvalidToken, Right, SharedAccessPolicy
+from sbpair.broker.auth import Grant, InvalidTokenError, Right, SharedAccessPolicy
 
 NOW = 1_800_000_000
 LATER = NOW + 3600
@@ -28,7 +28,7 @@ def grant_of(uri: str, policy: SharedAccessPolicy = ROOT) -> Grant:
 
 
 def reason_for(refused: str, now_s: int = NOW) -> str:
-    with pytest.raises(InvalidToken) as caught:
+    with pytest.raises(InvalidTokenError) as caught:
         auth.verify(refused, [ROOT], now_s)
     return caught.value.reason
 
@@ -126,7 +126,7 @@ def test_an_altered_audience_or_expiry_breaks_the_signature() -> None:
 @given(st.text(max_size=200))
 def test_whatever_is_sent_the_answer_is_a_refusal(rest: str) -> None:
     for text in (rest, "SharedAccessSignature " + rest, token() + rest + "&"):
-        with pytest.raises(InvalidToken):
+        with pytest.raises(InvalidTokenError):
             auth.verify(text, [ROOT], NOW)
 
 
@@ -216,7 +216,7 @@ def test_rotating_a_key_takes_effect_with_the_next_token() -> None:
     old = token()
     fresh = SharedAccessPolicy.generate()
     rotated = SharedAccess((fresh,))
-    with pytest.raises(InvalidToken):
+    with pytest.raises(InvalidTokenError):
         rotated.verify(old, NOW)
     assert rotated.verify(token(key=fresh.primary_key), NOW).rights == auth.ALL_RIGHTS
 
@@ -229,7 +229,7 @@ def test_open_access_takes_the_published_emulator_key_and_anything_else() -> Non
 
 def test_the_published_emulator_key_opens_nothing_where_access_is_checked() -> None:
     published = auth.make_token(URI, "RootManageSharedAccessKey", "SAS_KEY_VALUE", LATER)
-    with pytest.raises(InvalidToken):
+    with pytest.raises(InvalidTokenError):
         SharedAccess((SharedAccessPolicy.generate(),)).verify(published, NOW)
 
 

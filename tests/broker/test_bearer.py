@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair.broker.access import SharedAccess
-from sbpair.broker.auth import InvalidToken, Right, SharedAccessPolicy, make_token
+from sbpair.broker.auth import InvalidTokenError, Right, SharedAccessPolicy, make_token
 from sbpair.broker.bearer import AUDIENCE, is_bearer, make_bearer, verify_bearer
 from sbpair.testing.pair import BearerCredential
 
@@ -35,7 +35,7 @@ def signed(header: object, payload: object, key: str = READER.primary_key) -> st
 
 
 def reason_for(token: str, now_s: int = NOW) -> str:
-    with pytest.raises(InvalidToken) as caught:
+    with pytest.raises(InvalidTokenError) as caught:
         ACCESS.verify(token, now_s)
     return caught.value.reason
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from sbpair.broker.auth import Right
-from sbpair.broker.configuration import BadConfiguration, read_emulator_file, read_namespaces
+from sbpair.broker.configuration import BadConfigurationError, read_emulator_file, read_namespaces
 from sbpair.broker.configuration.plan import NamespacePlan
 from sbpair.broker.entities import Namespace, TopicDescription
 from sbpair.broker.entities.partition import Layout
@@ -220,7 +220,7 @@ def test_the_emulators_file_says_the_same_in_its_words() -> None:
     ],
 )
 def test_a_bad_file_of_ours_is_told_by_key_and_remedy(text: str, said: str) -> None:
-    with pytest.raises(BadConfiguration) as caught:
+    with pytest.raises(BadConfigurationError) as caught:
         of_toml(text)
     assert said in str(caught.value)
     assert str(caught.value).startswith("sbpair.toml: ")
@@ -275,7 +275,7 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
     ],
 )  # fmt: skip
 def test_a_bad_file_of_the_emulators_is_told_by_key_and_remedy(text: str, said: str) -> None:
-    with pytest.raises(BadConfiguration) as caught:
+    with pytest.raises(BadConfigurationError) as caught:
         read_emulator_file("config.json", text)
     assert said in str(caught.value)
 
@@ -290,7 +290,7 @@ def test_a_bad_file_of_the_emulators_is_told_by_key_and_remedy(text: str, said: 
 )
 def test_what_cannot_be_made_is_told_by_its_path(text: str, said: str) -> None:
     (plan,) = of_toml(text)
-    with pytest.raises(BadConfiguration) as caught:
+    with pytest.raises(BadConfigurationError) as caught:
         plan.create_entities(Namespace("contoso", created_at=NOW), NOW)
     assert said in str(caught.value)
 
@@ -310,7 +310,7 @@ def test_what_cannot_be_made_whole_leaves_nothing_behind_and_is_made_when_it_is_
     namespace.create_topic("events", TopicDescription(), NOW)  # by an earlier start
     good = "[contoso.queues.late]\nforward_to = 'orders'\n[contoso.queues.orders]\n[contoso.topics.events]\n"
     (half,), (whole,) = of_toml(good + broken), of_toml(good)
-    with pytest.raises(BadConfiguration):
+    with pytest.raises(BadConfigurationError):
         half.create_entities(namespace, NOW)
     assert [each.path for each in namespace.directory.page(0, 9)[1]] == ["events"]
 

@@ -19,7 +19,7 @@ from sbpair.broker.entities import (
     TopicDescription,
 )
 from sbpair.broker.entities.quotas import Credits, Tier
-from sbpair.broker.errors import AdministrationBusy, InvalidDescription, ServerBusy
+from sbpair.broker.errors import AdministrationBusyError, InvalidDescriptionError, ServerBusyError
 from sbpair.broker.frontends.amqp import attach
 from tests.broker.test_management import manage
 from tests.waiting import wait_until
@@ -37,7 +37,7 @@ def test_every_second_begins_with_all_credits_again():
     for _ in range(3):
         credits.check(NOON)
         credits.charge(1, NOON + 500)
-    with pytest.raises(ServerBusy, match="Error code: 50009"):
+    with pytest.raises(ServerBusyError, match="Error code: 50009"):
         credits.check(NOON + 999)
     credits.check(NOON + 1000)
 
@@ -46,7 +46,7 @@ def test_what_begins_while_there_are_credits_is_done_however_much_it_takes():
     credits = Credits(3)
     credits.check(NOON)
     credits.charge(500, NOON)
-    with pytest.raises(ServerBusy):
+    with pytest.raises(ServerBusyError):
         credits.check(NOON)
     credits.check(NOON + 1000)  # and is not carried over
 
@@ -55,14 +55,14 @@ def test_administration_costs_ten_and_is_told_its_own_way():
     credits = Credits(15)
     credits.spend_on_administration("contoso", NOON)
     credits.spend_on_administration("contoso", NOON)
-    with pytest.raises(AdministrationBusy, match="the namespace contoso is being throttled") as refused:
+    with pytest.raises(AdministrationBusyError, match="the namespace contoso is being throttled") as refused:
         credits.spend_on_administration("contoso", NOON)
     assert (refused.value.status, refused.value.sub_code) == (429, 50004)
 
 
 @pytest.mark.parametrize("wrong", [0, -1])
 def test_no_credits_at_all_is_a_mistake(wrong):
-    with pytest.raises(InvalidDescription, match=f"credits_per_second is {wrong}"):
+    with pytest.raises(InvalidDescriptionError, match=f"credits_per_second is {wrong}"):
         Credits(wrong)
 
 
@@ -137,7 +137,7 @@ def test_a_message_that_is_published_costs_one_more_for_each_filter(lab):
     credits.charge_messages(topic, 1, now)
     credits.check(now)
     credits.charge_messages(topic, 1, now)
-    with pytest.raises(ServerBusy):
+    with pytest.raises(ServerBusyError):
         credits.check(now)
 
 
@@ -221,7 +221,7 @@ def test_a_receiver_too_many_on_one_entity_is_refused(lab, monkeypatch):
 def test_premium_has_no_partitioned_entities_beside_plain_ones():
     premium = Namespace("contoso", tier=Tier.PREMIUM)
     premium.create_queue("orders", QueueDescription(max_message_size_in_kilobytes=102_400), NOON)
-    with pytest.raises(InvalidDescription, match="chosen for a whole namespace"):
+    with pytest.raises(InvalidDescriptionError, match="chosen for a whole namespace"):
         premium.create_queue("spread", QueueDescription(enable_partitioning=True), NOON)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.broker.errors import InvalidDescription
+from sbpair.broker.errors import InvalidDescriptionError
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -102,14 +102,15 @@ def test_a_shorter_window_holds_at_once_and_the_flag_is_for_ever(queue, message,
     assert queue.counts(NOON).total == 2
 
     with pytest.raises(
-        InvalidDescription, match="value for the RequiresDuplicateDetection property of an existing Queue"
+        InvalidDescriptionError,
+        match="value for the RequiresDuplicateDetection property of an existing Queue",
     ):
         namespace.update_queue("orders", replace(shorter, requires_duplicate_detection=False), NOON)
 
 
 @pytest.mark.parametrize("window", [19_999, 7 * 24 * 60 * MINUTE + 1])
 def test_the_window_is_from_20_seconds_to_7_days(make_queue, window):
-    with pytest.raises(InvalidDescription, match="20 s to 7 days"):
+    with pytest.raises(InvalidDescriptionError, match="20 s to 7 days"):
         make_queue(requires_duplicate_detection=True, duplicate_detection_history_time_window=window)
 
 

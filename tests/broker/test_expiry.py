@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
-from sbpair.broker.errors import MessageLockLost
+from sbpair.broker.errors import LockLostError
 from tests.costs import calls_of
 
 NOON = 1_800_000_000_000
@@ -286,7 +286,7 @@ def test_a_message_is_in_one_of_the_two_queues_at_any_time(steps):
                 try:
                     getattr(queue, step)(held.pop(), now)
                     completed += step == "complete"
-                except MessageLockLost:
+                except LockLostError:
                     pass
             case "pass":
                 now += SECOND

@@ -15,7 +15,7 @@ from sbpair.broker.entities import (
     TopicDescription,
 )
 from sbpair.broker.entities.message_store import DESCRIPTION, REASON
-from sbpair.broker.errors import EntityNotFound, ForwardsOn, InvalidDescription
+from sbpair.broker.errors import EntityNotFoundError, ForwardingEntityError, InvalidDescriptionError
 
 NOON = 1_800_000_000_000
 SECOND = 1_000
@@ -146,7 +146,7 @@ class TestQueues:
         orders = make("orders", forward_to="archive")
 
         for receive in (orders.receive, orders.receive_and_delete):
-            with pytest.raises(ForwardsOn, match="Cannot create a message receiver"):
+            with pytest.raises(ForwardingEntityError, match="Cannot create a message receiver"):
                 receive(NOON)
 
     def test_a_target_that_drops_duplicates_drops_what_was_forwarded(self, make, send):
@@ -185,7 +185,7 @@ class TestQueues:
         namespace.handle_timer(NOON + 6 * MINUTE)
         assert namespace.queue("archive")
         namespace.handle_timer(NOON + 9 * MINUTE)
-        with pytest.raises(EntityNotFound):
+        with pytest.raises(EntityNotFoundError):
             namespace.queue("archive")
 
 
@@ -421,7 +421,7 @@ class TestDeadLetters:
         orders = make("orders", forward_dead_lettered_messages_to="failures")
         send(orders)
 
-        with pytest.raises(ForwardsOn, match="DeadLetterQueue"):
+        with pytest.raises(ForwardingEntityError, match="DeadLetterQueue"):
             orders.dead_letter_queue.receive(NOON)
         assert orders.receive(NOON) is not None
 
@@ -537,13 +537,13 @@ class TestPartitioned:
 class TestCreation:
     @pytest.mark.parametrize("field", ["forward_to", "forward_dead_lettered_messages_to"])
     def test_the_target_must_be_there(self, make, namespace, field):
-        with pytest.raises(EntityNotFound, match=f"'archive', {field} of 'orders'") as missing:
+        with pytest.raises(EntityNotFoundError, match=f"'archive', {field} of 'orders'") as missing:
             make("orders", **{field: "archive"})
         assert (missing.value.status, missing.value.sub_code) == (404, 40400)
         assert namespace.queues() == []
 
         orders = make("orders")
-        with pytest.raises(EntityNotFound, match="archive"):
+        with pytest.raises(EntityNotFoundError, match="archive"):
             namespace.update_queue("orders", replace(orders.description, **{field: "archive"}), NOON)
 
     def test_an_update_of_something_else_does_not_ask_for_the_target_again(self, make, namespace, change):
@@ -582,11 +582,11 @@ class TestCreation:
     def test_a_subscription_is_no_target(self, make, namespace):
         namespace.create_topic("news", TopicDescription(), NOON)
         namespace.create_subscription("news", "all", SubscriptionDescription(), NOON)
-        with pytest.raises(InvalidDescription, match="name its topic"):
+        with pytest.raises(InvalidDescriptionError, match="name its topic"):
             make("orders", forward_to="news/Subscriptions/all")
 
     @pytest.mark.parametrize("target", ["archive/$DeadLetterQueue", "nowhere", "archive/$management"])
     def test_neither_is_what_is_no_entity_of_its_own(self, make, target):
         make("archive")
-        with pytest.raises(EntityNotFound):
+        with pytest.raises(EntityNotFoundError):
             make("orders", forward_to=target)

@@ -15,7 +15,7 @@ from sbpair.amqp.frames import frame
 from sbpair.amqp.message import Message, Properties, ValueBody
 from sbpair.amqp.performatives import Open, SaslInit, Source, Target
 from sbpair.broker.access import SharedAccess
-from sbpair.broker.auth import InvalidToken, make_token, split_audience
+from sbpair.broker.auth import InvalidTokenError, make_token, split_audience
 from sbpair.broker.entities.descriptions import AccessRule
 from sbpair.broker.entities.paths import path_of
 from sbpair.broker.frontends.admin import requests
@@ -91,7 +91,7 @@ def test_a_path_of_many_segments_is_looked_up_among_the_keys_in_no_time(guarded)
     token = f"SharedAccessSignature sr=sb%3A%2F%2Fx%2F{'a/' * 7_500}&sig=x&se=1&skn=Root"
 
     def refuse() -> None:
-        with pytest.raises(InvalidToken):
+        with pytest.raises(InvalidTokenError):
             verifier.verify(token, NOON_S)
 
     assert cpu_of(refuse) < MOST_CPU

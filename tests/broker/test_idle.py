@@ -17,7 +17,7 @@ from sbpair.broker.entities import QueueDescription, SubscriptionDescription, To
 from sbpair.broker.entities.descriptions import MAX_SPAN
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import DEFAULT_RULE, Rule
-from sbpair.broker.errors import InvalidDescription
+from sbpair.broker.errors import InvalidDescriptionError
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -100,12 +100,12 @@ class TestTheSpan:
         ],
     )
     def test_less_than_five_minutes_is_refused_by_name(self, namespace, create, asked):
-        with pytest.raises(InvalidDescription, match=r"auto_delete_on_idle .* at least 5 minutes"):
+        with pytest.raises(InvalidDescriptionError, match=r"auto_delete_on_idle .* at least 5 minutes"):
             getattr(namespace, create)("orders", asked, NOON)
 
     def test_of_a_subscription_too(self, namespace, lasting_topic):
         asked = SubscriptionDescription(auto_delete_on_idle=FIVE - 1)
-        with pytest.raises(InvalidDescription, match=r"auto_delete_on_idle .* at least 5 minutes"):
+        with pytest.raises(InvalidDescriptionError, match=r"auto_delete_on_idle .* at least 5 minutes"):
             namespace.create_subscription("lasting", "all", asked, NOON)
 
     def test_the_largest_span_is_never(self, namespace):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sbpair.broker.entities import SubscriptionDescription, TopicDescription
-from sbpair.broker.errors import MessageLockLost, SessionLockLost
+from sbpair.broker.errors import LockLostError, SessionLostError
 from tests.broker.conftest import NOON
 
 
@@ -32,7 +32,7 @@ def test_where_updates_take_locks_what_was_held_comes_again_one_delivery_richer(
     queue.enqueue(message(), NOON)
     token = queue.receive(NOON).lock_token
     update(namespace, queue, max_delivery_count=5)
-    with pytest.raises(MessageLockLost):
+    with pytest.raises(LockLostError):
         queue.complete(token, NOON + 1)
     assert queue.receive(NOON + 1).delivery_count == 1
 
@@ -53,7 +53,7 @@ def test_the_locks_of_its_dead_letters_go_too(namespace, make_queue, message):
     queue.dead_letter(queue.receive(NOON).lock_token, NOON, {})
     token = queue.dead_letter_queue.receive(NOON).lock_token
     update(namespace, queue, user_metadata="new")
-    with pytest.raises(MessageLockLost):
+    with pytest.raises(LockLostError):
         queue.dead_letter_queue.complete(token, NOON + 1)
 
 
@@ -64,7 +64,7 @@ def test_sessions_are_lost_and_can_be_accepted_again(namespace, make_queue, mess
     lock = queue.sessions.accept("a", NOON)
     queue.receive(NOON, lock)
     update(namespace, queue, max_delivery_count=5)
-    with pytest.raises(SessionLockLost):
+    with pytest.raises(SessionLostError):
         queue.sessions.renew(lock, NOON + 1)
     again = queue.sessions.accept(None, NOON + 1)
     assert queue.receive(NOON + 1, again).delivery_count == 1
@@ -77,7 +77,7 @@ def test_an_update_of_a_subscription_takes_its_locks(namespace, is_partitioned, 
     topic.enqueue(message(), NOON)
     token = made.receive(NOON).lock_token
     namespace.update_subscription("news", "all", replace(made.requested, max_delivery_count=5), NOON + 1)
-    with pytest.raises(MessageLockLost):
+    with pytest.raises(LockLostError):
         made.complete(token, NOON + 1)
 
 

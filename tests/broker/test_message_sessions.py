@@ -6,15 +6,15 @@ import pytest
 
 from sbpair.broker.entities.stored_message import MessageState
 from sbpair.broker.errors import (
-    InvalidDescription,
-    MessageLockLost,
-    MessageNotFound,
-    NotAllowed,
-    OutOfRange,
-    QuotaExceeded,
-    SessionCannotBeLocked,
-    SessionLockLost,
-    SessionRequired,
+    InvalidDescriptionError,
+    LockLostError,
+    NoSuchMessageError,
+    NotAllowedError,
+    OutOfRangeError,
+    QuotaExceededError,
+    SessionLockedError,
+    SessionLostError,
+    SessionRequiredError,
 )
 from tests.costs import steps_of
 
@@ -76,7 +76,7 @@ class TestAccepting:
         fill(name)
         queue.sessions.accept(name, NOON)
 
-        with pytest.raises(SessionCannotBeLocked, match=f"'{name}' cannot be accepted. It may be locked by"):
+        with pytest.raises(SessionLockedError, match=f"'{name}' cannot be accepted. It may be locked by"):
             queue.sessions.accept(name, NOON)
         assert queue.sessions.accept(None, NOON) is None
 
@@ -173,7 +173,7 @@ class TestReceiving:
         fill("a")
         token = queue.receive(NOON, queue.sessions.accept("a", NOON)).lock_token
 
-        with pytest.raises(NotAllowed, match="renew the session lock"):
+        with pytest.raises(NotAllowedError, match="renew the session lock"):
             queue.renew(token, NOON)
 
     def test_receive_and_delete_works_in_a_session(self, queue, fill):
@@ -185,11 +185,11 @@ class TestReceiving:
 
     def test_nothing_is_sent_or_received_outside_of_a_session(self, queue, message):
         with pytest.raises(
-            SessionRequired, match="The SessionId was not set on a message, and it cannot be sent"
+            SessionRequiredError, match="The SessionId was not set on a message, and it cannot be sent"
         ):
             queue.enqueue_all([message(session_id="a"), message(partition_key="a")], NOON)
         assert queue.counts(NOON).total == 0
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowedError):
             queue.receive(NOON)
 
     def test_a_dead_letter_queue_requires_no_sessions(self, queue, fill):
@@ -220,7 +220,7 @@ class TestLosing:
 
         assert lock.is_lost
         assert lock in namespace.take_ready()  # the former holder is notified
-        with pytest.raises(MessageLockLost):
+        with pytest.raises(LockLostError):
             queue.complete(b"nothing", NOON + MINUTE)
         again = queue.sessions.accept("a", NOON + MINUTE)
         assert [message.delivery_count for message in all_of(queue, again, NOON + MINUTE)] == [1, 0]
@@ -242,14 +242,14 @@ class TestLosing:
         lock = queue.sessions.accept("a", NOON)
         token = queue.receive(NOON, lock).lock_token
 
-        with pytest.raises(SessionLockLost):
+        with pytest.raises(SessionLostError):
             queue.complete(token, NOON + MINUTE)
         for late in (
             lambda: queue.sessions.renew(lock, NOON + MINUTE),
             lambda: queue.sessions.state(lock, NOON + MINUTE),
             lambda: queue.receive(NOON + MINUTE, lock),
         ):
-            with pytest.raises(SessionLockLost):
+            with pytest.raises(SessionLostError):
                 late()
         assert queue.counts(NOON + MINUTE).active == 1
 
@@ -304,10 +304,10 @@ class TestState:
         queue.sessions.set_state(lock, b"four", NOON)
         assert queue.counts(NOON).size_in_bytes == 4
 
-        with pytest.raises(OutOfRange, match="at most 262144"):
+        with pytest.raises(OutOfRangeError, match="at most 262144"):
             queue.sessions.set_state(lock, bytes(262_145), NOON)
         lock.queue.size = queue.description.quota_in_bytes - 1  # instead of filling a gigabyte
-        with pytest.raises(QuotaExceeded):
+        with pytest.raises(QuotaExceededError):
             queue.sessions.set_state(lock, b"seven b", NOON)
         assert queue.sessions.state(lock, NOON) == b"four"
 
@@ -365,9 +365,9 @@ class TestDeferral:
         deferred = queue.receive(NOON, lock)
         queue.defer(deferred.lock_token, NOON)
 
-        with pytest.raises(MessageNotFound):
+        with pytest.raises(NoSuchMessageError):
             queue.receive_deferred([deferred.sequence_number], NOON, other)
-        with pytest.raises(SessionRequired):
+        with pytest.raises(SessionRequiredError):
             queue.receive_deferred([deferred.sequence_number], NOON)
         (message,) = queue.receive_deferred([deferred.sequence_number], NOON, lock)
         assert message.locked_until == lock.locked_until
@@ -377,7 +377,7 @@ class TestDeferral:
 
 def test_whether_a_queue_has_sessions_is_for_ever(namespace, make_queue, queue):
     with pytest.raises(
-        InvalidDescription,
+        InvalidDescriptionError,
         match="The value for the RequiresSession property of an existing Queue cannot be changed",
     ):
         namespace.update_queue("orders", type(queue.description)(), NOON)

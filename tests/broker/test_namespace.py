@@ -6,7 +6,7 @@ import pytest
 
 from sbpair.broker.entities import QueueDescription
 from sbpair.broker.entities.descriptions import MAX_SPAN
-from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidDescription
+from sbpair.broker.errors import EntityAlreadyExistsError, EntityNotFoundError, InvalidDescriptionError
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -25,14 +25,14 @@ def test_a_dead_letter_queue_is_found_through_its_queue(namespace):
     queue = namespace.create_queue(BACKLOG, QueueDescription(), NOON)
 
     assert namespace.queue(f"{BACKLOG}/$DEADLETTERQUEUE") is queue.dead_letter_queue
-    with pytest.raises(EntityNotFound):
+    with pytest.raises(EntityNotFoundError):
         namespace.queue("other/$DeadLetterQueue")
 
 
 def test_a_second_queue_of_the_same_path_is_refused(namespace):
     namespace.create_queue("orders", QueueDescription(), NOON)
 
-    with pytest.raises(EntityAlreadyExists, match="ORDERS"):
+    with pytest.raises(EntityAlreadyExistsError, match="ORDERS"):
         namespace.create_queue("ORDERS", QueueDescription(), NOON)
 
 
@@ -40,7 +40,7 @@ def test_a_second_queue_of_the_same_path_is_refused(namespace):
     "path", ["", "/a", "a//b", "a/", "..", "a/../b", "a\0b", "$cbs", "q/$management", "ü", "a" * 261]
 )
 def test_a_path_that_no_queue_may_have_is_refused(namespace, path):
-    with pytest.raises(InvalidDescription):
+    with pytest.raises(InvalidDescriptionError):
         namespace.create_queue(path, QueueDescription(), NOON)
 
 
@@ -66,7 +66,7 @@ def test_the_longest_path_is_allowed(namespace):
     ],
 )
 def test_a_field_out_of_its_range_is_refused_by_name(namespace, field, value):
-    with pytest.raises(InvalidDescription, match=field):
+    with pytest.raises(InvalidDescriptionError, match=field):
         namespace.create_queue("orders", QueueDescription(**{field: value}), NOON)
 
 
@@ -108,5 +108,5 @@ def test_a_deleted_queue_is_gone_with_its_timers(namespace, message):
 
     assert namespace.next_timer() is None
     assert not namespace.holds(queue)
-    with pytest.raises(EntityNotFound):
+    with pytest.raises(EntityNotFoundError):
         namespace.queue("orders")

@@ -12,13 +12,13 @@ from sbpair.broker.entities import Namespace, QueueDescription, TopicDescription
 from sbpair.broker.entities.partition import Health, Layout, index_of
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
 from sbpair.broker.errors import (
-    InvalidDescription,
-    MessageNotFound,
-    NotAllowed,
-    PartitionUnavailable,
-    Rerouting,
-    ServerBusy,
-    TooManyEntities,
+    InvalidDescriptionError,
+    NoSuchMessageError,
+    NotAllowedError,
+    PartitionUnavailableError,
+    ReroutingError,
+    ServerBusyError,
+    TooManyEntitiesError,
 )
 
 NOON = 1_800_000_000_000
@@ -115,7 +115,7 @@ class TestPlacing:
     def test_a_session_id_and_a_partition_key_that_differ_are_refused(self, queue, namespace):
         plain = namespace.create_queue("plain", QueueDescription(), NOON)
         for entity in (queue, plain):
-            with pytest.raises(NotAllowed, match="'s' and the partition key 'p' of a message differ"):
+            with pytest.raises(NotAllowedError, match="'s' and the partition key 'p' of a message differ"):
                 entity.enqueue(message(session_id="s", partition_key="p"), NOON)
         assert queue.counts(NOON).total == plain.counts(NOON).total == 0
 
@@ -138,7 +138,7 @@ class TestPlacing:
     )
     def test_a_batch_of_several_keys_is_refused_whole(self, make, fields, batch, words):
         queue = make(**fields)
-        with pytest.raises(NotAllowed, match=words):
+        with pytest.raises(NotAllowedError, match=words):
             queue.enqueue_all([message(**each) for each in batch], NOON)
         assert queue.counts(NOON).total == 0
 
@@ -164,9 +164,9 @@ class TestOutage:
         queue.set_health(3, Health.DOWN)
         queue.set_health(9, Health.THROTTLED)
 
-        with pytest.raises(PartitionUnavailable, match="Partition 3 of the entity 'orders'"):
+        with pytest.raises(PartitionUnavailableError, match="Partition 3 of the entity 'orders'"):
             queue.enqueue(message(partition_key=key_for(3)), NOON)
-        with pytest.raises(ServerBusy, match="50009"):
+        with pytest.raises(ServerBusyError, match="50009"):
             queue.enqueue(message(partition_key=key_for(9)), NOON)
         assert partition_of(queue.enqueue(message(partition_key=key_for(4)), NOON)) == 4
 
@@ -181,10 +181,10 @@ class TestOutage:
     def test_nothing_is_left_to_take_a_message(self, queue):
         for index in range(16):
             queue.set_health(index, Health.DOWN)
-        with pytest.raises(PartitionUnavailable):
+        with pytest.raises(PartitionUnavailableError):
             queue.enqueue(message(), NOON)
         queue.set_health(7, Health.THROTTLED)
-        with pytest.raises(ServerBusy):
+        with pytest.raises(ServerBusyError):
             queue.enqueue(message(), NOON)
 
     @pytest.mark.spec("Q-1", "Q-8")
@@ -197,7 +197,7 @@ class TestOutage:
             queue.set_health(index, Health.DOWN)
 
         assert len(received(queue)) == 14
-        with pytest.raises(PartitionUnavailable):
+        with pytest.raises(PartitionUnavailableError):
             queue.complete(held.lock_token, NOON)
         for index in (0, 5):
             queue.set_health(index, Health.UP)
@@ -208,7 +208,7 @@ class TestOutage:
     def test_a_message_whose_turn_meets_a_fresh_outage_is_moved_after_a_while(self, queue):
         queue.set_health(0, Health.DOWN, known_from=NOON + 15_000)
 
-        with pytest.raises(Rerouting) as caught:
+        with pytest.raises(ReroutingError) as caught:
             queue.enqueue(message(), NOON)
         assert caught.value.at == NOON + 15_000
         numbers = [queue.enqueue(message(), NOON) for _ in range(15)]  # the other messages do not wait for it
@@ -222,9 +222,9 @@ class TestOutage:
         queue.set_health(5, Health.DOWN)
 
         assert queue.availability == "Limited"
-        with pytest.raises(PartitionUnavailable):
+        with pytest.raises(PartitionUnavailableError):
             namespace.update_queue("orders", description, NOON)
-        with pytest.raises(PartitionUnavailable):
+        with pytest.raises(PartitionUnavailableError):
             namespace.delete_queue("orders", NOON)
         queue.set_health(5, Health.UP)
         assert namespace.update_queue("orders", description, NOON).description.lock_duration == 30_000
@@ -237,7 +237,7 @@ class TestOutage:
 
         assert [queue.availability, topic.availability] == ["Limited", "Limited"]
         assert namespace.queue("plain").availability == "Available"
-        with pytest.raises(PartitionUnavailable):
+        with pytest.raises(PartitionUnavailableError):
             make("another")
         namespace.create_queue("another-plain", QueueDescription(), NOON)
         namespace.set_store_health(5, Health.UP)
@@ -279,10 +279,10 @@ class TestNumbers:
 
     @pytest.mark.spec("Q-10")
     def test_what_is_not_there_is_named_without_its_partition(self, queue):
-        with pytest.raises(MessageNotFound, match=r"Missing sequence numbers: 1524\."):
+        with pytest.raises(NoSuchMessageError, match=r"Missing sequence numbers: 1524\."):
             queue.receive_deferred([5 << SHIFT | 1524], NOON)
         for beyond in (16 << SHIFT | 7, -1):
-            with pytest.raises(MessageNotFound):
+            with pytest.raises(NoSuchMessageError):
                 queue.cancel_scheduled([beyond], NOON)
 
     @pytest.mark.spec("Q-8")
@@ -293,7 +293,7 @@ class TestNumbers:
         for token in [each.lock_token for each in map(held_by(queue), numbers)]:
             queue.defer(token, NOON)
 
-        with pytest.raises(MessageNotFound):
+        with pytest.raises(NoSuchMessageError):
             queue.receive_deferred([*numbers, 7 << SHIFT | 1], NOON)
         found = queue.receive_deferred(list(reversed(numbers)), NOON)
         assert [each.sequence_number for each in found] == list(reversed(numbers))
@@ -302,7 +302,7 @@ class TestNumbers:
     def test_scheduled_messages_of_several_partitions_are_cancelled_all_or_none(self, queue):
         numbers = [queue.enqueue(message(scheduled_for=NOON + MINUTE), NOON) for _ in range(3)]
 
-        with pytest.raises(MessageNotFound):
+        with pytest.raises(NoSuchMessageError):
             queue.cancel_scheduled([*numbers, 7 << SHIFT | 1], NOON)
         assert queue.counts(NOON).scheduled == 3
         queue.cancel_scheduled(numbers, NOON)
@@ -313,7 +313,7 @@ class TestNumbers:
         numbers = [queue.enqueue(message(scheduled_for=NOON + MINUTE), NOON) for _ in range(3)]
         namespace.set_health("orders", partition_of(numbers[-1]), Health.DOWN)
 
-        with pytest.raises(PartitionUnavailable):
+        with pytest.raises(PartitionUnavailableError):
             queue.cancel_scheduled(numbers, NOON)
         assert queue.counts(NOON).scheduled == 3
 
@@ -359,9 +359,9 @@ class TestSessions:
         held = queue.sessions.accept("a", NOON)
         queue.set_health(3, Health.DOWN)
 
-        with pytest.raises(PartitionUnavailable):
+        with pytest.raises(PartitionUnavailableError):
             queue.receive(NOON, held)
-        with pytest.raises(PartitionUnavailable):
+        with pytest.raises(PartitionUnavailableError):
             queue.sessions.renew(held, NOON)
         assert queue.sessions.accept(None, NOON).session_id == "b"
         queue.set_health(3, Health.UP)
@@ -433,12 +433,12 @@ class TestKinds:
             (namespace.create_queue, QueueDescription()),
             (namespace.create_topic, TopicDescription()),
         ):
-            with pytest.raises(InvalidDescription, match="EnablePartitioning must be set to true"):
+            with pytest.raises(InvalidDescriptionError, match="EnablePartitioning must be set to true"):
                 create("plain", description, NOON)
 
     @pytest.mark.spec("Q-2")
     def test_a_premium_namespace_has_1_2_or_4_partitions(self):
-        with pytest.raises(InvalidDescription, match="cannot have 3 partitions: use one of"):
+        with pytest.raises(InvalidDescriptionError, match="cannot have 3 partitions: use one of"):
             Layout(premium=3)
 
     @pytest.mark.spec("Q-3")
@@ -447,16 +447,16 @@ class TestKinds:
         namespace.create_queue("orders", QueueDescription(enable_partitioning=was), NOON)
         namespace.create_topic("events", TopicDescription(enable_partitioning=was), NOON)
 
-        with pytest.raises(InvalidDescription, match="Partitioning cannot be changed for"):
+        with pytest.raises(InvalidDescriptionError, match="Partitioning cannot be changed for"):
             namespace.update_queue("orders", QueueDescription(enable_partitioning=not was), NOON)
-        with pytest.raises(InvalidDescription, match="Partitioning cannot be changed for"):
+        with pytest.raises(InvalidDescriptionError, match="Partitioning cannot be changed for"):
             namespace.update_topic("events", TopicDescription(enable_partitioning=not was), NOON)
 
     def test_the_size_is_16_times_what_was_asked_and_an_update_may_say_so(self, namespace, make):
         queue = make(max_size_in_megabytes=5120)
         assert queue.description.max_size_in_megabytes == 81_920
         assert namespace.update_queue("orders", queue.description, NOON).description == queue.description
-        with pytest.raises(InvalidDescription, match="max_size_in_megabytes is 10240"):
+        with pytest.raises(InvalidDescriptionError, match="max_size_in_megabytes is 10240"):
             make("big", max_size_in_megabytes=10_240)
 
     @pytest.mark.spec("Q-19")
@@ -464,7 +464,7 @@ class TestKinds:
         for i in range(99):
             make(f"q{i}")
         namespace.create_topic("events", TopicDescription(enable_partitioning=True), NOON)
-        with pytest.raises(TooManyEntities, match="100 partitioned entities"):
+        with pytest.raises(TooManyEntitiesError, match="100 partitioned entities"):
             make("one-too-many")
         namespace.create_queue("plain", QueueDescription(), NOON)
         namespace.delete_queue("q0", NOON)
@@ -475,13 +475,13 @@ class TestKinds:
         monkeypatch.setattr("sbpair.broker.entities.quotas.MAX_ENTITIES", 2)
         make("one")
         namespace.create_queue("two", QueueDescription(), NOON)
-        with pytest.raises(TooManyEntities, match="2 queues and topics"):
+        with pytest.raises(TooManyEntitiesError, match="2 queues and topics"):
             namespace.create_queue("three", QueueDescription(), NOON)
 
     @pytest.mark.spec("Q-19")
     def test_a_message_on_a_partitioned_premium_namespace_has_a_megabyte_at_most(self):
         namespace = namespace_of(Layout(premium=4))
-        with pytest.raises(InvalidDescription, match="at most 1024 on a partitioned namespace"):
+        with pytest.raises(InvalidDescriptionError, match="at most 1024 on a partitioned namespace"):
             namespace.create_queue(
                 "orders",
                 QueueDescription(enable_partitioning=True, max_message_size_in_kilobytes=1025),

@@ -9,7 +9,7 @@ from sbpair.amqp.message import DataBody, Message
 from sbpair.amqp.types import Described, Symbol, ULong
 from sbpair.broker.entities import Namespace, QueueDescription, TopicDescription
 from sbpair.broker.entities.quotas import Tier
-from sbpair.broker.errors import InvalidDescription
+from sbpair.broker.errors import InvalidDescriptionError
 from sbpair.broker.frontends.received_message import BATCH, MAX_IN_BATCH
 
 pytestmark = pytest.mark.spec("R-47")
@@ -69,7 +69,7 @@ def test_no_entity_is_called_as_a_subscription_is(namespace, path, kind):
         "queue": (namespace.create_queue, QueueDescription()),
         "topic": (namespace.create_topic, TopicDescription()),
     }[kind]
-    with pytest.raises(InvalidDescription, match="Subscriptions"):
+    with pytest.raises(InvalidDescriptionError, match="Subscriptions"):
         create(path, description, NOON)
 
 

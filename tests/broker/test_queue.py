@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sbpair.broker.entities.stored_message import MessageState
-from sbpair.broker.errors import EntityDisabled, MessageLockLost, MessageNotFound, NotAllowed, QuotaExceeded
+from sbpair.broker.errors import (
+    EntityDisabledError,
+    LockLostError,
+    NoSuchMessageError,
+    NotAllowedError,
+    QuotaExceededError,
+)
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -55,11 +61,11 @@ class TestReceiving:
         queue = make_queue(status="ReceiveDisabled")
         queue.enqueue(message(), NOON)
 
-        with pytest.raises(EntityDisabled, match="ReceiveDisabled"):
+        with pytest.raises(EntityDisabledError, match="ReceiveDisabled"):
             queue.receive(NOON)
 
     def test_a_queue_that_is_disabled_for_sending_takes_nothing(self, make_queue, message):
-        with pytest.raises(EntityDisabled, match="orders"):
+        with pytest.raises(EntityDisabledError, match="orders"):
             make_queue(status="SendDisabled").enqueue(message(), NOON)
 
 
@@ -96,7 +102,7 @@ class TestLocks:
         queue.enqueue(message(), NOON)
         token = queue.receive(NOON).lock_token
 
-        with pytest.raises(MessageLockLost):
+        with pytest.raises(LockLostError):
             getattr(queue, verb)(token, NOON + MINUTE)
         assert queue.receive(NOON + MINUTE).delivery_count == 1
 
@@ -106,7 +112,7 @@ class TestLocks:
         token = queue.receive(NOON).lock_token
         queue.complete(token, NOON)
 
-        with pytest.raises(MessageLockLost):
+        with pytest.raises(LockLostError):
             queue.complete(token, NOON)
 
 
@@ -145,14 +151,14 @@ class TestDeadLetters:
         grave = queue.dead_letter_queue
         token = grave.receive(NOON).lock_token
 
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowedError):
             grave.dead_letter(token, NOON, {})
         for _ in range(20):
             grave.abandon(token, NOON)
             token = grave.receive(NOON).lock_token
 
     def test_nobody_sends_to_a_dead_letter_queue(self, make_queue, message):
-        with pytest.raises(NotAllowed, match="DeadLetterQueue"):
+        with pytest.raises(NotAllowedError, match="DeadLetterQueue"):
             make_queue().dead_letter_queue.enqueue(message(), NOON)
 
 
@@ -164,7 +170,7 @@ class TestQuota:
         for _ in range(16):  # one object sixteen times: it counts each time but takes memory once
             queue.enqueue(message(bare=self.BIG), NOON)
 
-        with pytest.raises(QuotaExceeded, match="orders") as refused:
+        with pytest.raises(QuotaExceededError, match="orders") as refused:
             queue.enqueue(message(bare=b"x"), NOON)
         assert refused.value.condition == "amqp:resource-limit-exceeded"
 
@@ -174,12 +180,12 @@ class TestQuota:
             queue.enqueue(message(bare=self.BIG), NOON)
             queue.abandon(queue.receive(NOON).lock_token, NOON)
 
-        with pytest.raises(QuotaExceeded):
+        with pytest.raises(QuotaExceededError):
             queue.enqueue(message(bare=b"x"), NOON)
 
     def test_a_batch_enters_whole_or_not_at_all(self, make_queue, message):
         queue = make_queue(max_size_in_megabytes=1024)
-        with pytest.raises(QuotaExceeded):
+        with pytest.raises(QuotaExceededError):
             queue.enqueue_all([message(bare=self.BIG) for _ in range(17)], NOON)
 
         assert queue.counts(NOON).total == 0
@@ -202,7 +208,7 @@ class TestDeferral:
         queue = make_queue()
         number = queue.enqueue(message(), NOON)
 
-        with pytest.raises(MessageNotFound, match="Missing sequence numbers: 1"):
+        with pytest.raises(NoSuchMessageError, match="Missing sequence numbers: 1"):
             queue.receive_deferred([number], NOON)
 
     def test_a_deferred_message_can_be_taken_away_at_once(self, make_queue, message):

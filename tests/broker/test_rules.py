@@ -33,7 +33,12 @@ from sbpair.broker.entities.rules import (
     TrueFilter,
 )
 from sbpair.broker.entities.stored_message import LockToken
-from sbpair.broker.errors import EntityAlreadyExists, EntityNotFound, InvalidRule, TooManyEntities
+from sbpair.broker.errors import (
+    EntityAlreadyExistsError,
+    EntityNotFoundError,
+    InvalidRuleError,
+    TooManyEntitiesError,
+)
 from sbpair.broker.frontends.delivered_message import encode_delivered
 from sbpair.broker.frontends.received_message import stored_messages
 from sbpair.broker.frontends.rule_form import AmqpPropertyCodec
@@ -308,25 +313,25 @@ class TestOperations:
 
     def test_what_is_there_is_not_added_and_what_is_not_is_not_changed(self, subscribe):
         subscription = subscribe()
-        with pytest.raises(EntityAlreadyExists, match=r"Rules/\$DEFAULT"):
+        with pytest.raises(EntityAlreadyExistsError, match=r"Rules/\$DEFAULT"):
             add_rule(subscription, Rule("$DEFAULT"), NOON)
         for operation in (
             lambda: update_rule(subscription, Rule("x"), NOON),
             lambda: remove_rule(subscription, "x"),
         ):
-            with pytest.raises(EntityNotFound, match="Rules/x"):
+            with pytest.raises(EntityNotFoundError, match="Rules/x"):
                 operation()
 
     @pytest.mark.parametrize("name", ["", "a/b", "-a", "x" * 51, "é"])
     def test_a_name_no_rule_may_have(self, name):
-        with pytest.raises(InvalidRule, match="rule name"):
+        with pytest.raises(InvalidRuleError, match="rule name"):
             Rule(name)
 
     def test_a_topic_has_so_many_sql_filters_and_no_more(self, subscribe):
         first, second = subscribe(), subscribe(name="second")
         for number in range(MAX_SQL_FILTERS):
             add_rule(first, sql("a = 1", name=f"r{number}"), NOON)
-        with pytest.raises(TooManyEntities, match="SqlFilters"):
+        with pytest.raises(TooManyEntitiesError, match="SqlFilters"):
             add_rule(second, sql("a = 1"), NOON)
         add_rule(second, Rule("c", CorrelationFilter(label="x")), NOON)
         update_rule(first, sql("a = 2", name="r1"), NOON)

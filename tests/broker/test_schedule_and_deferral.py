@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.broker.entities.stored_message import MessageState
-from sbpair.broker.errors import MessageNotFound
+from sbpair.broker.errors import NoSuchMessageError
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -46,13 +46,13 @@ class TestSchedule:
 
         assert queue.counts(NOON).total == queue.size_in_bytes == 0
         assert namespace.next_timer() is None
-        with pytest.raises(MessageNotFound, match="Missing sequence numbers: 1"):
+        with pytest.raises(NoSuchMessageError, match="Missing sequence numbers: 1"):
             queue.cancel_scheduled([number], NOON)
 
     def test_several_are_cancelled_or_none(self, make_queue, message):
         queue = make_queue()
         numbers = [queue.enqueue(message(scheduled_for=NOON + MINUTE), NOON) for _ in range(2)]
-        with pytest.raises(MessageNotFound, match="Missing sequence numbers: 8, 9"):
+        with pytest.raises(NoSuchMessageError, match="Missing sequence numbers: 8, 9"):
             queue.cancel_scheduled([*numbers, 8, 9], NOON)
 
         assert queue.counts(NOON).scheduled == 2
@@ -62,7 +62,7 @@ class TestSchedule:
         number = queue.enqueue(message(scheduled_for=NOON + MINUTE), NOON)
 
         for tried in (number, number + 1):
-            with pytest.raises(MessageNotFound):
+            with pytest.raises(NoSuchMessageError):
                 queue.cancel_scheduled([tried], NOON + MINUTE)
         active = queue.receive(NOON + MINUTE)
         assert (active.sequence_number, active.enqueued_sequence_number) == (2, 1)
@@ -87,13 +87,13 @@ class TestDeferral:
         number = defer_one(queue, message)
         queue.receive_deferred([number], NOON)
 
-        with pytest.raises(MessageNotFound):
+        with pytest.raises(NoSuchMessageError):
             queue.receive_deferred([number], NOON)
 
     def test_several_are_received_or_none(self, make_queue, message):
         queue = make_queue()
         number = defer_one(queue, message)
-        with pytest.raises(MessageNotFound, match="Missing sequence numbers: 77"):
+        with pytest.raises(NoSuchMessageError, match="Missing sequence numbers: 77"):
             queue.receive_deferred([number, 77], NOON)
 
         assert queue.peek(1, 1, NOON)[0].state is MessageState.DEFERRED
@@ -104,7 +104,7 @@ class TestDeferral:
 
         assert queue.receive(NOON + 2 * MINUTE) is None  # somebody listens, and still
         assert queue.counts(NOON + 2 * MINUTE).deferred == 1
-        with pytest.raises(MessageNotFound):
+        with pytest.raises(NoSuchMessageError):
             queue.receive_deferred([number], NOON + 2 * MINUTE)
         assert (queue.counts(NOON).deferred, queue.counts(NOON).dead_letter) == (0, 1)
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
 from sbpair.broker.entities.stored_message import LockToken, MessageState
-from sbpair.broker.errors import SessionCannotBeLocked, SessionLockLost
+from sbpair.broker.errors import SessionLockedError, SessionLostError
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000
@@ -45,7 +45,7 @@ class Sessions(RuleBasedStateMachine):
     def accept(self, name):
         try:
             lock = self.queue.sessions.accept(name, self.now)
-        except SessionCannotBeLocked:
+        except SessionLockedError:
             assert name in self.held
         else:
             assert name not in self.held
@@ -123,7 +123,7 @@ class Sessions(RuleBasedStateMachine):
                 self._back(name)
                 try:
                     self.queue.receive(self.now, lock)
-                except SessionLockLost:
+                except SessionLostError:
                     continue
                 raise AssertionError("a lost lock still receives")
 

@@ -16,7 +16,7 @@ from sbpair.broker.entities.rules import SqlAction, SqlFilter
 from sbpair.broker.entities.rules.message_properties import MessageProperties
 from sbpair.broker.entities.rules.parser import MAX_DEPTH, MAX_LENGTH, MAX_OPERATORS, MAX_STATEMENTS
 from sbpair.broker.entities.rules.values import EvaluationError
-from sbpair.broker.errors import InvalidRule
+from sbpair.broker.errors import InvalidRuleError
 from tests.costs import cpu_of
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -168,7 +168,7 @@ class TestFilters:
     @pytest.mark.parametrize("number", range(len(REFUSED)))
     def test_what_cannot_be_read_is_refused_and_says_where(self, number):
         expression, words = list(REFUSED.items())[number]
-        with pytest.raises(InvalidRule, match=words):
+        with pytest.raises(InvalidRuleError, match=words):
             SqlFilter(expression)
 
     def test_parameters_stand_for_values_of_any_kind(self):
@@ -253,7 +253,7 @@ class TestActions:
         ],
     )
     def test_what_cannot_be_read_is_refused(self, expression, words):
-        with pytest.raises(InvalidRule, match=words):
+        with pytest.raises(InvalidRuleError, match=words):
             SqlAction(expression)
 
     def test_as_many_statements_as_are_allowed(self):
@@ -287,7 +287,7 @@ def test_any_text_is_read_or_refused_and_what_is_read_can_be_asked(text):
     for kind in (SqlFilter, SqlAction):
         try:
             made = kind(text, {"@p": 1})
-        except InvalidRule:
+        except InvalidRuleError:
             continue
         properties = MessageProperties(SYSTEM, USER)
         with contextlib.suppress(EvaluationError):

@@ -11,7 +11,7 @@ from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage, T
 from sbpair.broker.entities.descriptions import DAY, MAX_SPAN
 from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.quotas import Tier
-from sbpair.broker.errors import BrokerError, InvalidDescription, QuotaExceeded
+from sbpair.broker.errors import BrokerError, InvalidDescriptionError, QuotaExceededError
 
 NOON = 1_800_000_000_000
 
@@ -37,9 +37,9 @@ def test_on_basic_messages_live_fourteen_days_where_nothing_is_asked(basic, aske
 def test_on_basic_fourteen_days_are_the_most(basic):
     basic.create_queue("shorter", QueueDescription(default_message_time_to_live=DAY), NOON)
     longer = QueueDescription(default_message_time_to_live=14 * DAY + 1)
-    with pytest.raises(InvalidDescription, match=r"default_message_time_to_live .* at most 14 days"):
+    with pytest.raises(InvalidDescriptionError, match=r"default_message_time_to_live .* at most 14 days"):
         basic.create_queue("longer", longer, NOON)
-    with pytest.raises(InvalidDescription, match="at most 14 days"):
+    with pytest.raises(InvalidDescriptionError, match="at most 14 days"):
         basic.update_queue("shorter", longer, NOON)
 
 
@@ -50,12 +50,12 @@ def test_on_basic_fourteen_days_are_the_most(basic):
 def test_what_basic_has_not_is_refused_by_name(basic, field):
     basic.create_queue("other", QueueDescription(), NOON)
     value = "other" if field.startswith("forward") else True
-    with pytest.raises(InvalidDescription, match=f"{field} is not allowed .* Basic"):
+    with pytest.raises(InvalidDescriptionError, match=f"{field} is not allowed .* Basic"):
         basic.create_queue("orders", replace(QueueDescription(), **{field: value}), NOON)
 
 
 def test_basic_has_no_topics(basic):
-    with pytest.raises(InvalidDescription, match="Topics"):
+    with pytest.raises(InvalidDescriptionError, match="Topics"):
         basic.create_topic("news", TopicDescription(), NOON)
 
 
@@ -72,10 +72,10 @@ def test_a_message_and_an_entity_are_as_large_as_the_tier_has_them(tier, field):
     namespace.create_queue("orders", largest, NOON)
     for change in (namespace.create_queue, namespace.update_queue):
         path = "others" if change == namespace.create_queue else "orders"
-        with pytest.raises(InvalidDescription, match=rf"{field} is {most + 1}: .*{most}\b.*"):
+        with pytest.raises(InvalidDescriptionError, match=rf"{field} is {most + 1}: .*{most}\b.*"):
             change(path, larger, NOON)
     if tier is not Tier.BASIC:
-        with pytest.raises(InvalidDescription, match=f"{field} is {most + 1}"):
+        with pytest.raises(InvalidDescriptionError, match=f"{field} is {most + 1}"):
             namespace.create_topic("news", replace(TopicDescription(), **{field: most + 1}), NOON)
 
 
@@ -105,7 +105,7 @@ def test_a_test_may_have_a_queue_of_one_megabyte_and_it_is_full_with_that():
     queue = Namespace("contoso").create_queue("orders", QueueDescription(max_size_in_megabytes=1), NOON)
     for _ in range(4):
         queue.enqueue(StoredMessage(bytes(256 * 1024)), NOON)
-    with pytest.raises(QuotaExceeded, match="1048576 bytes are held and the quota is 1048576 bytes"):
+    with pytest.raises(QuotaExceededError, match="1048576 bytes are held and the quota is 1048576 bytes"):
         queue.enqueue(StoredMessage(b"x"), NOON)
     queue.complete(queue.receive(NOON).lock_token, NOON)
     queue.enqueue(StoredMessage(b"x"), NOON)
@@ -114,7 +114,7 @@ def test_a_test_may_have_a_queue_of_one_megabyte_and_it_is_full_with_that():
 @pytest.mark.parametrize(("layout", "size"), [(Layout(), 16), (Layout(premium=4), 3)])
 def test_a_partitioned_entity_has_no_smaller_size_than_can_be_shared(layout, size):
     asked = QueueDescription(enable_partitioning=True, max_size_in_megabytes=size)
-    with pytest.raises(InvalidDescription, match=f"max_size_in_megabytes is {size}"):
+    with pytest.raises(InvalidDescriptionError, match=f"max_size_in_megabytes is {size}"):
         Namespace("contoso", layout=layout).create_queue("orders", asked, NOON)
 
 

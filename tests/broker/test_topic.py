@@ -18,15 +18,15 @@ from sbpair.broker.entities import (
 )
 from sbpair.broker.entities.message_store import REASON
 from sbpair.broker.errors import (
-    EntityAlreadyExists,
-    EntityDisabled,
-    EntityNotFound,
-    InvalidDescription,
-    MessageNotFound,
-    NotAllowed,
-    NotSupported,
-    QuotaExceeded,
-    TooManyEntities,
+    EntityAlreadyExistsError,
+    EntityDisabledError,
+    EntityNotFoundError,
+    InvalidDescriptionError,
+    NoSuchMessageError,
+    NotAllowedError,
+    NotSupportedError,
+    QuotaExceededError,
+    TooManyEntitiesError,
 )
 
 NOON = 1_800_000_000_000  # ms
@@ -122,11 +122,11 @@ def test_a_topic_is_not_received_from_and_a_subscription_not_sent_to(
     namespace: Namespace, topic: Topic, message: Make
 ) -> None:
     subscription = subscribe(namespace)
-    with pytest.raises(NotAllowed, match="receive from its subscriptions"):
+    with pytest.raises(NotAllowedError, match="receive from its subscriptions"):
         topic.receive(NOON)
-    with pytest.raises(NotAllowed, match="receive from its subscriptions"):
+    with pytest.raises(NotAllowedError, match="receive from its subscriptions"):
         topic.receive_and_delete(NOON)
-    with pytest.raises(NotAllowed, match="send it to 'news'"):
+    with pytest.raises(NotAllowedError, match="send it to 'news'"):
         subscription.enqueue(message(), NOON)
 
 
@@ -165,7 +165,7 @@ def test_a_cancelled_message_reaches_nobody(namespace: Namespace, topic: Topic, 
     subscription = subscribe(namespace)
     number = topic.enqueue(message(scheduled_for=NOON + MINUTE), NOON)
     topic.cancel_scheduled([number], NOON)
-    with pytest.raises(MessageNotFound):
+    with pytest.raises(NoSuchMessageError):
         topic.cancel_scheduled([number], NOON)
     namespace.handle_timer(NOON + MINUTE)
     assert subscription.receive(NOON + MINUTE) is None
@@ -227,7 +227,7 @@ def test_the_topics_quota_counts_every_copy(namespace: Namespace, topic: Topic, 
     body = bytes(topic.description.quota_in_bytes // 2)
     topic.enqueue(message(bare=body), NOON)
     assert topic.size_in_bytes == 2 * len(body)
-    with pytest.raises(QuotaExceeded, match="'news'"):
+    with pytest.raises(QuotaExceededError, match="'news'"):
         topic.enqueue(message(), NOON)
     second = namespace.subscription("news", "second")
     assert second.receive_and_delete(NOON) is not None
@@ -242,14 +242,14 @@ def test_the_topics_quota_is_asked_for_the_message_and_not_for_its_copies(
     body = bytes(topic.description.quota_in_bytes // 2)
     topic.enqueue(message(bare=body), NOON)  # fits once but is stored three times
     assert topic.size_in_bytes > topic.description.quota_in_bytes
-    with pytest.raises(QuotaExceeded, match="'news'"):
+    with pytest.raises(QuotaExceededError, match="'news'"):
         topic.enqueue(message(), NOON)
 
 
 def test_a_topic_has_two_thousand_subscriptions_at_most(namespace: Namespace, topic: Topic) -> None:
     for number in range(2_000):
         subscribe(namespace, str(number))
-    with pytest.raises(TooManyEntities, match="2000 subscriptions of 'news'"):
+    with pytest.raises(TooManyEntitiesError, match="2000 subscriptions of 'news'"):
         subscribe(namespace, "one-more")
     namespace.delete_subscription("news", "7")
     subscribe(namespace, "one-more")
@@ -267,7 +267,7 @@ def test_a_topic_takes_messages_as_its_status_says(
     if takes:
         topic.enqueue(message(), NOON)
     else:
-        with pytest.raises(EntityDisabled):
+        with pytest.raises(EntityDisabledError):
             topic.enqueue(message(), NOON)
 
 
@@ -276,7 +276,7 @@ def test_a_disabled_subscription_fills_and_hands_out_nothing(
 ) -> None:
     subscription = subscribe(namespace, status="Disabled")
     topic.enqueue(message(), NOON)
-    with pytest.raises(EntityDisabled):
+    with pytest.raises(EntityDisabledError):
         subscription.receive(NOON)
     namespace.update_subscription("news", "all", replace(subscription.requested, status="Active"), NOON)
     assert subscription.receive(NOON) is not None
@@ -302,18 +302,18 @@ def test_a_subscription_is_found_by_its_path_whatever_the_case(
 
 
 def test_a_topic_has_no_dead_letter_queue(namespace: Namespace, topic: Topic) -> None:
-    with pytest.raises(EntityNotFound):
+    with pytest.raises(EntityNotFoundError):
         namespace.queue("news/$DeadLetterQueue")
 
 
 def test_queues_and_topics_share_their_paths(namespace: Namespace, topic: Topic) -> None:
     namespace.create_queue("orders", QueueDescription(), NOON)
-    with pytest.raises(EntityAlreadyExists):
+    with pytest.raises(EntityAlreadyExistsError):
         namespace.create_queue("News", QueueDescription(), NOON)
-    with pytest.raises(EntityAlreadyExists):
+    with pytest.raises(EntityAlreadyExistsError):
         namespace.create_topic("Orders", TopicDescription(), NOON)
     subscribe(namespace)
-    with pytest.raises(EntityAlreadyExists):
+    with pytest.raises(EntityAlreadyExistsError):
         subscribe(namespace, "ALL")
     assert [queue.path for queue in namespace.queues()] == ["orders"]
     assert [each.path for each in namespace.topics()] == ["news"]
@@ -323,19 +323,19 @@ def test_each_kind_is_changed_as_what_it_is(namespace: Namespace, topic: Topic) 
     subscribe(namespace)
     namespace.create_queue("orders", QueueDescription(), NOON)
     for path in ("news", "news/Subscriptions/all"):
-        with pytest.raises(EntityNotFound):
+        with pytest.raises(EntityNotFoundError):
             namespace.delete_queue(path, NOON)
-        with pytest.raises(EntityNotFound):
+        with pytest.raises(EntityNotFoundError):
             namespace.update_queue(path, QueueDescription(), NOON)
-    with pytest.raises(EntityNotFound):
+    with pytest.raises(EntityNotFoundError):
         namespace.delete_topic("orders")
-    with pytest.raises(EntityNotFound, match="orders"):
+    with pytest.raises(EntityNotFoundError, match="orders"):
         namespace.create_subscription("orders", "all", SubscriptionDescription(), NOON)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "$Default", "a b", "-a", "a-", "a" * 51, "ä"])
 def test_a_name_no_subscription_may_have_is_refused(namespace: Namespace, topic: Topic, name: str) -> None:
-    with pytest.raises(InvalidDescription, match="subscription name"):
+    with pytest.raises(InvalidDescriptionError, match="subscription name"):
         subscribe(namespace, name)
 
 
@@ -352,7 +352,7 @@ def test_a_name_no_subscription_may_have_is_refused(namespace: Namespace, topic:
 def test_a_topic_out_of_range_is_refused_by_field(
     namespace: Namespace, fields: dict[str, object], named: str
 ) -> None:
-    with pytest.raises(InvalidDescription, match=named):
+    with pytest.raises(InvalidDescriptionError, match=named):
         namespace.create_topic("news", replace(TopicDescription(), **fields), NOON)
     assert namespace.topics() == []
 
@@ -368,7 +368,7 @@ def test_a_topic_out_of_range_is_refused_by_field(
 def test_a_subscription_out_of_range_is_refused_by_field(
     namespace: Namespace, topic: Topic, fields: dict[str, object], named: str
 ) -> None:
-    with pytest.raises(InvalidDescription, match=named):
+    with pytest.raises(InvalidDescriptionError, match=named):
         subscribe(namespace, **fields)
     assert namespace.subscriptions("news") == []
 
@@ -378,17 +378,19 @@ def test_a_subscription_out_of_range_is_refused_by_field(
     ["enable_subscription_partitioning", "filtering_messages_before_publishing"],
 )
 def test_what_topics_cannot_do_yet_is_refused_by_name(namespace: Namespace, feature: str) -> None:
-    with pytest.raises(NotSupported, match=feature) as refused:
+    with pytest.raises(NotSupportedError, match=feature) as refused:
         namespace.create_topic("news", replace(TopicDescription(), **{feature: True}), NOON)
     assert (refused.value.status, refused.value.condition) == (400, "amqp:not-implemented")
 
 
 def test_flags_that_are_for_ever_stay(namespace: Namespace, topic: Topic) -> None:
     subscription = subscribe(namespace)
-    with pytest.raises(InvalidDescription, match="RequiresDuplicateDetection property of an existing Topic"):
+    with pytest.raises(
+        InvalidDescriptionError, match="RequiresDuplicateDetection property of an existing Topic"
+    ):
         retopic(namespace, requires_duplicate_detection=True)
     asked = replace(subscription.requested, requires_session=True)
-    with pytest.raises(InvalidDescription, match="RequiresSession property of an existing Subscription"):
+    with pytest.raises(InvalidDescriptionError, match="RequiresSession property of an existing Subscription"):
         namespace.update_subscription("news", "all", asked, NOON)
     assert not topic.requested.requires_duplicate_detection
     assert not subscription.requested.requires_session

@@ -20,12 +20,12 @@ from sbpair.broker.entities.transaction import (
     same_key,
 )
 from sbpair.broker.errors import (
-    EntityDisabled,
-    MessageLockLost,
-    NotAllowed,
-    QuotaExceeded,
-    SessionRequired,
-    TransactionRolledBack,
+    EntityDisabledError,
+    LockLostError,
+    NotAllowedError,
+    QuotaExceededError,
+    SessionRequiredError,
+    TransactionRolledBackError,
 )
 
 NOON = 1_800_000_000_000
@@ -90,7 +90,7 @@ class TestCommit:
         (token,) = locked(orders)
         transaction.send(orders, messages(), NOON)
         transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
-        with pytest.raises(TransactionRolledBack, match="lock supplied is invalid"):
+        with pytest.raises(TransactionRolledBackError, match="lock supplied is invalid"):
             transaction.commit(NOON + MINUTE)
 
         assert counts(orders, NOON + MINUTE) == (1, 0, 0)
@@ -101,7 +101,7 @@ class TestCommit:
         transaction.send(orders, messages(), NOON)
         transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
         orders.complete(token, NOON)
-        with pytest.raises(TransactionRolledBack):
+        with pytest.raises(TransactionRolledBackError):
             transaction.commit(NOON)
 
         assert counts(orders) == (0, 0, 0)
@@ -111,17 +111,17 @@ class TestCommit:
     ):
         transaction.send(orders, messages(), NOON)
         namespace.update_queue("orders", replace(orders.description, status="SendDisabled"), NOON)
-        with pytest.raises(TransactionRolledBack, match="currently disabled"):
+        with pytest.raises(TransactionRolledBackError, match="currently disabled"):
             transaction.commit(NOON)
         namespace.delete_queue("orders", NOON)
-        with pytest.raises(TransactionRolledBack, match="could not be found"):
+        with pytest.raises(TransactionRolledBackError, match="could not be found"):
             transaction.commit(NOON)
 
     def test_messages_that_fit_one_by_one_and_not_together_are_refused(self, make_queue, transaction):
         orders = make_queue(max_size_in_megabytes=1024)
         big = [keyed(overhead=600 * 1024 * 1024)]
         transaction.send(orders, big, NOON)
-        with pytest.raises(QuotaExceeded):
+        with pytest.raises(QuotaExceededError):
             transaction.send(orders, big, NOON)
         transaction.commit(NOON)
 
@@ -129,10 +129,10 @@ class TestCommit:
 
     def test_one_that_was_refused_a_part_is_rolled_back(self, orders, transaction):
         transaction.send(orders, messages(), NOON)
-        transaction.fail(MessageLockLost())
-        with pytest.raises(TransactionRolledBack, match="One of its operations was refused: The lock"):
+        transaction.fail(LockLostError())
+        with pytest.raises(TransactionRolledBackError, match="One of its operations was refused: The lock"):
             transaction.send(orders, messages(), NOON)
-        with pytest.raises(TransactionRolledBack, match="One of its operations was refused: The lock"):
+        with pytest.raises(TransactionRolledBackError, match="One of its operations was refused: The lock"):
             transaction.commit(NOON)
 
         assert counts(orders) == (0, 0, 0)
@@ -164,9 +164,9 @@ class TestLimits:
 
     def test_after_two_minutes_nothing_is_taken_and_nothing_done(self, orders, transaction):
         transaction.send(orders, messages(), NOON)
-        with pytest.raises(TransactionRolledBack, match="two minutes"):
+        with pytest.raises(TransactionRolledBackError, match="two minutes"):
             transaction.send(orders, messages(), NOON + 2 * MINUTE)
-        with pytest.raises(TransactionRolledBack, match="two minutes"):
+        with pytest.raises(TransactionRolledBackError, match="two minutes"):
             transaction.commit(NOON + 2 * MINUTE)
 
         assert counts(orders) == (0, 0, 0)
@@ -174,7 +174,9 @@ class TestLimits:
     def test_a_hundred_messages_and_not_one_more(self, orders, transaction):
         transaction.send(orders, messages(MAX_MESSAGES - 1), NOON)
         transaction.send(orders, messages(), NOON)
-        with pytest.raises(NotAllowed, match="Can't send more than 100 messages in a single transaction"):
+        with pytest.raises(
+            NotAllowedError, match="Can't send more than 100 messages in a single transaction"
+        ):
             transaction.send(orders, messages(), NOON)
         transaction.commit(NOON)
 
@@ -183,19 +185,19 @@ class TestLimits:
     def test_a_message_is_settled_once(self, orders, transaction):
         (token,) = locked(orders)
         transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
-        with pytest.raises(MessageLockLost):
+        with pytest.raises(LockLostError):
             transaction.settle(Settlement(orders, token, SettlementVerb.DEFER), NOON)
         transaction.commit(NOON)
 
         assert counts(orders) == (0, 0, 0)
 
     def test_what_is_refused_is_no_part_of_it(self, orders, transaction):
-        with pytest.raises(MessageLockLost):
+        with pytest.raises(LockLostError):
             transaction.settle(Settlement(orders, b"x" * 16, SettlementVerb.COMPLETE), NOON)
         dead = orders.dead_letter_queue
         (token,) = locked(orders)
         orders.dead_letter(token, NOON, {})
-        with pytest.raises(NotAllowed, match="dead-lettered out of"):
+        with pytest.raises(NotAllowedError, match="dead-lettered out of"):
             transaction.settle(
                 Settlement(dead, dead.receive(NOON).lock_token, SettlementVerb.DEAD_LETTER), NOON
             )
@@ -214,9 +216,9 @@ class TestOneEntity:
     def test_a_second_top_level_entity_is_refused(self, namespace, orders, transaction):
         bills = namespace.create_queue("bills", QueueDescription(), NOON)
         transaction.send(orders, messages(), NOON)
-        with pytest.raises(NotAllowed, match="cannot span multiple top-level entities"):
+        with pytest.raises(NotAllowedError, match="cannot span multiple top-level entities"):
             transaction.send(bills, messages(), NOON)
-        with pytest.raises(NotAllowed, match="cannot span multiple top-level entities"):
+        with pytest.raises(NotAllowedError, match="cannot span multiple top-level entities"):
             transaction.settle(Settlement(bills, locked(bills)[0], SettlementVerb.COMPLETE), NOON)
         transaction.commit(NOON)
 
@@ -265,7 +267,7 @@ class TestVia:
         (token,) = locked(orders)
         transaction.send(bills, messages(), NOON)
         transaction.settle(Settlement(orders, token, SettlementVerb.COMPLETE), NOON)
-        with pytest.raises(NotAllowed, match="cannot span"):
+        with pytest.raises(NotAllowedError, match="cannot span"):
             transaction.settle(Settlement(bills, locked(bills)[0], SettlementVerb.COMPLETE), NOON)
         transaction.commit(NOON)
 
@@ -312,14 +314,14 @@ class TestVia:
     ):
         transaction.send(bills, messages(), NOON, via=orders)
         namespace.delete_queue("orders", NOON)
-        with pytest.raises(TransactionRolledBack, match="'orders' could not be found"):
+        with pytest.raises(TransactionRolledBackError, match="'orders' could not be found"):
             transaction.commit(NOON)
 
         assert counts(bills) == (0, 0, 0)
 
     def test_an_entity_that_takes_no_sends_is_no_way(self, namespace, orders, bills, transaction):
         namespace.update_queue("orders", replace(orders.description, status="SendDisabled"), NOON)
-        with pytest.raises(EntityDisabled):
+        with pytest.raises(EntityDisabledError):
             transaction.send(bills, messages(), NOON, via=orders)
 
 
@@ -352,7 +354,7 @@ class TestKeys:
     def test_a_message_without_the_key_is_refused(self, make_partitioned, transaction, fields, words):
         orders = make_partitioned()
         transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a")], NOON)
-        with pytest.raises(NotAllowed, match=words):
+        with pytest.raises(NotAllowedError, match=words):
             transaction.send(orders, [StoredMessage(bare=b"x", **fields)], NOON)
 
     @pytest.mark.spec("Q-13")
@@ -360,18 +362,18 @@ class TestKeys:
         orders = make_partitioned(requires_duplicate_detection=True)
         transaction.send(orders, [StoredMessage(bare=b"x", message_id="a")], NOON)
         transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a", message_id="b")], NOON)
-        with pytest.raises(NotAllowed, match="'a' and 'c'"):
+        with pytest.raises(NotAllowedError, match="'a' and 'c'"):
             transaction.send(orders, [StoredMessage(bare=b"x", message_id="c")], NOON)
 
     @pytest.mark.spec("Q-14")
     def test_with_sessions_all_messages_are_of_one_session(self, make_partitioned, transaction):
         orders = make_partitioned(requires_session=True)
         transaction.send(orders, [StoredMessage(bare=b"x", session_id="a")], NOON)
-        with pytest.raises(SessionRequired):
+        with pytest.raises(SessionRequiredError):
             transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a")], NOON)
-        with pytest.raises(NotAllowed, match="both to the same value"):
+        with pytest.raises(NotAllowedError, match="both to the same value"):
             transaction.send(orders, [StoredMessage(bare=b"x", session_id="a", partition_key="b")], NOON)
-        with pytest.raises(NotAllowed, match="'a' and 'b'"):
+        with pytest.raises(NotAllowedError, match="'a' and 'b'"):
             transaction.send(orders, [StoredMessage(bare=b"x", session_id="b")], NOON)
         transaction.commit(NOON)
 
@@ -392,7 +394,7 @@ class TestKeys:
     ):
         orders, bills = make_partitioned(), namespace.create_queue("bills", QueueDescription(), NOON)
         transaction.send(bills, [StoredMessage(bare=b"x", via_partition_key="a")], NOON, via=orders)
-        with pytest.raises(NotAllowed, match="via-partition-key"):
+        with pytest.raises(NotAllowedError, match="via-partition-key"):
             transaction.send(bills, [StoredMessage(bare=b"x", partition_key="a")], NOON, via=orders)
         transaction.commit(NOON)
 
@@ -402,16 +404,16 @@ class TestKeys:
         orders = make_partitioned()
         transaction.send(orders, [StoredMessage(bare=b"x", partition_key="a")], NOON)
         orders.partition_of("a").partition.set(Health.DOWN)
-        with pytest.raises(TransactionRolledBack):
+        with pytest.raises(TransactionRolledBackError):
             transaction.commit(NOON)
 
     @pytest.mark.spec("Q-13")
     def test_every_message_has_a_key_and_all_the_same(self):
         assert same_key("orders", None, "a") == "a"
         assert same_key("orders", "a", "a") == "a"
-        with pytest.raises(NotAllowed, match="needs a session id"):
+        with pytest.raises(NotAllowedError, match="needs a session id"):
             same_key("orders", "a", None)
-        with pytest.raises(NotAllowed, match="'a' and 'b'"):
+        with pytest.raises(NotAllowedError, match="'a' and 'b'"):
             same_key("orders", "a", "b")
 
 
@@ -432,7 +434,7 @@ def test_a_commit_is_the_same_as_doing_it_at_once_and_a_rollback_as_nothing(step
                     do_send(queue, messages(which))
                 else:
                     do_settle(Settlement(queue, tokens[which], SettlementVerb(step)))
-            except MessageLockLost:
+            except LockLostError:
                 pass
 
     def state(queue):

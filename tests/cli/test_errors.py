@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbpair import BacklogUnavailableError
-from sbpair.broker.errors import PortUnavailable
+from sbpair.broker.errors import PortUnavailableError
 from sbpair.cli.errors import MAX_TEXT, ExitCode, configuration, explain, one_line
 from sbpair.cli.output import redact, remember
 
@@ -23,7 +23,7 @@ CODES = {
     sdk.OperationTimeoutError(message="no"): ExitCode.UNAVAILABLE,
     BacklogUnavailableError("orders", ()): ExitCode.UNAVAILABLE,
     sdk.MessageSizeExceededError(message="no"): ExitCode.FAILED,
-    PortUnavailable("contoso", "127.0.0.1", 5672, "in use"): ExitCode.CONFIGURATION,
+    PortUnavailableError("contoso", "127.0.0.1", 5672, "in use"): ExitCode.CONFIGURATION,
     ConnectionRefusedError("no"): ExitCode.UNAVAILABLE,
     KeyError("no"): ExitCode.FAILED,
 }

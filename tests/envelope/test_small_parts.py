@@ -39,7 +39,7 @@ def test_an_ordered_backlog_is_known_by_its_name(path: str, is_one: bool) -> Non
     assert is_ordered_backlog(path) is is_one
 
 
-class Explained(PairingError):
+class ExplainedError(PairingError):
     """An error with causes."""
 
     def __init__(self, why: str, causes: tuple[BaseException, ...] = ()) -> None:
@@ -56,8 +56,8 @@ def test_an_error_keeps_its_type_text_and_fields_in_another_process() -> None:
 
 def test_the_causes_of_an_error_keep_their_type_and_text() -> None:
     cause = ConnectionResetError(104, "reset")
-    copy = pickle.loads(pickle.dumps(Explained("why", (cause, ReservedPropertyError("n")))))
-    assert isinstance(copy, Explained)
+    copy = pickle.loads(pickle.dumps(ExplainedError("why", (cause, ReservedPropertyError("n")))))
+    assert isinstance(copy, ExplainedError)
     assert copy.why == "why"
     first, second = copy.causes
     assert (type(first), first.args) == (ConnectionResetError, (104, "reset"))

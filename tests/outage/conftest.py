@@ -26,7 +26,7 @@ from sbpair import (
     aio,
 )
 from sbpair.broker import Broker, NamespaceControl, ShiftedClock
-from sbpair.broker.errors import EntityNotFound
+from sbpair.broker.errors import EntityNotFoundError
 from sbpair.pairing.aio_sender_pool import AsyncSenderPool
 from sbpair.pairing.retry import NO_RETRIES, RetryPolicy
 from sbpair.syphon import Syphon, SyphonOptions
@@ -134,7 +134,7 @@ class Pairing:
     def _waiting_in(self, backlog: str) -> int:
         try:
             return self.secondary.counts(backlog).active
-        except EntityNotFound:  # still being created in the background
+        except EntityNotFoundError:  # still being created in the background
             return 0
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from sbpair import (
     SendReceipt,
     StoredIn,
 )
-from sbpair.broker.errors import EntityNotFound
+from sbpair.broker.errors import EntityNotFoundError
 from sbpair.broker.faults import Lose, RejectWith, Withhold
 from sbpair.pairing.retry import RetryPolicy
 from sbpair.syphon import Syphon, SyphonOptions
@@ -69,7 +69,7 @@ def parked(either: Either) -> list[list[str]]:
     for name in ORDERED:
         try:
             found.append(either.secondary.message_ids(name))
-        except EntityNotFound:
+        except EntityNotFoundError:
             found.append([])
     return found
 

@@ -30,7 +30,7 @@ from sbpair import (
 from sbpair.broker.faults import RejectWith
 from sbpair.pairing.spool.store import Spool
 from sbpair.pairing.threads import Workers
-from sbpair.pairing.waiting import StillWaiting
+from sbpair.pairing.waiting import StillWaitingError
 from sbpair.testing.ledger import Ledger
 from tests.children import exit_code_of
 from tests.outage.conftest import Either
@@ -354,7 +354,7 @@ async def test_a_message_is_spooled_while_every_other_thread_of_its_client_hangs
     client, sender = await with_both_down(either, spool)
     answers = threading.Event()
     try:
-        with suppress(StillWaiting):
+        with suppress(StillWaitingError):
             while True:
                 workers_of(client).start("hangs", lambda: answers.wait(PATIENCE))
         receipt = await either.send(sender, ServiceBusMessage("x"))

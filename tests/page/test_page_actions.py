@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sbpair.amqp.message import DataBody, Message
 from sbpair.broker import Broker, NamespaceControl
-from sbpair.broker.errors import InvalidArgument
+from sbpair.broker.errors import InvalidArgumentError
 from sbpair.broker.frontends.dashboard.actions import MAX_AT_ONCE, Draft
 from sbpair.broker.server.dashboard import Page
 from sbpair.broker.server.dashboard_actions import INTENT, MAX_REQUEST
@@ -160,7 +160,7 @@ def test_what_cannot_be_sent_is_refused_by_name_and_nothing_is_stored(act, conto
 def test_any_json_is_a_message_or_refused(given_):
     try:
         message = Message.decode(Draft.of(given_).encode())
-    except InvalidArgument:
+    except InvalidArgumentError:
         return
     assert isinstance(message.body, DataBody)
 

@@ -13,7 +13,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbpair.broker import Broker
-from sbpair.broker.errors import EndpointUnavailable
+from sbpair.broker.errors import EndpointUnavailableError
 from sbpair.broker.faults import Disabled
 from sbpair.broker.frontends.dashboard.views import MAX_MESSAGES, MAX_ROWS
 from sbpair.broker.server.dashboard import Page
@@ -157,7 +157,7 @@ def test_messages_are_told_a_page_at_a_time_dead_ones_too(ask, contoso):
 
 def test_a_port_that_is_taken_is_named(page):
     port = int(page.address.rpartition(":")[2])
-    named = pytest.raises(EndpointUnavailable, match=f"The page cannot be served on 127.0.0.1:{port}: ")
+    named = pytest.raises(EndpointUnavailableError, match=f"The page cannot be served on 127.0.0.1:{port}: ")
     with Broker({"other": 0}) as broker, named, Page(broker, port=port):
         pass
 

@@ -19,7 +19,7 @@ from tests.pairing.quiet_runtime import NOW
 Answer = Callable[[Step], Result]
 
 
-class Unreachable(Exception):
+class UnreachableError(Exception):
     """The error that the fake transport raises."""
 
 
@@ -45,7 +45,7 @@ class Driver:
     ) -> Result:
         self.now += after
         classification = Classification(failure, failure.value, **classified)  # type: ignore[arg-type]
-        return Result(self.now, Unreachable(failure.value), classification, was_reused)
+        return Result(self.now, UnreachableError(failure.value), classification, was_reused)
 
     def flow(self, path: str = "orders", choice: Choice | None = None, budget: float = 60.0) -> SendFlow:
         return self.pair.send_flow(path, 1, choice or Choice(), now=self.now, deadline=self.now + budget)

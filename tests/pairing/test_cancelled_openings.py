@@ -10,7 +10,7 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair.pairing.aio_sender_pool import LOOK, AsyncSenderPool, Tasks
-from sbpair.pairing.waiting import MAX_LATE_OPENINGS, StillWaiting
+from sbpair.pairing.waiting import MAX_LATE_OPENINGS, StillWaitingError
 from tests.pairing.scripted_sender import Sender
 from tests.waiting import PATIENCE, turns
 
@@ -26,7 +26,7 @@ async def never_found() -> None:
 
 
 async def no_thread() -> None:
-    raise StillWaiting(message="earlier operations still hang")
+    raise StillWaitingError(message="earlier operations still hang")
 
 
 # Where an opening waits: for the name, for the link, in the pause after it got no thread.

@@ -21,7 +21,7 @@ from azure.servicebus._pyamqp import error as amqp_errors
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from sbpair import ClassifierFailed, Failure, PairedNamespaceOptions
-from sbpair.auth.credential import CredentialRefused, CredentialUnavailable, classify_credential_error
+from sbpair.auth.credential import CredentialRefusedError, TokenUnavailableError, classify_credential_error
 from sbpair.pairing.address import SdkNamespace, SdkSettings
 from sbpair.pairing.base_runtime import BaseRuntime
 from sbpair.pairing.classify import BY_CLASS, BY_CONDITION, Phase, classify, overrule
@@ -515,7 +515,7 @@ def test_a_credential_that_is_away_is_an_outage_and_one_that_is_wrong_is_a_refus
         assert found.failure is (Failure.UNAVAILABLE if passes else Failure.CONFIGURATION)
         assert found.is_of_namespace is not passes
     assert isinstance(
-        classify_credential_error(error), CredentialUnavailable if passes else CredentialRefused
+        classify_credential_error(error), TokenUnavailableError if passes else CredentialRefusedError
     )
 
 

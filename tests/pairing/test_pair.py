@@ -62,7 +62,7 @@ def test_what_was_raised_is_told_with_its_ids_and_whether_a_copy_may_be_stored(
     with pytest.raises(StopIteration):
         flow.send(driver.fail(after=3.0, is_ambiguous=is_ambiguous))
 
-    cause = "Unreachable"
+    cause = "UnreachableError"
     assert driver.pair.events()[-1] == SendRaised(3.0, "orders", cause, ("a", "b"), is_ambiguous)
 
 

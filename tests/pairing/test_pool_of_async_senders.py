@@ -20,7 +20,7 @@ from sbpair.pairing.aio_sender_pool import (
     MAX_SENDERS,
 )
 from sbpair.pairing.crowding import CROWD
-from sbpair.pairing.waiting import StillWaiting
+from sbpair.pairing.waiting import StillWaitingError
 from tests.pairing.async_pools import MakePool, pools
 from tests.pairing.scripted_sender import Sender
 from tests.waiting import PATIENCE, turns
@@ -101,7 +101,7 @@ async def test_there_are_no_more_senders_than_allowed_and_a_call_waits_for_one_o
     assert not waiting.done()
     it.pool.release(used[3])
     assert await asyncio.wait_for(waiting, PATIENCE) is used[3]
-    with pytest.raises(StillWaiting, match="All links to the entity are in use"):
+    with pytest.raises(StillWaitingError, match="All links to the entity are in use"):
         await it.pool.acquire(time.monotonic() - 1.0)
 
 
@@ -231,7 +231,7 @@ async def test_after_a_call_gave_up_on_a_silent_peer_the_next_opens_a_link_of_it
     it = make(Sender(ServiceBusError("refused"), hangs=True))
     with pytest.raises(OperationTimeoutError) as late:
         await it.pool.acquire(time.monotonic() - 1.0)
-    assert not isinstance(late.value, StillWaiting)
+    assert not isinstance(late.value, StillWaitingError)
     assert (await it.acquired(1))[0].sender is it.made[1]
     it.made[0].gate.set()
     await turns()
@@ -275,7 +275,7 @@ async def test_a_call_is_judged_by_the_opening_that_it_first_waited_for(
     it.pool._late(waiter, old)
     with pytest.raises(OperationTimeoutError) as late:
         await early
-    assert not isinstance(late.value, StillWaiting)
+    assert not isinstance(late.value, StillWaitingError)
     assert (old.is_late, new.is_late) == (True, False)
 
 
@@ -375,7 +375,7 @@ async def test_a_waiting_call_is_recalled_when_its_entity_fails_over(make: MakeP
     it.pool.recall()
     it.pool.recall()
     raised = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(each) for each in raised] == [StillWaiting, StillWaiting]
+    assert [type(each) for each in raised] == [StillWaitingError, StillWaitingError]
     assert "The entity failed over meanwhile." in str(raised[0])
 
 

@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 from sbpair.pairing import waiting
 from sbpair.pairing.sender_pool import GRACE, IDLE, PooledSender, SenderPool
 from sbpair.pairing.threads import Job, Workers
-from sbpair.pairing.waiting import MAX_OPENING_SECONDS, StillWaiting
+from sbpair.pairing.waiting import MAX_OPENING_SECONDS, StillWaitingError
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.spec("R-66")
@@ -255,7 +255,7 @@ def given_up(it: Pooled) -> None:
     """Let a call wait for the opening of a link until its deadline."""
     with pytest.raises(OperationTimeoutError) as late:
         it.pool.acquire(time.monotonic() - 1.0)
-    assert not isinstance(late.value, StillWaiting)
+    assert not isinstance(late.value, StillWaitingError)
 
 
 def test_a_call_without_time_withdraws_an_opening_that_has_not_begun(make: MakePool) -> None:
@@ -263,7 +263,7 @@ def test_a_call_without_time_withdraws_an_opening_that_has_not_begun(make: MakeP
     it = make()
     for _ in range(4):
         it.openers.queue("busy", lambda: gate.wait(PATIENCE))
-    with pytest.raises(StillWaiting, match=r"^.*The link was not opened in time"):
+    with pytest.raises(StillWaitingError, match=r"^.*The link was not opened in time"):
         it.pool.acquire(time.monotonic() - 1.0)
     assert it.watch.calls == set()
     gate.set()
@@ -291,7 +291,7 @@ def test_an_opening_that_overran_is_not_used(make: MakePool, when: str) -> None:
     assert it.pool.try_acquire() is None
     (failure,) = it.failures
     assert "The link was not opened in time." in str(failure)
-    assert isinstance(failure, StillWaiting) is (when == "before")
+    assert isinstance(failure, StillWaitingError) is (when == "before")
     assert bool(it.made[0].opened_on) is (when == "during")
     assert it.watch.calls == set()
 
@@ -354,7 +354,7 @@ def test_a_waiting_call_is_recalled_when_its_entity_fails_over(make: MakePool) -
     def call() -> None:
         try:
             it.pool.acquire(time.monotonic() + PATIENCE)
-        except StillWaiting as error:
+        except StillWaitingError as error:
             raised.append(error)
 
     calling = threading.Thread(target=call)
@@ -517,7 +517,7 @@ def test_a_trial_without_a_worker_leaves_nothing_behind(make: MakePool) -> None:
     it = make()
     jobs = [it.openers.start("busy", lambda: gate.wait(PATIENCE)) for _ in range(4)]
     assert all(isinstance(job, Job) for job in jobs)
-    with pytest.raises(StillWaiting, match="still hang"):
+    with pytest.raises(StillWaitingError, match="still hang"):
         it.pool.try_out(time.monotonic())
     assert it.watch.calls == set()
     gate.set()

@@ -258,7 +258,7 @@ def test_a_socket_is_found_bare_and_in_a_websocket() -> None:
     assert _socket_of(None, "loss") is None
 
 
-class MessageException(Exception):
+class MessageException(Exception):  # noqa: N818
     """Named as the SDK's."""
 
 
@@ -266,7 +266,7 @@ class AMQPConnectionError(Exception):
     """Named as the SDK's."""
 
 
-class TokenAuthFailure(Exception):
+class TokenAuthFailure(Exception):  # noqa: N818
     """Named as the SDK's."""
 
     def __init__(self, status: object) -> None:

@@ -18,7 +18,7 @@ from sbpair.pairing.backlog import FOREVER, differences
 from sbpair.pairing.health import EntityHealth, EntityState
 from sbpair.pairing.options import ObservationOptions
 from sbpair.pairing.request import LinkProbe, ping
-from sbpair.pairing.waiting import OVERDUE, SignsOfLife, StillWaiting, unchain
+from sbpair.pairing.waiting import OVERDUE, SignsOfLife, StillWaitingError, unchain
 
 SECRET = "0123456789abcdef"
 
@@ -38,7 +38,7 @@ def test_a_late_opening_counts_against_a_peer_that_gave_no_sign_of_life_for_a_se
         progress.probe(sign_at)
     late = progress.late(late_at)
     assert isinstance(late, OperationTimeoutError)
-    assert isinstance(late, StillWaiting) is not counts
+    assert isinstance(late, StillWaitingError) is not counts
     assert late.message == "The link was not opened in time."
 
 
@@ -47,8 +47,8 @@ def test_a_sign_of_life_that_nobody_looked_at_before_counts_when_the_time_is_up(
     signs = ["begun"]
     progress = SignsOfLife(0.0, lambda: signs[-1])
     signs.append("answered")
-    assert isinstance(progress.late(10.0), StillWaiting)
-    assert not isinstance(progress.late(10.0 + OVERDUE), StillWaiting)
+    assert isinstance(progress.late(10.0), StillWaitingError)
+    assert not isinstance(progress.late(10.0 + OVERDUE), StillWaitingError)
 
 
 @pytest.mark.spec("R-66", "R-8")
@@ -66,13 +66,13 @@ def test_an_error_that_several_are_told_of_is_another_object_with_the_same_cause
 
 @pytest.mark.spec("R-66", "R-8")
 def test_an_error_that_cannot_be_copied_is_told_as_it_is() -> None:
-    class Foreign(Exception):
-        def __new__(cls, *, text: str) -> Foreign:
+    class ForeignError(Exception):
+        def __new__(cls, *, text: str) -> ForeignError:
             return super().__new__(cls, text)
 
         def __init__(self, *, text: str) -> None: ...
 
-    error = Foreign(text="cannot be made again")
+    error = ForeignError(text="cannot be made again")
     assert own_copy(error) is error
 
 

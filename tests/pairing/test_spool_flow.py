@@ -13,7 +13,7 @@ from sbpair.pairing.events import MessageSpooled, SendRaised
 from sbpair.pairing.outcome import Classification, Failure, Outcome, Refused, Stored, Stranded
 from sbpair.pairing.pair import (
     Attempt,
-    CaughtUp,
+    CaughtUpError,
     Result,
     SpoolMessages,
     SpoolUse,
@@ -73,7 +73,7 @@ def test_behind_older_messages_neither_namespace_is_tried(driver: Driver) -> Non
 def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: Driver) -> None:
     outcome = send(
         driver,
-        lambda step: Result(5.0, CaughtUp()) if isinstance(step, SpoolMessages) else driver.ok(),
+        lambda step: Result(5.0, CaughtUpError()) if isinstance(step, SpoolMessages) else driver.ok(),
         SpoolUse.AT_ONCE,
     )
     assert outcome == Stored(None, is_ambiguous=False)
@@ -81,7 +81,7 @@ def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: D
 
 
 def test_a_send_that_nobody_took_is_written_though_older_messages_made_way(at_once: Driver) -> None:
-    answers = iter([CaughtUp(), None])
+    answers = iter([CaughtUpError(), None])
 
     def answer(step: Step) -> Result:
         return Result(at_once.now, next(answers)) if isinstance(step, SpoolMessages) else at_once.fail()

@@ -19,7 +19,7 @@ from sbpair import PairedNamespaceOptions
 from sbpair.pairing.errors import SpoolError, SpoolFullError
 from sbpair.pairing.events import MessageParked, PairingEvent, SpooledMessageRefused, SpoolReplayed
 from sbpair.pairing.outcome import Failure, Outcome, Refused, Stored, Stranded
-from sbpair.pairing.pair import CaughtUp
+from sbpair.pairing.pair import CaughtUpError
 from sbpair.pairing.request import SendRequest, freeze
 from sbpair.pairing.rotation import Choice
 from sbpair.pairing.spool import replay
@@ -262,14 +262,14 @@ def test_when_a_replay_gets_to_the_last_messages_a_sender_waits_and_then_goes_th
         try:
             station.keep("c")
             held.append(None)
-        except CaughtUp as error:
+        except CaughtUpError as error:
             held.append(error)
 
     senders: list[threading.Thread] = []
     station.answer = sends_meanwhile
     station.replay()
     senders[0].join(60)
-    assert isinstance(held[0], CaughtUp)
+    assert isinstance(held[0], CaughtUpError)
     assert station.sent == [["a"], ["b"]]
     assert station.spooling.waiting() == 0
 

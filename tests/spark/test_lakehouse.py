@@ -119,7 +119,7 @@ def test_the_how_to_shows_the_recipe_as_it_runs() -> None:
     assert blocks[0] in SAMPLE.read_text("utf-8")
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """In place of a kill: the query ends in the middle of a batch."""
 
 
@@ -127,7 +127,7 @@ def crashing_after(write: Callable[[object, int], None], batch: int) -> Callable
     def write_and_crash(rows: object, number: int) -> None:
         write(rows, number)
         if number == batch:
-            raise Crash
+            raise CrashError
 
     return write_and_crash
 

@@ -10,7 +10,7 @@ import pytest
 
 from sbpair.broker import Broker
 from sbpair.spark import entities, message_source
-from sbpair.spark.checkpoint import ForeignCheckpoint, check_origin, origin_in, origin_name, with_origin
+from sbpair.spark.checkpoint import ForeignCheckpointError, check_origin, origin_in, origin_name, with_origin
 from sbpair.spark.source_options import SourceOptions
 from tests.spark.ledger import ids_in, send, string
 from tests.spark.test_message_source import Engine
@@ -52,7 +52,7 @@ def test_a_query_ends_on_another_namespace_before_anything_is_completed(
     engine.work()
     moved = elsewhere(engine, string(broker, "contoso-dr"), settlement=settlement)
     with pytest.raises(
-        ForeignCheckpoint, match=r"the checkpoint belongs to the namespace .* Start a new checkpoint"
+        ForeignCheckpointError, match=r"the checkpoint belongs to the namespace .* Start a new checkpoint"
     ):
         moved.available_now()
 
@@ -68,7 +68,7 @@ def test_a_batch_that_runs_again_does_not_run_on_another_namespace(broker: Broke
         engine.work()
     assert engine.plan()  # in the offset log, and then the driver was killed
     moved = elsewhere(engine, string(broker, "contoso-dr"), settlement="complete")
-    with pytest.raises(ForeignCheckpoint):
+    with pytest.raises(ForeignCheckpointError):
         moved.work()
 
     assert ids_in(broker, "orders", "contoso-dr") == SENT
@@ -88,7 +88,7 @@ def test_a_task_for_which_the_reference_says_something_else_by_now_settles_nothi
     (partition,) = engine.reader.partitions(start, end)
     broker.namespace("contoso").take_down("reset")  # the next question opens another connection
     reference.write_text(string(broker, "contoso-dr"))
-    with pytest.raises(ForeignCheckpoint):
+    with pytest.raises(ForeignCheckpointError):
         list(engine.reader.read(partition))
 
     assert ids_in(broker, "orders", "contoso-dr") == SENT
@@ -101,7 +101,7 @@ def test_a_checkpoint_from_before_is_refused_where_it_would_complete_and_adopted
     old = {"orders": 3, "orders@until": 2**50}
     consuming = Engine(options(string(broker, "contoso"), settlement="complete"))
     consuming.offsets, consuming.done = [old], 1
-    with pytest.raises(ForeignCheckpoint, match="does not record its namespace"):
+    with pytest.raises(ForeignCheckpointError, match="does not record its namespace"):
         consuming.available_now()
     browsing = Engine(options(string(broker, "contoso")))
     browsing.offsets, browsing.done = [{"orders": 3}], 1
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_a_query_that_consumed_nothing_does_not_begin_to_consume
     browsing = Engine(options(string(broker, "contoso"), startingSequenceNumbers='{"orders": 4}'))
     assert browsing.available_now() == ["body of m3", "body of m4"]
     consuming = elsewhere(browsing, string(broker, "contoso"), settlement="complete")
-    with pytest.raises(ForeignCheckpoint, match="settlement=none and completed nothing"):
+    with pytest.raises(ForeignCheckpointError, match="settlement=none and completed nothing"):
         consuming.available_now()
 
     assert ids_in(broker, "orders") == SENT
@@ -180,7 +180,7 @@ def test_ten_minutes_of_outage_with_a_switch_to_the_other_namespace_lose_nothing
     assert message_source.OUTAGE in (engine.reader.reportLatestOffset() or {})
 
     reference.write_text(string(broker, "contoso-dr"))
-    with pytest.raises(ForeignCheckpoint, match=r"belongs to the namespace .* Start a new checkpoint"):
+    with pytest.raises(ForeignCheckpointError, match=r"belongs to the namespace .* Start a new checkpoint"):
         [engine.plan() for _ in range(600)]
     assert ids_in(broker, "orders", "contoso-dr") == SENT, "nothing was completed unread"
     other = Engine(options(string(broker, "contoso-dr"), settlement="complete"))

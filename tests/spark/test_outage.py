@@ -14,7 +14,7 @@ from sbpair.spark.message_source import MessageReader, MessageStreamReader
 from sbpair.spark.outage import OutageState, pause_of
 from sbpair.spark.outgoing import id_maker, outgoing
 from sbpair.spark.sending import Sending
-from sbpair.spark.source_errors import NoAnswer, SourceError
+from sbpair.spark.source_errors import NoAnswerError, SourceError
 from sbpair.spark.source_options import SourceOptions
 from tests.spark import message_rows
 from tests.spark.ledger import bodies_in, send, string
@@ -139,7 +139,7 @@ def test_a_throttled_task_waits_as_long_as_it_is_asked_to(
 def test_a_stream_gives_up_when_its_outage_timeout_is_over(broker: Broker) -> None:
     engine = Engine(options(broker, outageTimeout="0"))
     broker.namespace("contoso").take_down("refuse")
-    with pytest.raises(NoAnswer, match="check the address and the network"):
+    with pytest.raises(NoAnswerError, match="check the address and the network"):
         engine.plan()
 
 
@@ -156,7 +156,7 @@ def test_a_run_of_what_is_available_does_not_end_in_an_outage_as_if_there_were_n
     assert engine.available_now() == ["body of a"]
     assert waits
     namespace.take_down("refuse")
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoAnswerError):
         Engine(options(broker, outageTimeout="0")).available_now()
 
 
@@ -174,7 +174,7 @@ def test_a_batch_waits_a_minute_and_a_stream_for_ever_unless_they_are_told(broke
 def test_what_waiting_does_not_cure_ends_a_stream_at_once(broker: Broker) -> None:
     with pytest.raises(SourceError, match="check its name") as raised:
         Engine(options(broker, queueName="nowhere")).plan()
-    assert not isinstance(raised.value, NoAnswer)
+    assert not isinstance(raised.value, NoAnswerError)
 
 
 @pytest.mark.spec("R-72")

@@ -19,7 +19,7 @@ import sbpair
 from sbpair.spark import versions
 from sbpair.spark.requirements import DRIVER_PACKAGES, SparkMissingError, require, require_driver_packages
 from sbpair.spark.session import reason_of, sources
-from sbpair.spark.versions import VersionTooOld
+from sbpair.spark.versions import VersionTooOldError
 from tests.spark.packed import packed
 
 
@@ -115,13 +115,19 @@ def test_a_stream_is_refused_where_spark_does_not_say_what_is_committed(
     monkeypatch: pytest.MonkeyPatch, source: type[DataSource]
 ) -> None:
     monkeypatch.setattr(versions, "HAS_STREAM_SOURCES", False)
-    with pytest.raises(VersionTooOld, match=rf"{source.name()}: reading a stream needs Spark 4\.2, this is"):
+    with pytest.raises(
+        VersionTooOldError, match=rf"{source.name()}: reading a stream needs Spark 4\.2, this is"
+    ):
         source({}).streamReader(StructType())
 
 
 @pytest.mark.parametrize(
     "name",
-    ["builtins.ValueError", "sbpair.spark.checkpoint.ForeignCheckpoint", "sbpair.spark.entities.NoAnswer"],
+    [
+        "builtins.ValueError",
+        "sbpair.spark.checkpoint.ForeignCheckpointError",
+        "sbpair.spark.entities.NoAnswerError",
+    ],
 )
 def test_the_reason_of_a_failed_query_is_its_innermost_error(name: str) -> None:
     text = (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sbpair.amqp.message import Header, Message, Properties
 from sbpair.amqp.sections import Sections
-from sbpair.spark.claim import MAX_REQUESTED, MAX_RETURNS, Claim, EntityRenewed
+from sbpair.spark.claim import MAX_REQUESTED, MAX_RETURNS, Claim, EntityRenewedError
 from sbpair.spark.glimpse import Glimpse, glimpse
 from sbpair.spark.ranges import LANE_BITS, Mark
 
@@ -111,7 +111,7 @@ def test_a_partition_that_is_through_does_not_end_the_others_unless_its_messages
 
 @pytest.mark.spec("R-71")
 def test_a_young_message_under_a_number_that_was_read_ends_the_settlement() -> None:
-    with pytest.raises(EntityRenewed, match="q was deleted and created again"):
+    with pytest.raises(EntityRenewedError, match="q was deleted and created again"):
         Claim("q", (Mark("q", 5, until=40),), [1]).take(message(1, 41))
     assert not Claim("q", (Mark("q", 5, until=40),), [1]).take(message(1, None)), (
         "unknown whether it was read"

@@ -17,7 +17,7 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.broker.entities import QueueDescription, StoredMessage
-from sbpair.broker.errors import StoreFailed
+from sbpair.broker.errors import StoreFailedError
 from sbpair.broker.store.sqlite import SqliteStore
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
@@ -160,7 +160,7 @@ async def test_after_a_failed_sync_neither_its_commit_nor_later_ones_are_answere
         gate.open()
         answers = await asyncio.wait_for(asyncio.gather(first, second), PATIENCE)
         assert answers == [None, None]  # the connection was closed: the outcome is unknown
-    assert isinstance(broker.failure, StoreFailed)
+    assert isinstance(broker.failure, StoreFailedError)
 
 
 @pytest.mark.spec("G-26")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sbpair.broker.entities import QueueDescription, StoredMessage
-from sbpair.broker.errors import StoreDamaged, StoreError
+from sbpair.broker.errors import StoreDamagedError, StoreError
 from sbpair.broker.store.integrity import DatabaseMark
 from sbpair.broker.store.schema import MIGRATIONS
 from tests.store.kept import NOON, Kept, contents
@@ -67,7 +67,7 @@ def test_a_flipped_bit_is_refused_or_loses_no_message(
         before = bytes_of(where)
         try:
             again = Kept(where)
-        except StoreDamaged as error:
+        except StoreDamagedError as error:
             refused += str(where / DATABASE) in str(error)  # or the log, or the mark
             assert bytes_of(where) == before  # left unchanged for repair
             continue
@@ -91,7 +91,7 @@ def test_a_missing_empty_or_truncated_file_is_refused_by_name(
     else:
         file.write_bytes(b"" if what == "empty" else file.read_bytes()[: 8192 * 3])
     before = bytes_of(where)
-    with pytest.raises(StoreDamaged, match=r"contoso\.sqlite"):
+    with pytest.raises(StoreDamagedError, match=r"contoso\.sqlite"):
         Kept(where)
     assert bytes_of(where) == before
 
@@ -100,7 +100,9 @@ def test_a_missing_empty_or_truncated_file_is_refused_by_name(
 def test_a_missing_database_is_refused_after_a_clean_shutdown(used: Kept) -> None:
     used.close()
     used.file.unlink()
-    with pytest.raises(StoreDamaged, match=r"contoso.sqlite is damaged: it is missing, though \d+ commits"):
+    with pytest.raises(
+        StoreDamagedError, match=r"contoso.sqlite is damaged: it is missing, though \d+ commits"
+    ):
         used.open()
     assert not used.file.exists()
 
@@ -115,7 +117,7 @@ def test_an_older_copy_of_the_database_is_refused_and_says_how_much_is_missing(
     used.namespace.queue("orders").enqueue(StoredMessage(bare=b"later"), NOON)
     used.close()
     shutil.copyfile(older / DATABASE, used.file)
-    with pytest.raises(StoreDamaged, match=r"the last 1 of \d+ commits is missing"):
+    with pytest.raises(StoreDamagedError, match=r"the last 1 of \d+ commits is missing"):
         used.open()
 
 
@@ -126,7 +128,7 @@ def test_a_database_of_another_directory_is_refused(used: Kept, tmp_path: Path) 
     other.close()
     used.close()
     shutil.copyfile(other.file, used.file)
-    with pytest.raises(StoreDamaged, match=r"is not the database that contoso\.sqlite-mark belongs to"):
+    with pytest.raises(StoreDamagedError, match=r"is not the database that contoso\.sqlite-mark belongs to"):
         used.open()
 
 
@@ -134,7 +136,7 @@ def test_a_database_of_another_directory_is_refused(used: Kept, tmp_path: Path) 
 def test_deleting_the_mark_accepts_the_database_as_it_is(used: Kept, tmp_path: Path) -> None:
     where = left_by(used, tmp_path / "left")
     (where / LOG).unlink()
-    with pytest.raises(StoreDamaged):
+    with pytest.raises(StoreDamagedError):
         Kept(where)
     (where / MARK).unlink()
     again = Kept(where)
@@ -143,7 +145,7 @@ def test_deleting_the_mark_accepts_the_database_as_it_is(used: Kept, tmp_path: P
     again.reopen()
     again.close()
     (where / DATABASE).unlink()
-    with pytest.raises(StoreDamaged, match="it is missing"):
+    with pytest.raises(StoreDamagedError, match="it is missing"):
         Kept(where)
 
 
@@ -228,7 +230,7 @@ def test_a_database_whose_kind_or_layout_was_changed_is_damaged(used: Kept, prag
     with closing(sqlite3.connect(used.file)) as connection:
         connection.execute(f"PRAGMA {pragma}")
     before = bytes_of(used.path)
-    with pytest.raises(StoreDamaged, match=rf"^The file {used.file} is damaged: {told}\. Nothing in it"):
+    with pytest.raises(StoreDamagedError, match=rf"^The file {used.file} is damaged: {told}\. Nothing in it"):
         used.open()
     assert bytes_of(used.path) == before
 
@@ -242,7 +244,7 @@ def test_the_number_of_missing_commits_is_reported_with_the_name_of_the_log(used
     (used.path / MARK).write_bytes(DatabaseMark(identity, len(MIGRATIONS), commits + behind).line())
     verb = "is" if behind == 1 else "are"
     with pytest.raises(
-        StoreDamaged,
+        StoreDamagedError,
         match=rf"the last {behind} of {commits + behind} commits {verb} missing: the file is an older copy, "
         rf"or its write-ahead log {LOG} is damaged or missing",
     ):
@@ -262,9 +264,9 @@ def test_an_unreadable_mark_is_reported_with_the_reason(used: Kept) -> None:
 def test_a_file_that_is_not_a_database_is_damage_only_if_there_was_a_mark(used: Kept) -> None:
     used.close()
     used.file.write_bytes(b"not a database" * 1000)
-    with pytest.raises(StoreDamaged, match="file is not a database"):
+    with pytest.raises(StoreDamagedError, match="file is not a database"):
         used.open()
     (used.path / MARK).unlink()
     with pytest.raises(StoreError, match="cannot be used: file is not a database") as told:
         used.open()
-    assert not isinstance(told.value, StoreDamaged)
+    assert not isinstance(told.value, StoreDamagedError)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.broker.errors import StoreError, StoreInUse
+from sbpair.broker.errors import StoreError, StoreInUseError
 from sbpair.broker.store.directory import DataDirectory, make_private
 from tests.store.kept import SMALL
 
@@ -44,12 +44,12 @@ def test_a_directory_is_created_with_its_parents_for_its_owner_only(directory: D
 @pytest.mark.spec("R-66", "F-90")
 def test_a_directory_names_its_owner_until_it_is_released(directory: DataDirectory) -> None:
     assert (directory.path / "owner.lock").read_text() == f"{os.getpid()}\n"
-    with pytest.raises(StoreInUse, match=rf"{directory.path} is in use by process {os.getpid()}: one"):
+    with pytest.raises(StoreInUseError, match=rf"{directory.path} is in use by process {os.getpid()}: one"):
         DataDirectory(directory.path, SMALL)
     directory.close()
     again = DataDirectory(directory.path, SMALL)
     for _ in range(3):
-        with pytest.raises(StoreInUse):
+        with pytest.raises(StoreInUseError):
             DataDirectory(directory.path, SMALL)
     if OPEN_FILES.is_dir():
         assert times_open(directory.path / "owner.lock") == 1  # refused attempts leak no descriptors

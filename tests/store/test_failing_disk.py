@@ -21,7 +21,7 @@ from sbpair.amqp.performatives import Accepted
 from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.broker.entities import QueueDescription, StoredMessage
-from sbpair.broker.errors import BrokerError, StoreFailed
+from sbpair.broker.errors import BrokerError, StoreFailedError
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError
 from tests.store.kept import NOON, SMALL, Kept, contents
@@ -73,10 +73,10 @@ def test_a_failed_commit_is_not_retried_and_keeps_earlier_commits(kept: Kept, tm
     kept.store.directory.release_reserve()
     fill_up(kept)
     queue.enqueue_all([StoredMessage(bare=b"x" * 3000) for _ in range(10)], NOON)
-    with pytest.raises(StoreFailed, match="Nothing unwritten was acknowledged"):
+    with pytest.raises(StoreFailedError, match="Nothing unwritten was acknowledged"):
         kept.store.commit()
     kept.store.connection.execute("PRAGMA max_page_count = 1000000")
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StoreFailedError):
         kept.store.commit()
     assert kept.store.has_pending_changes  # answers are held forever
     kept.reopen()
@@ -91,11 +91,11 @@ def test_a_change_that_cannot_be_encoded_is_a_failed_commit(
     kept.store.commit()
     monkeypatch.setattr(kept.store, "_parts", None)  # fails with an error that is not SQLite's
     queue.enqueue(StoredMessage(bare=b"first"), NOON)
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StoreFailedError):
         kept.store.commit()
     monkeypatch.undo()
     assert kept.store.has_pending_changes  # answers are held forever
-    with pytest.raises(StoreFailed):
+    with pytest.raises(StoreFailedError):
         kept.store.commit()
 
 

@@ -13,7 +13,7 @@ from sbpair.broker.entities import QueueDescription, StoredMessage
 from sbpair.broker.entities.descriptions import AccessRule
 from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.queue import Queue
-from sbpair.broker.errors import StoreDamaged
+from sbpair.broker.errors import StoreDamagedError
 from sbpair.broker.store import message_rows
 from sbpair.broker.store.message_rows import Segment, Segments, segment_row
 from sbpair.broker.store.schema import with_checksum
@@ -169,7 +169,9 @@ def test_a_description_that_cannot_be_is_reported_with_its_reason(kept: Kept, or
     assert wrong != text
     row = with_checksum(number, kind, topic, name, wrong, *values)
     changed(kept, f"INSERT OR REPLACE INTO entity VALUES ({', '.join('?' * len(row))})", *row)
-    with pytest.raises(StoreDamaged, match=rf"^The file {kept.file} is damaged: .*[Dd]elivery.?[Cc]ount"):
+    with pytest.raises(
+        StoreDamagedError, match=rf"^The file {kept.file} is damaged: .*[Dd]elivery.?[Cc]ount"
+    ):
         kept.open()
 
 
@@ -179,7 +181,7 @@ def test_rows_of_a_segment_that_is_gone_are_reported_with_its_number(kept: Kept,
     kept.store.commit()
     ((number, *_),) = rows(kept, "segment")
     changed(kept, "DELETE FROM segment")
-    with pytest.raises(StoreDamaged, match=f"the segment of {number} is missing"):
+    with pytest.raises(StoreDamagedError, match=f"the segment of {number} is missing"):
         kept.open()
 
 
@@ -187,7 +189,7 @@ def test_parts_of_an_entity_that_is_gone_are_reported(kept: Kept, orders: Queue)
     kept.store.commit()
     ((number, *_),) = rows(kept, "entity")
     changed(kept, "DELETE FROM entity")
-    with pytest.raises(StoreDamaged, match=f"the entity {number} is missing"):
+    with pytest.raises(StoreDamagedError, match=f"the entity {number} is missing"):
         kept.open()
 
 
@@ -197,13 +199,13 @@ def test_an_entity_without_its_parts_or_stored_twice_is_reported_by_name(kept: K
     parts = rows(kept, "part")
     changed(kept, "DELETE FROM part")
     told = f"the entity {name} has 0 parts where it needs {len(parts)}"
-    with pytest.raises(StoreDamaged, match=told):
+    with pytest.raises(StoreDamagedError, match=told):
         kept.open()
     row = with_checksum(number + 1, kind, topic, name, *values)
     with closing(sqlite3.connect(kept.file)) as connection, connection:
         connection.executemany(f"INSERT INTO part VALUES ({', '.join('?' * len(parts[0]))})", parts)
         connection.execute(f"INSERT INTO entity VALUES ({', '.join('?' * len(row))})", row)
-    with pytest.raises(StoreDamaged, match=f"the entity {name} is stored twice"):
+    with pytest.raises(StoreDamagedError, match=f"the entity {name} is stored twice"):
         kept.open()
 
 
@@ -213,7 +215,7 @@ def test_the_database_of_another_namespace_is_reported_with_its_mark(tmp_path: P
     other.close()
     kept.file.write_bytes(other.file.read_bytes())
     told = f"^The file {kept.file} is damaged: it is not the database that {kept.file.name}-mark belongs to"
-    with pytest.raises(StoreDamaged, match=told):
+    with pytest.raises(StoreDamagedError, match=told):
         kept.open()
 
 

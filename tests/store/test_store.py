@@ -20,7 +20,7 @@ from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
 from sbpair.broker.entities.transaction import Anchor, Settlement, SettlementVerb, Transaction
-from sbpair.broker.errors import BrokerError, StoreDamaged, StoreError, StoreInUse
+from sbpair.broker.errors import BrokerError, StoreDamagedError, StoreError, StoreInUseError
 from sbpair.broker.store import message_rows
 from sbpair.broker.store.disk import Disk
 from sbpair.broker.store.integrity import mark_path
@@ -379,7 +379,7 @@ def test_a_detached_namespace_can_be_attached_again(kept: Kept) -> None:
 
 @pytest.mark.spec("F-90")
 def test_a_second_broker_on_the_directory_is_refused_with_the_process_id_of_the_first(kept: Kept) -> None:
-    with pytest.raises(StoreInUse, match=r"in use by process \d+: one broker owns it at a time"):
+    with pytest.raises(StoreInUseError, match=r"in use by process \d+: one broker owns it at a time"):
         Kept(kept.path)
 
 
@@ -458,7 +458,7 @@ def test_a_flipped_bit_in_a_body_is_reported_with_entity_and_file(kept: Kept) ->
     queue.enqueue(StoredMessage(bare=b"a well-known body"), NOON)
     kept.close()
     kept.file.write_bytes(kept.file.read_bytes().replace(b"a well-known body", b"a well-knowm body"))
-    with pytest.raises(StoreDamaged, match=r"contoso.sqlite is damaged: a message of 'orders' differs"):
+    with pytest.raises(StoreDamagedError, match=r"contoso.sqlite is damaged: a message of 'orders' differs"):
         kept.open()
 
 
@@ -497,7 +497,7 @@ def test_a_damaged_file_is_left_unchanged_and_can_be_attached_once_repaired(kept
     try:
         kept.file.write_bytes(damaged)
         for _ in range(2):
-            with pytest.raises(StoreDamaged):
+            with pytest.raises(StoreDamagedError):
                 disk.attach(Namespace("contoso", created_at=NOON, change_log=ChangeLog()), NOON)
         assert kept.file.read_bytes() == damaged
         kept.file.write_bytes(whole)

@@ -15,7 +15,7 @@ from sbpair.amqp.types import Int, Symbol, Timestamp, UInt
 from sbpair.envelope.aliases import ANNOTATION_DESTINATION, ANNOTATION_SCHEDULED
 from sbpair.envelope.inspect import read_parked
 from sbpair.envelope.restore import Forward, restore
-from sbpair.syphon.transfer import DestinationUnknown, address, park_again
+from sbpair.syphon.transfer import DestinationUnknownError, address, park_again
 
 NOW = 1_795_219_200_000
 DAY = 86_400_000
@@ -130,7 +130,7 @@ def test_peeking_shows_where_it_was_to_go_and_why_it_is_there():
 
 
 def test_without_a_destination_it_is_refused():
-    with pytest.raises(DestinationUnknown, match="x-opt-sbpair-path"):
+    with pytest.raises(DestinationUnknownError, match="x-opt-sbpair-path"):
         park_again(refused(RESTORED.encode()))
 
 
@@ -138,5 +138,5 @@ def test_without_a_destination_it_is_refused():
 def test_bytes_that_are_no_message_are_refused_by_name(payload):
     try:
         park_again(payload)
-    except (DecodeError, IndexError, DestinationUnknown):
+    except (DecodeError, IndexError, DestinationUnknownError):
         pass

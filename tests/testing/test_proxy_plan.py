@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.broker.configuration import BadConfiguration
+from sbpair.broker.configuration import BadConfigurationError
 from sbpair.testing.frames import Action, FrameRule
 from sbpair.testing.proxy_plan import LineSettings, ProxyPlan, read_proxy_plan
 
@@ -89,6 +89,6 @@ def test_an_empty_plan_forwards() -> None:
     ],
 )
 def test_a_mistake_is_named_by_file_key_and_what_was_expected(text: str, said: str) -> None:
-    with pytest.raises(BadConfiguration) as refused:
+    with pytest.raises(BadConfigurationError) as refused:
         read_proxy_plan("plan.toml", text)
     assert said in str(refused.value)

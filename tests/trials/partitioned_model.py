@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
 from sbpair.broker.entities.stored_message import LockToken
-from sbpair.broker.errors import MessageLockLost, MessageNotFound
+from sbpair.broker.errors import LockLostError, NoSuchMessageError
 
 NOON, MINUTE = 1_800_000_000_000, 60_000
 KEYS = st.sampled_from(["a", "b", "c", "d", None])
@@ -145,7 +145,7 @@ class Both(RuleBasedStateMachine):
                     side.deferred[number] = None
                 elif how in ("abandon", "release"):
                     side.back(number, has_failed=how == "abandon")
-                refused(MessageLockLost, lambda side=side, token=token: side.queue.complete(token, self.now))
+                refused(LockLostError, lambda side=side, token=token: side.queue.complete(token, self.now))
 
     @rule(index=st.integers(0, 5))
     def renew(self, index):
@@ -161,7 +161,9 @@ class Both(RuleBasedStateMachine):
             if not numbers:
                 continue
             lost = [*numbers, 7 << 48 | 9999]
-            refused(MessageNotFound, lambda side=side, lost=lost: side.queue.receive_deferred(lost, self.now))
+            refused(
+                NoSuchMessageError, lambda side=side, lost=lost: side.queue.receive_deferred(lost, self.now)
+            )
             for message in side.queue.receive_deferred(numbers, self.now):
                 side.held[message.sequence_number] = (message.lock_token, message.locked_until)
 

@@ -12,7 +12,7 @@ from azure.servicebus.management import AccessRights, AuthorizationRule, Service
 
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.broker.auth import make_token
-from sbpair.broker.errors import BrokerError, InvalidDescription
+from sbpair.broker.errors import BrokerError, InvalidDescriptionError
 from tests.broker.test_admin import body_of
 
 REFUSED = (ServiceBusAuthorizationError, ServiceBusAuthenticationError)
@@ -131,7 +131,7 @@ def test_a_name_that_is_taken_or_not_there_is_told(contoso: NamespaceControl) ->
     [(["Sned"], "at least one right of Manage, Send, Listen"), (["Manage"], "also include")],
 )
 def test_rights_that_no_policy_has_are_told(contoso: NamespaceControl, rights: list[str], said: str) -> None:
-    with pytest.raises(InvalidDescription, match=said):
+    with pytest.raises(InvalidDescriptionError, match=said):
         contoso.add_policy("odd", rights)
 
 

@@ -27,7 +27,7 @@ from sbpair.broker import (
     TwoFieldError,
     Withhold,
 )
-from sbpair.broker.errors import InvalidArgument
+from sbpair.broker.errors import InvalidArgumentError
 from sbpair.broker.server.namespace_server import Outage
 from sbpair.broker.server.wire import AmqpWire
 from tests.waiting import until, wait_until
@@ -161,7 +161,7 @@ class TestOutages:
 
     def test_an_outage_of_no_known_kind_is_refused(self, contoso):
         with pytest.raises(
-            InvalidArgument, match="'flood', use one of refuse, reset, silent, slow, half-open"
+            InvalidArgumentError, match="'flood', use one of refuse, reset, silent, slow, half-open"
         ):
             contoso.take_down("flood")
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from sbpair.broker import Broker
-from sbpair.broker.errors import PortUnavailable
+from sbpair.broker.errors import PortUnavailableError
 from sbpair.broker.faults import Down
 from sbpair.broker.faults.rule import FaultRule
 
@@ -59,7 +59,7 @@ def test_a_port_that_was_taken_is_named_and_the_namespace_comes_up_when_it_is_fr
     with Broker({"contoso": 0}) as broker:
         namespace = broker.namespace("contoso")
         namespace.take_down("refuse")
-        with taken(namespace.port), pytest.raises(PortUnavailable, match=f"contoso.*{namespace.port}"):
+        with taken(namespace.port), pytest.raises(PortUnavailableError, match=f"contoso.*{namespace.port}"):
             namespace.bring_up()
         namespace.bring_up()
         socket.create_connection(("127.0.0.1", namespace.port), 5).close()
@@ -101,10 +101,12 @@ def test_a_broker_closes_all_of_itself_though_a_port_was_taken_while_a_fault_ref
 
 @pytest.mark.parametrize("port", [65_536, -1])
 def test_a_port_that_is_none_is_told_and_not_waited_for(port):
-    with pytest.raises(PortUnavailable, match=rf"'contoso' cannot listen on 127.0.0.1:{port}: .*0-65535"):
+    with pytest.raises(
+        PortUnavailableError, match=rf"'contoso' cannot listen on 127.0.0.1:{port}: .*0-65535"
+    ):
         Broker({"contoso": port}).start()
     with Broker({"contoso": 0}) as broker:
-        with pytest.raises(PortUnavailable, match="'more'"):
+        with pytest.raises(PortUnavailableError, match="'more'"):
             broker.add_namespace("more", port)
         broker.add_namespace("more").create_queue("orders")
 

@@ -11,7 +11,7 @@ again.
 from __future__ import annotations
 
 from .job import DailyResult, Terms, audit_daily
-from .kept import OtherState
-from .state_folder import StateInUse
+from .kept import ForeignStateError
+from .state_folder import StateInUseError
 
-__all__ = ["DailyResult", "OtherState", "StateInUse", "Terms", "audit_daily"]
+__all__ = ["DailyResult", "ForeignStateError", "StateInUseError", "Terms", "audit_daily"]

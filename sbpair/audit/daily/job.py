@@ -79,8 +79,8 @@ def audit_daily(
 
     A run that was killed leaves tables and state as they were, and so does one that fails. ``at`` is now by default.
 
-    Raises ValueError for an invalid skew or alias, StateInUse when another run uses ``state``, OtherState when it is
-    not of such an audit, and OSError.
+    Raises ValueError for an invalid skew or alias, StateInUseError when another run uses ``state``, ForeignStateError
+    when it is not of such an audit, and OSError.
     """
     terms = terms or Terms()
     check_skew(terms.skew)

@@ -52,7 +52,7 @@ class State:
     version: int = VERSION
 
 
-class OtherState(ValueError):
+class ForeignStateError(ValueError):
     """The directory is not one that this audit can go on with."""
 
 
@@ -65,23 +65,26 @@ class Kept:
     def state(self, settings: tuple[object, ...]) -> State:
         """The state of the last run; an empty one if there is none.
 
-        Raises OtherState for a state with other settings, of another version, or in a directory with other files.
+        Raises ForeignStateError for a state with other settings, of another version, or in a directory with other
+        files.
         """
         path = self._folder.path
         if not self._folder.number:
             if others := self._folder.others():
-                raise OtherState(
+                raise ForeignStateError(
                     f"{path} holds {others[0]!r}, which is not of a daily audit; choose another directory"
                 )
             return State(settings)
         try:
             found = self._read(STATE)
         except ValueError as error:
-            raise OtherState(f"{path} holds a state that cannot be read: {error}") from error
+            raise ForeignStateError(f"{path} holds a state that cannot be read: {error}") from error
         if not isinstance(found, State) or found.version != VERSION:
-            raise OtherState(f"{path} is of another version of sbpair; start anew in another directory")
+            raise ForeignStateError(
+                f"{path} is of another version of sbpair; start anew in another directory"
+            )
         if found.settings != settings:
-            raise OtherState(
+            raise ForeignStateError(
                 f"{path} is of an audit with another skew or other aliases; choose another directory"
             )
         return found

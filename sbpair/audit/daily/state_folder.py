@@ -21,7 +21,7 @@ CURRENT, VERSIONS, DRAFT, LOCK = "current", "_versions", "_current", "_lock"
 CHANGES, TABLE = "changes.json", ".parquet"
 
 
-class StateInUse(ValueError):
+class StateInUseError(ValueError):
     """Another run is using the directory, or nothing can keep it away."""
 
 
@@ -42,10 +42,12 @@ class StateFolder:
     def hold(self) -> Iterator[None]:
         """Lock the directory, and remove all versions but the last whole one.
 
-        Raises StateInUse, also on Windows, and OSError.
+        Raises StateInUseError, also on Windows, and OSError.
         """
         if sys.platform == "win32":
-            raise StateInUse("a daily audit keeps no state on Windows, where nothing locks its directory")
+            raise StateInUseError(
+                "a daily audit keeps no state on Windows, where nothing locks its directory"
+            )
         import fcntl  # late: the other audit also runs on systems without it
 
         (self.path / VERSIONS).mkdir(parents=True, exist_ok=True)
@@ -53,7 +55,7 @@ class StateFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise StateInUse(f"another audit is using {self.path}") from error
+                raise StateInUseError(f"another audit is using {self.path}") from error
             self.number = int(self.current.readlink().name) if self.current.is_symlink() else 0
             for each in (self.path / VERSIONS).iterdir():
                 if each.name != str(self.number):

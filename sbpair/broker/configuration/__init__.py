@@ -5,11 +5,11 @@ from __future__ import annotations
 from .arm_template import is_arm_template, read_arm_template
 from .emulator_file import read_emulator_file
 from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
-from .table import BadConfiguration
+from .table import BadConfigurationError
 from .toml_file import read_namespaces
 
 __all__ = [
-    "BadConfiguration",
+    "BadConfigurationError",
     "NamespacePlan",
     "SubscriptionPlan",
     "TopicPlan",

@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"\s*(?:('(?:[^']|'')*')|(-?\d{1,18})|([A-Za-z_]\w*)|([()\[\
 _PLACE = re.compile(r"\{(\d{1,3})\}|\{\{|\}\}|\{[^{}]*\}")
 
 
-class BadExpression(ValueError):
+class BadExpressionError(ValueError):
     """An expression cannot be evaluated; the text says why."""
 
 
@@ -37,7 +37,7 @@ class Scope:
 
 
 def evaluate(value: object, scope: Scope) -> object:
-    """Return ``value`` with every expression in it evaluated. Raises BadExpression."""
+    """Return ``value`` with every expression in it evaluated. Raises BadExpressionError."""
     match value:
         case str():
             return _text(value, scope)
@@ -54,13 +54,13 @@ def _text(value: str, scope: Scope) -> object:
     if value.startswith("[["):
         return value[1:]  # an escaped bracket: not an expression
     if len(value) > MAX_TEXT:
-        raise BadExpression(f"it is longer than {MAX_TEXT} characters")
+        raise BadExpressionError(f"it is longer than {MAX_TEXT} characters")
     reader = _Reader(_tokens(value[1:-1]), scope)
     found = reader.expression()
     if reader.left:
-        raise BadExpression(f"{value!r:.200}: unexpected {reader.left[0]!r}")
+        raise BadExpressionError(f"{value!r:.200}: unexpected {reader.left[0]!r}")
     if isinstance(found, str) and len(found) > MAX_TEXT:
-        raise BadExpression(f"its value is longer than {MAX_TEXT} characters")
+        raise BadExpressionError(f"its value is longer than {MAX_TEXT} characters")
     return found
 
 
@@ -70,7 +70,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise BadExpression(f"{text!r:.200}: invalid from {text[at:]!r:.40} on")
+            raise BadExpressionError(f"{text!r:.200}: invalid from {text[at:]!r:.40} on")
         tokens.append(match[0].strip())
         at = match.end()
     return tokens
@@ -92,7 +92,7 @@ class _Reader:
     def _take(self, expected: str | None = None) -> str:
         if not self.left or (expected is not None and self.left[0] != expected):
             there = repr(self.left[0]) if self.left else "the end"
-            raise BadExpression(f"expected {expected or 'a value'!r}, not {there}")
+            raise BadExpressionError(f"expected {expected or 'a value'!r}, not {there}")
         return self.left.pop(0)
 
     def _operand(self) -> object:
@@ -102,7 +102,7 @@ class _Reader:
         if token.lstrip("-").isdigit():
             return int(token)
         if not token[0].isalpha() and token[0] != "_":
-            raise BadExpression(f"expected a value, not {token!r}")
+            raise BadExpressionError(f"expected a value, not {token!r}")
         self._take("(")
         given: list[object] = []
         while self.left and self.left[0] != ")":
@@ -110,9 +110,9 @@ class _Reader:
             if self.left and self.left[0] == ",":
                 self._take(",")
                 if self.left and self.left[0] == ")":
-                    raise BadExpression("expected a value after ','")
+                    raise BadExpressionError("expected a value after ','")
             elif self.left and self.left[0] != ")":
-                raise BadExpression(f"expected ',' or ')', not {self.left[0]!r}")
+                raise BadExpressionError(f"expected ',' or ')', not {self.left[0]!r}")
         self._take(")")
         return self._call(token, given)
 
@@ -126,7 +126,7 @@ class _Reader:
             return found[key]
         if isinstance(found, list) and isinstance(key, int) and 0 <= key < len(found):
             return found[key]
-        raise BadExpression(f"there is no {key!r:.60} in {type(found).__name__} {found!r:.60}")
+        raise BadExpressionError(f"there is no {key!r:.60} in {type(found).__name__} {found!r:.60}")
 
     def _call(self, name: str, given: list[object]) -> object:
         own: dict[str, Callable[..., object]] = {
@@ -137,31 +137,31 @@ class _Reader:
         function = own.get(name.casefold()) or FUNCTIONS.get(name.casefold())
         if function is None:
             known = ", ".join(sorted(SPELLED))
-            raise BadExpression(f"{name}() needs Azure or is unknown; supported functions: {known}")
+            raise BadExpressionError(f"{name}() needs Azure or is unknown; supported functions: {known}")
         try:
             return function(*given)
         except (TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, BadExpression):
+            if isinstance(error, BadExpressionError):
                 raise
-            raise BadExpression(f"{name}() does not accept {given!r:.100}") from error
+            raise BadExpressionError(f"{name}() does not accept {given!r:.100}") from error
 
     def _parameter(self, name: str) -> object:
         if name not in self._scope.parameters:
-            raise BadExpression(f"parameter {name!r:.60} has no value: use --parameter {name:.60}=VALUE")
+            raise BadExpressionError(f"parameter {name!r:.60} has no value: use --parameter {name:.60}=VALUE")
         return self._scope.parameters[name]
 
     def _variable(self, name: str) -> object:
         if name not in self._scope.variables:
-            raise BadExpression(f"there is no variable {name!r:.60}")
+            raise BadExpressionError(f"there is no variable {name!r:.60}")
         if name in self._scope.evaluating:
-            raise BadExpression(f"variable {name!r:.60} refers to itself")
+            raise BadExpressionError(f"variable {name!r:.60} refers to itself")
         inner = replace(self._scope, evaluating=(*self._scope.evaluating, name))
         return evaluate(self._scope.variables[name], inner)
 
     def _copy_index(self, *given: object) -> object:
         offset = next((each for each in given if isinstance(each, int)), 0)  # the loop's name may precede it
         if self._scope.copy_index is None:
-            raise BadExpression("copyIndex() outside of a copy loop")
+            raise BadExpressionError("copyIndex() outside of a copy loop")
         return self._scope.copy_index + offset
 
 
@@ -176,7 +176,7 @@ def _string(value: object) -> str:
         return str(value)  # as .NET spells it
     if isinstance(value, str | int):
         return str(value)
-    raise BadExpression(f"{value!r:.60} is not a string")
+    raise BadExpressionError(f"{value!r:.60} is not a string")
 
 
 def _format(pattern: str, *parts: object) -> str:
@@ -184,9 +184,9 @@ def _format(pattern: str, *parts: object) -> str:
         if match[1] is None:
             if match[0] in ("{{", "}}"):
                 return match[0][0]
-            raise BadExpression(f"format() does not support {match[0]!r:.40}")
+            raise BadExpressionError(f"format() does not support {match[0]!r:.40}")
         if int(match[1]) >= len(parts):
-            raise BadExpression(f"format() has no value for {match[0]}")
+            raise BadExpressionError(f"format() has no value for {match[0]}")
         return _string(parts[int(match[1])])
 
     return _PLACE.sub(place, pattern)

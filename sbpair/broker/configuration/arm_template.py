@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, fields
 from ..entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from ..entities.rules import Rule
 from ..entities.rules.rule import SYSTEM_FIELDS
-from ..errors import InvalidRule
-from .arm_expression import BadExpression, Scope, evaluate
+from ..errors import InvalidRuleError
+from .arm_expression import BadExpressionError, Scope, evaluate
 from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
-from .table import BadConfiguration, Table, named_filter, rule
+from .table import BadConfigurationError, Table, named_filter, rule
 
 PROVIDER = "microsoft.servicebus/"
 DEPLOYMENT = "microsoft.resources/deployments"
@@ -85,19 +85,22 @@ def is_arm_template(values: object) -> bool:
 
 
 def read_arm_template(file: str, text: str, parameters: Mapping[str, str]) -> list[NamespacePlan]:
-    """Return the namespaces that the template describes; ``parameters``: values by name. Raises BadConfiguration."""
+    """Return the namespaces that the template describes; ``parameters``: values by name.
+
+    Raises BadConfigurationError.
+    """
     try:
         values = json.loads(text)
         if not isinstance(values, dict):
-            raise BadConfiguration(f"{file}: expected a template")
+            raise BadConfigurationError(f"{file}: expected a template")
         scope = _scope(file, values, "", _given_values(file, values, parameters))
         resources = list(_resources(file, values, scope, "", 0))
     except RecursionError:
-        raise BadConfiguration(f"{file}: nested too deeply") from None
+        raise BadConfigurationError(f"{file}: nested too deeply") from None
     except ValueError as error:
-        if isinstance(error, BadConfiguration):
+        if isinstance(error, BadConfigurationError):
             raise
-        raise BadConfiguration(f"{file}: expected JSON: {error}") from None
+        raise BadConfigurationError(f"{file}: expected JSON: {error}") from None
     return _plans(file, resources)
 
 
@@ -111,7 +114,7 @@ def _given_values(file: str, template: dict[str, object], parameters: Mapping[st
     for name, value in parameters.items():
         if name not in declared:
             there = ", ".join(declared) or "none"
-            raise BadConfiguration(f"{file}: no parameter {name!r:.60}; there are: {there:.300}")
+            raise BadConfigurationError(f"{file}: no parameter {name!r:.60}; there are: {there:.300}")
         kind = _object(file, declared, name, "parameters").get("type")
         given[name] = (
             value if kind in ("string", "securestring", "secureString") else _json(file, name, value)
@@ -123,7 +126,7 @@ def _json(file: str, name: str, value: str) -> object:
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
-        raise BadConfiguration(f"{file}: parameters.{name}: expected JSON, not {value!r:.60}") from None
+        raise BadConfigurationError(f"{file}: parameters.{name}: expected JSON, not {value!r:.60}") from None
 
 
 def _scope(file: str, template: dict[str, object], where: str, given: Mapping[str, object]) -> Scope:
@@ -168,16 +171,16 @@ def _object(file: str, values: Mapping[str, object], key: str, where: str) -> di
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise BadConfiguration(f"{file}: {where}{key}: expected an object")
+        raise BadConfigurationError(f"{file}: {where}{key}: expected an object")
     return found
 
 
 def _evaluate(file: str, where: str, value: object, scope: Scope) -> object:
     try:
         return evaluate(value, scope)
-    except BadExpression as error:
+    except BadExpressionError as error:
         shown = f"{value!r:.200}: " if isinstance(value, str) else ""
-        raise BadConfiguration(
+        raise BadConfigurationError(
             f"{file}: {where}: expected an expression that can be evaluated: {shown}{error}"
         ) from error
 
@@ -195,10 +198,10 @@ def _resources(
 ) -> Iterator[Resource]:
     """Iterate over the Service Bus resources of the template, including children and nested deployments."""
     if depth > MAX_DEPTH:
-        raise BadConfiguration(f"{file}: {where}: nested too deeply")
+        raise BadConfigurationError(f"{file}: {where}: nested too deeply")
     listed = template.get("resources")
     if not isinstance(listed, list | dict):
-        raise BadConfiguration(f"{file}: {where}resources: expected a list")
+        raise BadConfigurationError(f"{file}: {where}resources: expected a list")
     named = (
         listed.items() if isinstance(listed, dict) else ((f"[{n}]", each) for n, each in enumerate(listed))
     )
@@ -206,11 +209,11 @@ def _resources(
     for key, values in named:
         place = f"{where}resources{key if key.startswith('[') else f'.{key}'}"
         if not isinstance(values, dict):
-            raise BadConfiguration(f"{file}: {place}: expected an object")
+            raise BadConfigurationError(f"{file}: {place}: expected an object")
         for inner in _copies(file, values, scope, place):
             count += 1
             if count > MAX_RESOURCES:
-                raise BadConfiguration(f"{file}: {where}resources: more than {MAX_RESOURCES}")
+                raise BadConfigurationError(f"{file}: {where}resources: more than {MAX_RESOURCES}")
             yield from _one(file, values, inner, place, depth, under)
 
 
@@ -221,7 +224,9 @@ def _copies(file: str, values: dict[str, object], scope: Scope, place: str) -> I
     if isinstance(copy, dict):
         count = _evaluate(file, f"{place}.copy.count", copy.get("count"), scope)
         if not isinstance(count, int) or not 0 <= count <= MAX_RESOURCES:
-            raise BadConfiguration(f"{file}: {place}.copy.count: expected a number up to {MAX_RESOURCES}")
+            raise BadConfigurationError(
+                f"{file}: {place}.copy.count: expected a number up to {MAX_RESOURCES}"
+            )
     for index in range(count if isinstance(count, int) else 1):
         inner = scope if copy is None else scope.at(index)
         if _evaluate(file, f"{place}.condition", values.get("condition", True), inner) is not False:
@@ -233,7 +238,7 @@ def _one(
 ) -> Iterator[Resource]:
     kind = values.get("type")
     if not isinstance(kind, str):
-        raise BadConfiguration(f"{file}: {place}.type: expected a string")
+        raise BadConfigurationError(f"{file}: {place}.type: expected a string")
     if kind.casefold() == DEPLOYMENT:
         yield from _deployment(file, values, scope, place, depth)
         return
@@ -244,13 +249,13 @@ def _one(
     name = _evaluate(file, f"{place}.name", values.get("name"), scope)
     names = (*(under.names if under else ()), *(str(name).split("/") if isinstance(name, str) else ()))
     if len(names) != len(kinds) or not all(names):
-        raise BadConfiguration(
+        raise BadConfigurationError(
             f"{file}: {place}.name: expected {len(kinds)} names joined by '/', not {name!r:.100}"
         )
     if SKIPPED & set(kinds):
         return
     if kinds not in KINDS:
-        raise BadConfiguration(f"{file}: {place}.type: {whole!r:.100} is not supported by the broker")
+        raise BadConfigurationError(f"{file}: {place}.type: {whole!r:.100} is not supported by the broker")
     properties = _evaluate(file, f"{place}.properties", values.get("properties", {}), scope)
     found = Resource(kinds, names, properties if isinstance(properties, dict) else {}, place)
     yield found
@@ -265,7 +270,7 @@ def _deployment(
     properties = _object(file, values, "properties", f"{place}.")
     template = _object(file, properties, "template", f"{place}.properties.")
     if not template:
-        raise BadConfiguration(
+        raise BadConfigurationError(
             f"{file}: {place}.properties.template: expected a template in this file, not a link"
         )
     where = f"{place}.properties.parameters"
@@ -286,7 +291,7 @@ def _plans(file: str, resources: list[Resource]) -> list[NamespacePlan]:
     for each in resources:
         _add(file, found.setdefault(each.names[0], _Found()), each)
     if not found:
-        raise BadConfiguration(
+        raise BadConfigurationError(
             f"{file}: resources: expected a namespace, or entities, of Microsoft.ServiceBus"
         )
     return [_plan(file, name, each) for name, each in found.items()]
@@ -329,7 +334,7 @@ def _rule(table: Table, name: str) -> Rule:
         return found
     try:
         return Rule(name, named_filter(named, _SPELLING), found.action)
-    except InvalidRule as error:
+    except InvalidRuleError as error:
         raise named.wrong("", f"a valid filter: {error}") from error
 
 
@@ -337,7 +342,7 @@ def _plan(file: str, name: str, found: _Found) -> NamespacePlan:
     lost = [topic for topic, _ in (*found.subscriptions, *found.rules) if topic not in found.topics]
     lost += ["/".join(each) for each in found.rules if each not in found.subscriptions]
     if lost:
-        raise BadConfiguration(
+        raise BadConfigurationError(
             f"{file}: resources: expected {name}/{lost[0]:.100} too, because other resources belong to it"
         )
     topics = {

@@ -17,9 +17,9 @@ from typing import TypeVar
 from ..entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from ..entities.rules import Rule
 from ..entities.rules.rule import SYSTEM_FIELDS
-from ..errors import InvalidRule
+from ..errors import InvalidRuleError
 from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
-from .table import BadConfiguration, Description, Table, named_filter, rule
+from .table import BadConfigurationError, Description, Table, named_filter, rule
 
 Made = TypeVar("Made")
 _KINDS = (QueueDescription, TopicDescription, SubscriptionDescription)
@@ -30,13 +30,13 @@ _SPELLING = {"properties": "Properties"} | {
 
 
 def read_emulator_file(file: str, text: str) -> list[NamespacePlan]:
-    """Return the namespaces that the file defines. Raises BadConfiguration."""
+    """Return the namespaces that the file defines. Raises BadConfigurationError."""
     try:
         values = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise BadConfiguration(f"{file}: expected JSON: {str(error) or 'nested too deeply'}") from None
+        raise BadConfigurationError(f"{file}: expected JSON: {str(error) or 'nested too deeply'}") from None
     if not isinstance(values, dict):
-        raise BadConfiguration(f"{file}: expected a JSON object with UserConfig")
+        raise BadConfigurationError(f"{file}: expected a JSON object with UserConfig")
     whole = Table(file, "", values)
     config = whole.table("UserConfig")
     whole.end()
@@ -118,7 +118,7 @@ def _rule(table: Table) -> Rule:
     if kind == "Correlation":
         try:
             found = Rule(name, named_filter(named, _SPELLING), found.action)
-        except InvalidRule as error:
+        except InvalidRuleError as error:
             raise named.wrong("", f"a valid filter: {error}") from error
     for each in (table, properties):
         each.end()

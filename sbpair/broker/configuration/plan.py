@@ -14,7 +14,7 @@ from ..entities.rule_operations import add_rule
 from ..entities.rules import Rule
 from ..entities.stored_message import Instant
 from ..errors import BrokerError
-from .table import BadConfiguration
+from .table import BadConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class NamespacePlan:
     def create_entities(self, namespace: Namespace, now: Instant) -> None:
         """Create the entities that do not exist yet, all or none; existing ones stay unchanged.
 
-        Raises BadConfiguration, which names the entity.
+        Raises BadConfigurationError, which names the entity.
         """
         there = {each.path for each in _all(namespace)}
         try:
             self._make_missing(namespace, {path.casefold() for path in there}, now)
-        except BadConfiguration:
+        except BadConfigurationError:
             for each in reversed(_all(namespace)):  # subscriptions before their topics
                 if each.path not in there:
                     namespace.delete(each.path)
@@ -93,7 +93,7 @@ class NamespacePlan:
         try:
             make()
         except BrokerError as error:
-            raise BadConfiguration(f"{self.source}: {self.name}/{path}: {error}") from error
+            raise BadConfigurationError(f"{self.source}: {self.name}/{path}: {error}") from error
 
 
 def _all(namespace: Namespace) -> list[Queue]:

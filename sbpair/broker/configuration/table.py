@@ -12,7 +12,7 @@ from ..clock import parse_duration
 from ..entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
 from ..entities.rules.rule import SYSTEM_FIELDS
 from ..entities.rules.values import Value
-from ..errors import BrokerError, InvalidRule
+from ..errors import BrokerError, InvalidRuleError
 
 SPANS = frozenset(
     (
@@ -29,7 +29,7 @@ _FIELDS: dict[str, type] = {"bool": bool, "int": int}  # by the annotation of th
 Description = TypeVar("Description")
 
 
-class BadConfiguration(BrokerError):
+class BadConfigurationError(BrokerError):
     """A configuration file is invalid; the text names the file, the key and the expected value."""
 
 
@@ -42,10 +42,10 @@ class Table:
     values: dict[str, object]
     _known: list[str] = field(default_factory=list)
 
-    def wrong(self, key: str, expected: str) -> BadConfiguration:
+    def wrong(self, key: str, expected: str) -> BadConfigurationError:
         """Return the error to raise for the value at ``key``, or for the table itself if that is empty."""
         place = f"{self.where}.{key}" if self.where and key else self.where or key
-        return BadConfiguration(f"{self.file}: {place}: expected {expected}")
+        return BadConfigurationError(f"{self.file}: {place}: expected {expected}")
 
     def take(self, key: str) -> object:
         """Return the value of a key, None when it is missing."""
@@ -53,21 +53,24 @@ class Table:
         return self.values.pop(key, None)
 
     def text(self, key: str, expected: str = "a string") -> str | None:
-        """Return the string at a key, None when it is missing. Raises BadConfiguration for another type."""
+        """Return the string at a key, None when it is missing. Raises BadConfigurationError for another type."""
         value = self.take(key)
         if value is None or isinstance(value, str):
             return value
         raise self.wrong(key, f"{expected}, not {_kind(value)}")
 
     def required_text(self, key: str, expected: str = "a string") -> str:
-        """Return the string at a required key. Raises BadConfiguration when it is missing or empty."""
+        """Return the string at a required key. Raises BadConfigurationError when it is missing or empty."""
         value = self.text(key, expected)
         if not value:
             raise self.wrong(key, expected)
         return value
 
     def whole(self, key: str, allowed: range | tuple[int, ...]) -> int | None:
-        """Return the whole number at a key, None when it is missing. Raises BadConfiguration unless it is allowed."""
+        """Return the whole number at a key, None when it is missing.
+
+        Raises BadConfigurationError unless it is allowed.
+        """
         value = self.take(key)
         if value is None:
             return None
@@ -94,7 +97,10 @@ class Table:
             yield name, inner.table(name)
 
     def list_tables(self, key: str) -> Iterator[Table]:
-        """Iterate over the tables in the list at a key. Raises BadConfiguration for anything but a list of tables."""
+        """Iterate over the tables in the list at a key.
+
+        Raises BadConfigurationError for anything but a list of tables.
+        """
         value = self.take(key)
         if value is None:
             return
@@ -132,7 +138,7 @@ class Table:
     def span(self, key: str, value: object) -> int | None:
         """Return a duration such as ``PT5M`` or ``90s`` in milliseconds; None for the largest, which means never.
 
-        Raises BadConfiguration for any other value.
+        Raises BadConfigurationError for any other value.
         """
         expected = f'a duration such as "PT5M" or "90s", not {value!r:.60}'
         if not isinstance(value, str):
@@ -145,7 +151,7 @@ class Table:
             raise self.wrong(key, expected) from None
 
     def end(self) -> None:
-        """Raise BadConfiguration if a key has not been taken."""
+        """Raise BadConfigurationError if a key has not been taken."""
         for key in self.values:
             near = difflib.get_close_matches(key, self._known, n=1)
             hint = f"{near[0]}?" if near else "one of " + ", ".join(sorted(self._known))
@@ -163,7 +169,7 @@ _FIXED: dict[str, Filter] = {"1=1": TrueFilter(), "1=0": FalseFilter()}
 def rule(table: Table, name: str, sql: str | None, action: str | None, named: Table | None) -> Rule:
     """Return a rule that filters by ``sql`` or by the properties in ``named``; without either, it matches everything.
 
-    Raises BadConfiguration for an invalid name, filter or action.
+    Raises BadConfigurationError for an invalid name, filter or action.
     """
     try:
         found: Filter = TrueFilter()
@@ -172,14 +178,15 @@ def rule(table: Table, name: str, sql: str | None, action: str | None, named: Ta
         elif named is not None:
             found = named_filter(named)
         return Rule(name, found, None if not action else SqlAction(action))
-    except InvalidRule as error:
+    except InvalidRuleError as error:
         raise table.wrong("", f"a valid rule: {error}") from error
 
 
 def named_filter(table: Table, spelling: dict[str, str] | None = None) -> CorrelationFilter:
     """Return a correlation filter, for messages that match all of the values in the table.
 
-    ``spelling``: maps field names to the file's keys. Raises BadConfiguration, and InvalidRule without any value.
+    ``spelling``: maps field names to the file's keys. Raises BadConfigurationError, and InvalidRuleError without any
+    value.
     """
     texts = {name: table.text((spelling or {}).get(name, name)) for name in SYSTEM_FIELDS}
     key = (spelling or {}).get("properties", "properties")

@@ -35,7 +35,7 @@ MAX_POLICIES = 12  # including the root policy
 
 
 def read_namespaces(file: str, values: dict[str, object], resolve: Resolve) -> list[NamespacePlan]:
-    """Return the namespaces of the table ``[broker.namespaces]``. Raises BadConfiguration."""
+    """Return the namespaces of the table ``[broker.namespaces]``. Raises BadConfigurationError."""
     table = Table(file, "broker", {"namespaces": values})
     return [_namespace(name, inner, resolve) for name, inner in table.tables("namespaces")]
 

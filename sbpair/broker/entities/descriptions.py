@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
-from ..errors import InvalidDescription, NotSupported
+from ..errors import InvalidDescriptionError, NotSupportedError
 from .paths import path_of, split_address
 
 RIGHTS = ("Manage", "Send", "Listen")
@@ -30,33 +30,37 @@ class AccessRule:
 
 
 def check_access_rules(rules: object) -> None:
-    """Raise InvalidDescription unless ``rules`` are valid authorization rules of an entity."""
+    """Raise InvalidDescriptionError unless ``rules`` are valid authorization rules of an entity."""
     if not isinstance(rules, tuple) or not all(isinstance(rule, AccessRule) for rule in rules):
-        raise InvalidDescription(
+        raise InvalidDescriptionError(
             f"authorization_rules is a {type(rules).__name__}: use a tuple of AccessRule."
         )
     if len(rules) > MAX_RULES:
-        raise InvalidDescription(f"An entity has at most {MAX_RULES} authorization rules, not {len(rules)}.")
+        raise InvalidDescriptionError(
+            f"An entity has at most {MAX_RULES} authorization rules, not {len(rules)}."
+        )
     names: Sequence[str] = [rule.name.casefold() for rule in rules]
     for rule in rules:
         if not 0 < len(rule.name) <= MAX_RULE_NAME or names.count(rule.name.casefold()) > 1:
-            raise InvalidDescription(
+            raise InvalidDescriptionError(
                 f"The authorization rule name {rule.name[:100]!r} is empty, too long or used twice."
             )
         if not all(0 < len(key) <= MAX_KEY for key in (rule.primary_key, rule.secondary_key)):
-            raise InvalidDescription(f"A key of the authorization rule '{rule.name}' is empty or too long.")
+            raise InvalidDescriptionError(
+                f"A key of the authorization rule '{rule.name}' is empty or too long."
+            )
         check_rights(rule.name, rule.rights)
 
 
 def check_rights(name: str, rights: Iterable[str]) -> None:
-    """Raise InvalidDescription unless ``rights`` are valid for the rule or policy ``name``."""
+    """Raise InvalidDescriptionError unless ``rights`` are valid for the rule or policy ``name``."""
     given = set(rights)
     if not given or not given <= set(RIGHTS):
-        raise InvalidDescription(
+        raise InvalidDescriptionError(
             f"The authorization rule '{name}' needs at least one right of {', '.join(RIGHTS)}, and no others."
         )
     if "Manage" in given and given != set(RIGHTS):
-        raise InvalidDescription(
+        raise InvalidDescriptionError(
             f"The authorization rule '{name}' has Manage, which should also include Send and Listen."
         )
 
@@ -120,7 +124,7 @@ class QueueDescription:
     def normalize(self) -> QueueDescription:
         """Return this description with maximum durations replaced by None.
 
-        Raises InvalidDescription when a field is out of range.
+        Raises InvalidDescriptionError when a field is out of range.
         """
         resolved = replace(
             self,
@@ -132,23 +136,23 @@ class QueueDescription:
         for name, holds, range_text in _RULES:
             value = getattr(resolved, name)
             if not holds(value):
-                raise InvalidDescription(f"{name} is {value!r}: {range_text}.")
+                raise InvalidDescriptionError(f"{name} is {value!r}: {range_text}.")
         check_access_rules(resolved.authorization_rules)
         return resolved
 
     def check_successor_of(self, current: QueueDescription, kind: str = "Queue") -> None:
-        """Raise InvalidDescription if a setting that is fixed at creation differs from ``current``.
+        """Raise InvalidDescriptionError if a setting that is fixed at creation differs from ``current``.
 
         ``kind`` of entity, in the service's text.
         """
         # Q-3
         for name, title in _FIXED_AT_CREATION.items():
             if getattr(self, name) != getattr(current, name):
-                raise InvalidDescription(
+                raise InvalidDescriptionError(
                     f"The value for the {title} property of an existing {kind} cannot be changed."
                 )
         if self.enable_partitioning != current.enable_partitioning:
-            raise InvalidDescription(f"Partitioning cannot be changed for {kind}. ")
+            raise InvalidDescriptionError(f"Partitioning cannot be changed for {kind}. ")
 
     @property
     def quota_in_bytes(self) -> int:
@@ -260,12 +264,12 @@ class TopicDescription:
     def normalize(self) -> TopicDescription:
         """Return this description with maximum durations replaced by None.
 
-        Raises NotSupported for features that the broker does not implement, InvalidDescription when a field
+        Raises NotSupportedError for features that the broker does not implement, InvalidDescriptionError when a field
         is out of range.
         """
         for feature in ("filtering_messages_before_publishing", "enable_subscription_partitioning"):
             if getattr(self, feature):
-                raise NotSupported(feature)
+                raise NotSupportedError(feature)
         _check_flag("support_ordering", self.support_ordering)
         checked = self.as_queue().normalize()
         return replace(self, **{name: getattr(checked, name) for name in _SPANS})
@@ -298,7 +302,7 @@ class SubscriptionDescription:
     def normalize(self) -> SubscriptionDescription:
         """Return this description with maximum durations replaced by None.
 
-        Raises InvalidDescription when a field is out of range.
+        Raises InvalidDescriptionError when a field is out of range.
         """
         name = "dead_lettering_on_filter_evaluation_exceptions"
         _check_flag(name, self.dead_lettering_on_filter_evaluation_exceptions)
@@ -338,4 +342,4 @@ def _queue_description(
 
 def _check_flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
-        raise InvalidDescription(f"{name} is {value!r}: True or False.")
+        raise InvalidDescriptionError(f"{name} is {value!r}: True or False.")

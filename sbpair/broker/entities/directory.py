@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import EntityAlreadyExists, EntityNotFound, InvalidDescription, TargetNotFound
+from ..errors import (
+    EntityAlreadyExistsError,
+    EntityNotFoundError,
+    InvalidDescriptionError,
+    TargetNotFoundError,
+)
 from .descriptions import TARGETS, AccessRule, QueueDescription, SubscriptionDescription
 from .paths import MAX_PATH, fold, path_of
 from .queue import Queue
@@ -52,14 +57,14 @@ class Directory:
         self._order = None
 
     def entity(self, path: str) -> Queue:
-        """Return the queue, topic or subscription at a path. Raises EntityNotFound."""
+        """Return the queue, topic or subscription at a path. Raises EntityNotFoundError."""
         entity = self._entities.get(fold(path))
         if entity is None:
-            raise EntityNotFound(path)
+            raise EntityNotFoundError(path)
         return entity
 
     def at(self, path: str) -> Queue:
-        """Return the queue, topic, subscription or sub-queue at a path. Raises EntityNotFound."""
+        """Return the queue, topic, subscription or sub-queue at a path. Raises EntityNotFoundError."""
         key = fold(path)
         if not key.endswith(DEAD_LETTER):
             return self.entity(path)
@@ -70,21 +75,21 @@ class Directory:
             queue = self._entities.get(key.removesuffix(DEAD_LETTER))
             part = None if queue is None else queue.dead_letter_queue
         if part is None:
-            raise EntityNotFound(path)
+            raise EntityNotFoundError(path)
         return part
 
     def queue(self, path: str) -> Queue:
-        """Return the queue at a path. Raises EntityNotFound."""
+        """Return the queue at a path. Raises EntityNotFoundError."""
         entity = self.entity(path)
         if not is_queue(entity):
-            raise EntityNotFound(path)
+            raise EntityNotFoundError(path)
         return entity
 
     def topic(self, path: str) -> Topic:
-        """Return the topic at a path. Raises EntityNotFound."""
+        """Return the topic at a path. Raises EntityNotFoundError."""
         topic = self.entity(path)
         if not isinstance(topic, Topic):
-            raise EntityNotFound(path)
+            raise EntityNotFoundError(path)
         return topic
 
     def page(self, skip: int, limit: int, find: str = "") -> tuple[int, list[Queue]]:
@@ -108,9 +113,9 @@ class Directory:
             end = key.find("/", end + 1)
 
     def check_free(self, path: str) -> None:
-        """Raise EntityAlreadyExists if an entity has that path."""
+        """Raise EntityAlreadyExistsError if an entity has that path."""
         if fold(path) in self._entities:
-            raise EntityAlreadyExists(path)
+            raise EntityAlreadyExistsError(path)
 
     def check_targets(
         self,
@@ -120,7 +125,7 @@ class Directory:
     ) -> None:
         """Check that the entities to which ``requested`` newly forwards exist; they may be deleted later.
 
-        Raises TargetNotFound, and InvalidDescription for a subscription.
+        Raises TargetNotFoundError, and InvalidDescriptionError for a subscription.
         """
         for field in TARGETS:
             name = getattr(requested, field)
@@ -128,9 +133,11 @@ class Directory:
                 continue
             target = self._entities.get(path_of(name).casefold())
             if target is None:
-                raise TargetNotFound(path_of(name), path, field)
+                raise TargetNotFoundError(path_of(name), path, field)
             if isinstance(target, Subscription):
-                raise InvalidDescription(f"{field} names the subscription '{target.path}': name its topic.")
+                raise InvalidDescriptionError(
+                    f"{field} names the subscription '{target.path}': name its topic."
+                )
 
     def _in_order(self) -> list[str]:
         if self._order is None:

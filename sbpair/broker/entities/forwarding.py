@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 
 from ..errors import (
     BrokerError,
-    EntityDisabled,
-    EntityNotFound,
-    ForwardsOn,
-    HopsExceeded,
-    MessageTooLarge,
-    PartitionUnavailable,
-    QuotaExceeded,
-    Rerouting,
-    ServerBusy,
-    SessionRequired,
+    EntityDisabledError,
+    EntityNotFoundError,
+    ForwardingEntityError,
+    HopsExceededError,
+    MessageTooLargeError,
+    PartitionUnavailableError,
+    QuotaExceededError,
+    ReroutingError,
+    ServerBusyError,
+    SessionRequiredError,
 )
 from .partition import Health
 from .paths import path_of
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 MAX_HOPS = 4
 REASONS: dict[type[BrokerError], str] = {
-    HopsExceeded: "MaxTransferHopCountExceeded",
-    SessionRequired: "Session ID is null",
-    EntityNotFound: "MessagingEntityNotFoundException",
-    EntityDisabled: "MessagingEntityDisabledException",
-    QuotaExceeded: "QuotaExceededException",
-    MessageTooLarge: "MessageSizeExceededException",
+    HopsExceededError: "MaxTransferHopCountExceeded",
+    SessionRequiredError: "Session ID is null",
+    EntityNotFoundError: "MessagingEntityNotFoundException",
+    EntityDisabledError: "MessagingEntityDisabledException",
+    QuotaExceededError: "QuotaExceededException",
+    MessageTooLargeError: "MessageSizeExceededException",
 }
 """Dead-letter reasons by error; the dead-letter description is the text of the error."""
 
@@ -56,7 +56,7 @@ OTHER_REASON = "MessagingException"
 
 def reason_of(error: BrokerError) -> tuple[str, str]:
     """Return the dead-letter reason and description for ``error``."""
-    text = WITHOUT_SESSION if isinstance(error, SessionRequired) else str(error)
+    text = WITHOUT_SESSION if isinstance(error, SessionRequiredError) else str(error)
     return next((REASONS[kind] for kind in type(error).__mro__ if kind in REASONS), OTHER_REASON), text
 
 
@@ -84,22 +84,22 @@ class Forwarding:
         return None if requested is None else path_of(requested)
 
     def check_receivable(self) -> None:
-        """Raise ForwardsOn if the queue forwards its messages."""
+        """Raise ForwardingEntityError if the queue forwards its messages."""
         target = self.target
         if target is not None:
-            raise ForwardsOn(self._queue.path, target)
+            raise ForwardingEntityError(self._queue.path, target)
 
     def run(self, find: Callable[[str], Queue], now: Instant) -> BrokerError | None:
         """Forward a slice of the waiting messages; the queue is reported again if there are more.
 
-        ``find`` returns the entity at a path or raises EntityNotFound. Returns the error that stopped
+        ``find`` returns the entity at a path or raises EntityNotFoundError. Returns the error that stopped
         forwarding for now (a partition or namespace that is unavailable or busy), else None.
         """
         queue, target = self._queue, self.target
         if target is None or queue.status in ("Disabled", "ReceiveDisabled"):
             return None
         if queue.health is Health.DOWN:
-            return PartitionUnavailable(queue.path, 0)
+            return PartitionUnavailableError(queue.path, 0)
         forwarded = 0
         while (message := queue.next_to_forward(now)) is not None:
             if forwarded == SLICE:
@@ -108,7 +108,7 @@ class Forwarding:
             forwarded += 1
             try:
                 self._send(message, find, target, now)
-            except (PartitionUnavailable, ServerBusy, Rerouting) as error:
+            except (PartitionUnavailableError, ServerBusyError, ReroutingError) as error:
                 queue.requeue(message, now)  # Q-15: another message's key may select another partition
                 return error
             except BrokerError as error:
@@ -120,11 +120,11 @@ class Forwarding:
 
     def _send(self, message: StoredMessage, find: Callable[[str], Queue], target: str, now: Instant) -> None:
         if message.hops >= MAX_HOPS:
-            raise HopsExceeded(target, MAX_HOPS)
+            raise HopsExceededError(target, MAX_HOPS)
         destination = find(target)
         limit = destination.description.max_message_size
         if message.size > limit + message.overhead:
-            raise MessageTooLarge(message.size, limit)
+            raise MessageTooLargeError(message.size, limit)
         copy = message.copy()
         copy.hops = message.hops + 1
         if self._queue.parent is not None:  # set on forwarded dead letters only (R-47)

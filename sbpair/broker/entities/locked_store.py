@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import MessageLockLost, NotAllowed, SessionLockLost
+from ..errors import LockLostError, NotAllowedError, SessionLostError
 from .audit_recorder import Removal
 from .descriptions import QueueDescription
 from .indexes import Deadlines
@@ -153,7 +153,7 @@ class LockedStore(MessageStore):
         self._locks = Locks(context.new_token)
 
     def check_up(self) -> None:
-        """Raise PartitionUnavailable if the partition is down."""
+        """Raise PartitionUnavailableError if the partition is down."""
         if self.partition.health is Health.DOWN:
             self.partition.check_up(self.path)  # raises
 
@@ -171,7 +171,7 @@ class LockedStore(MessageStore):
                 dict.fromkeys(self._locks.take(messages, session.locked_until, expires=False))
             )
 
-    # -- settlement: each method raises MessageLockLost or SessionLockLost when the lock has ended
+    # -- settlement: each method raises LockLostError or SessionLostError when the lock has ended
 
     def complete(self, token: LockToken, now: Instant) -> None:
         """Remove the message, even if it has expired meanwhile (T-3)."""
@@ -235,23 +235,25 @@ class LockedStore(MessageStore):
     def dead_letter(self, token: LockToken, now: Instant, properties: Mapping[str, object]) -> None:
         """Move the message to the dead-letter queue and set ``properties`` on it, the reason among them.
 
-        Raises NotAllowed on a dead-letter queue.
+        Raises NotAllowedError on a dead-letter queue.
         """
         self.check_can_dead_letter()
         self._dead_letter(self._unlock(token, now), now, properties)
 
     def check_can_dead_letter(self) -> None:
-        """Raise NotAllowed on a dead-letter queue."""
+        """Raise NotAllowedError on a dead-letter queue."""
         if self.dead_letter_queue is None:
-            raise NotAllowed(f"A message cannot be dead-lettered out of '{self.path}'.")
+            raise NotAllowedError(f"A message cannot be dead-lettered out of '{self.path}'.")
 
     def renew(self, token: LockToken, now: Instant) -> Instant:
         """Restart the lock's full duration; return its new end.
 
-        Raises NotAllowed on an entity with sessions.
+        Raises NotAllowedError on an entity with sessions.
         """
         if self.sessions is not None:
-            raise NotAllowed("A message of a session is locked through its session: renew the session lock.")
+            raise NotAllowedError(
+                "A message of a session is locked through its session: renew the session lock."
+            )
         message = self.locked_message(token, now)
         self._locks.extend(message, now + self.description.lock_duration)
         self.timers_moved()  # the duration may have been shortened
@@ -290,15 +292,15 @@ class LockedStore(MessageStore):
     def locked_message(self, token: LockToken, now: Instant) -> StoredMessage:
         """Return the message locked under ``token``.
 
-        Raises MessageLockLost or SessionLockLost when the lock has ended.
+        Raises LockLostError or SessionLostError when the lock has ended.
         """
         self.check_up()
         message = self._locks.get(token)
         if message is None:
-            raise MessageLockLost
+            raise LockLostError
         if message.locked_until <= now:
             self.handle_timer(now)
-            raise MessageLockLost if self.sessions is None else SessionLockLost
+            raise LockLostError if self.sessions is None else SessionLostError
         return message
 
     def _unlock(self, token: LockToken, now: Instant) -> StoredMessage:

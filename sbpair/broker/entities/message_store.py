@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import MessageNotFound
+from ..errors import NoSuchMessageError
 from .audit_recorder import Removal
 from .descriptions import QueueDescription
 from .indexes import Deadlines, NumberedItems, WaitingLine
@@ -78,13 +78,13 @@ class MessageStore:
     def all_in(self, state: MessageState, numbers: Iterable[int]) -> list[StoredMessage]:
         """Return the messages with these numbers, without repetition.
 
-        Raises MessageNotFound when some are missing or not in ``state``.
+        Raises NoSuchMessageError when some are missing or not in ``state``.
         """
         found = {number: self._messages.get(number) for number in numbers}
         messages = [message for message in found.values() if message is not None and message.state is state]
         if len(messages) < len(found):
             matching = {message.sequence_number for message in messages}
-            raise MessageNotFound(*(number for number in found if number not in matching))
+            raise NoSuchMessageError(*(number for number in found if number not in matching))
         return messages
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from ..errors import BrokerError, EntityNotFound, InvalidDescription, Rerouting
+from ..errors import BrokerError, EntityNotFoundError, InvalidDescriptionError, ReroutingError
 from .audit_recorder import AuditRecorder
 from .change_log import ChangeLog
 from .descriptions import (
@@ -107,7 +107,7 @@ class Namespace:
         """
         try:
             self.queue(to).enqueue_all(messages, now)
-        except Rerouting as rerouting:
+        except ReroutingError as rerouting:
             self.call_at(rerouting.at, lambda then: self.transfer(messages, via, to, then))
         except BrokerError as error:
             for message in messages:
@@ -118,8 +118,8 @@ class Namespace:
     def create_queue(self, path: str, description: QueueDescription, now: Instant) -> Queue:
         """Create a queue.
 
-        Raises InvalidDescription, NotSupported, EntityAlreadyExists, TargetNotFound, TooManyEntities,
-        PartitionUnavailable.
+        Raises InvalidDescriptionError, NotSupportedError, EntityAlreadyExistsError, TargetNotFoundError,
+        TooManyEntitiesError, PartitionUnavailableError.
         """
         resolved = self._check_creatable(path, description)
         self.directory.check_targets(path, resolved, None)
@@ -131,7 +131,8 @@ class Namespace:
     def update_queue(self, path: str, description: QueueDescription, now: Instant) -> Queue:
         """Change the description of a queue.
 
-        Raises EntityNotFound, InvalidDescription, NotSupported, TargetNotFound, PartitionUnavailable.
+        Raises EntityNotFoundError, InvalidDescriptionError, NotSupportedError, TargetNotFoundError,
+        PartitionUnavailableError.
         """
         queue = self.directory.queue(path)
         description.check_successor_of(queue.description)
@@ -146,7 +147,7 @@ class Namespace:
     def delete_queue(self, path: str, now: Instant) -> Queue:
         """Delete a queue with all of its messages and return it.
 
-        Raises EntityNotFound, and PartitionUnavailable while a partition is down (Q-17).
+        Raises EntityNotFoundError, and PartitionUnavailableError while a partition is down (Q-17).
         """
         queue = self.directory.queue(path)
         self._delete(queue)
@@ -155,7 +156,7 @@ class Namespace:
     def queue(self, path: str) -> Queue:
         """Return the entity at a path: a queue, topic, subscription or sub-queue.
 
-        Raises EntityNotFound.
+        Raises EntityNotFoundError.
         """
         return self.directory.at(path)
 
@@ -189,7 +190,7 @@ class Namespace:
         return topic
 
     def topic(self, path: str) -> Topic:
-        """Return the topic at a path. Raises EntityNotFound."""
+        """Return the topic at a path. Raises EntityNotFoundError."""
         return self.directory.topic(path)
 
     def topics(self) -> list[Topic]:
@@ -208,7 +209,7 @@ class Namespace:
 
         ``rule`` is its first rule; None for one that matches all messages.
 
-        Raises EntityNotFound when the topic does not exist, TooManyEntities when it has too many
+        Raises EntityNotFoundError when the topic does not exist, TooManyEntitiesError when it has too many
         subscriptions, and as :meth:`create_queue`.
         """
         topic = self.topic(topic_path)
@@ -256,14 +257,14 @@ class Namespace:
         return subscription
 
     def subscription(self, topic_path: str, name: str) -> Subscription:
-        """Return a subscription of a topic by name. Raises EntityNotFound."""
+        """Return a subscription of a topic by name. Raises EntityNotFoundError."""
         found = self.topic(topic_path).subscriptions.get(name.casefold())
         if found is None:
-            raise EntityNotFound(f"{topic_path}/Subscriptions/{name}")
+            raise EntityNotFoundError(f"{topic_path}/Subscriptions/{name}")
         return found
 
     def subscriptions(self, topic_path: str) -> list[Subscription]:
-        """Return all subscriptions of a topic, sorted by name. Raises EntityNotFound."""
+        """Return all subscriptions of a topic, sorted by name. Raises EntityNotFoundError."""
         found = self.topic(topic_path).subscriptions
         return [found[name] for name in sorted(found)]
 
@@ -282,11 +283,11 @@ class Namespace:
     # -- restoring from a store, without repeating the checks of creation
 
     def restore_queue(self, path: str, description: QueueDescription, created_at: Instant) -> Queue:
-        """Restore a queue from a store. Raises InvalidDescription."""
+        """Restore a queue from a store. Raises InvalidDescriptionError."""
         return self._create_queue(path, self._resolve(description), created_at)
 
     def restore_topic(self, path: str, description: TopicDescription, created_at: Instant) -> Topic:
-        """Restore a topic, without its subscriptions. Raises InvalidDescription."""
+        """Restore a topic, without its subscriptions. Raises InvalidDescriptionError."""
         return self._create_topic(path, self._resolve(description), created_at)
 
     def restore_subscription(
@@ -297,7 +298,7 @@ class Namespace:
         rules: Sequence[Rule],
         created_at: Instant,
     ) -> Subscription:
-        """Restore a subscription with its rules. Raises EntityNotFound, InvalidDescription."""
+        """Restore a subscription with its rules. Raises EntityNotFoundError, InvalidDescriptionError."""
         rule_set = RuleSet(*rules[:1])
         for rule in rules[1:]:
             rule_set.put(rule)
@@ -310,11 +311,11 @@ class Namespace:
     def set_health(self, path: str, index: int, health: Health, known_from: Instant = 0) -> None:
         """Set the health of one partition of an entity, its dead-letter queue and subscriptions.
 
-        Raises EntityNotFound, and InvalidDescription when there is no such partition.
+        Raises EntityNotFoundError, and InvalidDescriptionError when there is no such partition.
         """
         entity = self.queue(path).top
         if not entity.is_partitioned:
-            raise InvalidDescription(f"The entity '{entity.path}' is not partitioned.")
+            raise InvalidDescriptionError(f"The entity '{entity.path}' is not partitioned.")
         self._check_index(index)
         entity.set_health(index, health, known_from)
         self._context.forwards.update(self._blocked_forwards)
@@ -322,7 +323,7 @@ class Namespace:
     def set_store_health(self, index: int, health: Health, known_from: Instant = 0) -> None:
         """Set the health of a store, which affects that partition of every partitioned entity.
 
-        Raises InvalidDescription when there is no such store.
+        Raises InvalidDescriptionError when there is no such store.
         """
         self._check_index(index)
         self.layout.stores[index].set(health, known_from)
@@ -333,14 +334,14 @@ class Namespace:
 
     def _check_index(self, index: int) -> None:
         if not 0 <= index < len(self.layout.stores):
-            raise InvalidDescription(
+            raise InvalidDescriptionError(
                 f"There is no partition {index!r}: use 0 to {len(self.layout.stores) - 1}."
             )
 
     def impose_status(self, path: str, status: str | None, now: Instant) -> None:
         """Override the status of a queue, topic or subscription without storing it; None ends the override.
 
-        Raises EntityNotFound.
+        Raises EntityNotFoundError.
         """
         partitions = self.directory.entity(path).all_partitions()
         for partition in partitions:
@@ -392,7 +393,7 @@ class Namespace:
             if obstacle is not None:
                 forwards.pop(source, None)  # else it would be retried at once
                 self._blocked_forwards[source] = None
-            if isinstance(obstacle, Rerouting):
+            if isinstance(obstacle, ReroutingError):
                 self.call_at(obstacle.at, self._retry_forwarding)
         return False
 
@@ -451,7 +452,7 @@ class Namespace:
 
     def _resolve(self, requested: Description) -> Description:
         if self.tier is Tier.PREMIUM and requested.enable_partitioning and not self.layout.is_premium:
-            raise InvalidDescription(
+            raise InvalidDescriptionError(
                 "enable_partitioning is chosen for a whole namespace on the Premium tier."
             )
         return self.tier.resolve(self.layout.resolve(requested)).normalize()

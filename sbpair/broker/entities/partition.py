@@ -19,7 +19,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from ..errors import InvalidDescription, NotAllowed, PartitionUnavailable, ServerBusy
+from ..errors import InvalidDescriptionError, NotAllowedError, PartitionUnavailableError, ServerBusyError
 from .descriptions import STANDARD_SIZES, Description
 from .stored_message import Instant, StoredMessage
 
@@ -82,15 +82,15 @@ class Partition:
             self.health = store.health
 
     def check_up(self, path: str) -> None:
-        """Raise PartitionUnavailable if the partition is down."""
+        """Raise PartitionUnavailableError if the partition is down."""
         if self.health is Health.DOWN:
-            raise PartitionUnavailable(path, self.index)
+            raise PartitionUnavailableError(path, self.index)
 
     def check_accepts(self, path: str) -> None:
-        """Raise PartitionUnavailable if the partition is down, ServerBusy if it is throttled (Q-4)."""
+        """Raise PartitionUnavailableError if the partition is down, ServerBusyError if it is throttled (Q-4)."""
         self.check_up(path)
         if self.health is Health.THROTTLED:
-            raise ServerBusy
+            raise ServerBusyError
 
 
 WHOLE = Partition(0)
@@ -108,10 +108,10 @@ def key_of(message: StoredMessage, *, detects_duplicates: bool) -> str | None:
 
 
 def check_keys(message: StoredMessage) -> None:
-    """Raise NotAllowed if session id and partition key are both set and differ (Q-7); an empty id may (X-7)."""
+    """Raise NotAllowedError if session id and partition key are both set and differ (Q-7); an empty id may (X-7)."""
     session, key = message.session_id, message.partition_key
     if session and key is not None and session != key:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"The session id '{session}' and the partition key '{key}' of a message differ: "
             "set one of them, or both to the same value."
         )
@@ -137,17 +137,17 @@ class Layout:
     ``premium`` is their number in a partitioned Premium namespace, else None; ``first`` is the partition that
     gets the first message without a key.
 
-    Raises InvalidDescription when ``premium`` is not 1, 2 or 4, or ``first`` is below 0.
+    Raises InvalidDescriptionError when ``premium`` is not 1, 2 or 4, or ``first`` is below 0.
     """
 
     def __init__(self, premium: int | None = None, first: int = 0) -> None:
         if premium is not None and premium not in PREMIUM_PARTITIONS:
-            raise InvalidDescription(
+            raise InvalidDescriptionError(
                 f"A partitioned Premium namespace cannot have {premium!r} partitions: use one of "
                 f"{PREMIUM_PARTITIONS}."
             )
         if first < 0:
-            raise InvalidDescription(f"The first partition is {first}: use 0 or more.")
+            raise InvalidDescriptionError(f"The first partition is {first}: use 0 or more.")
         self.is_premium = premium is not None
         self.first = first
         self.stores = tuple(Partition(index) for index in range(premium or PARTITIONS))
@@ -163,7 +163,7 @@ class Layout:
         An update may send back the size that a get has returned, 16 times the requested one; it is divided
         again.
 
-        Raises InvalidDescription when the description is not allowed in this layout.
+        Raises InvalidDescriptionError when the description is not allowed in this layout.
         """
         if self.is_premium:
             return self._resolve_premium(requested)
@@ -173,24 +173,24 @@ class Layout:
         if remainder or size not in STANDARD_SIZES:
             size = requested.max_size_in_megabytes
         if size not in STANDARD_SIZES:
-            raise InvalidDescription(
+            raise InvalidDescriptionError(
                 f"max_size_in_megabytes is {size!r}: use one of {STANDARD_SIZES} for a partitioned entity."
             )
         return replace(requested, max_size_in_megabytes=size)
 
     def _resolve_premium(self, requested: Description) -> Description:
         if not requested.enable_partitioning:
-            raise InvalidDescription(
+            raise InvalidDescriptionError(
                 "Non-partitioned entities are not allowed in partitioned namespace. "
                 "The property EnablePartitioning must be set to true."
             )
         if requested.max_size_in_megabytes < len(self.stores):
-            raise InvalidDescription(
+            raise InvalidDescriptionError(
                 f"max_size_in_megabytes is {requested.max_size_in_megabytes}: use at least {len(self.stores)}, "
                 "one for each partition."
             )
         if (requested.max_message_size_in_kilobytes or 0) > MAX_PARTITIONED_MESSAGE:
-            raise InvalidDescription(
+            raise InvalidDescriptionError(
                 f"max_message_size_in_kilobytes is {requested.max_message_size_in_kilobytes}: "
                 f"at most {MAX_PARTITIONED_MESSAGE} on a partitioned namespace."
             )
@@ -215,6 +215,6 @@ class Layout:
         return [context.for_partition(Partition(store.index, store)) for store in self.stores]
 
     def check_creatable(self, path: str) -> None:
-        """Raise PartitionUnavailable while a store is down: creation needs all stores (Q-17)."""
+        """Raise PartitionUnavailableError while a store is down: creation needs all stores (Q-17)."""
         for store in self.stores:
             store.check_up(path)

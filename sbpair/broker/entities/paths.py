@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..errors import InvalidDescription
+from ..errors import InvalidDescriptionError
 
 MAX_PATH = 260  # characters of an entity path
 MAX_ADDRESS = 2_048
@@ -58,19 +58,19 @@ def without_alias(path: str) -> str:
 
 
 def validated_path(path: str) -> str:
-    """Return ``path`` if it is valid for a queue or topic. Raises InvalidDescription if not."""
+    """Return ``path`` if it is valid for a queue or topic. Raises InvalidDescriptionError if not."""
     if len(path) > MAX_PATH:
-        raise InvalidDescription(
+        raise InvalidDescriptionError(
             f"The entity path is {len(path)} characters long: at most {MAX_PATH} are allowed."
         )
     segments = path.split("/")
     if any(segment.casefold() == "subscriptions" for segment in segments[1:]):
-        raise InvalidDescription(
+        raise InvalidDescriptionError(
             f"The entity path {path!r} is not allowed: 'Subscriptions' as a later segment is reserved for "
             "the subscriptions of a topic."
         )
     if not _PATH.fullmatch(path) or any(segment in ("", ".", "..") for segment in segments):
-        raise InvalidDescription(
+        raise InvalidDescriptionError(
             f"The entity path {path!r} is not allowed: use letters, digits, '.', '-', '_', '~' and single "
             "'/' between segments, beginning and ending with a letter or digit."
         )
@@ -78,9 +78,9 @@ def validated_path(path: str) -> str:
 
 
 def validated_name(name: str) -> str:
-    """Return ``name`` if it is valid for a subscription. Raises InvalidDescription if not."""
+    """Return ``name`` if it is valid for a subscription. Raises InvalidDescriptionError if not."""
     if len(name) > MAX_NAME or not _SUBSCRIPTION_NAME.fullmatch(name):
-        raise InvalidDescription(
+        raise InvalidDescriptionError(
             f"The subscription name {name[:100]!r} is not allowed: use 1 to {MAX_NAME} letters, digits, '.', "
             "'-' and '_', beginning and ending with a letter or digit."
         )

@@ -25,14 +25,14 @@ from typing import TypeAlias
 
 from ..errors import (
     BrokerError,
-    EntityDisabled,
-    MessageLockLost,
-    MessageNotFound,
-    NotAllowed,
-    PartitionUnavailable,
-    Rerouting,
-    ServerBusy,
-    SessionRequired,
+    EntityDisabledError,
+    LockLostError,
+    NoSuchMessageError,
+    NotAllowedError,
+    PartitionUnavailableError,
+    ReroutingError,
+    ServerBusyError,
+    SessionRequiredError,
 )
 from .descriptions import QueueDescription
 from .partition import Health, Layout, index_of, index_of_number, key_of
@@ -57,8 +57,8 @@ def new_queue(
 class Queue:
     """A queue, or the dead-letter queue of ``parent``; topics and subscriptions are queues too.
 
-    ``description`` is the one in effect, as clients see it. A partitioned queue also raises PartitionUnavailable,
-    ServerBusy (Q-4) and, on a send without a key, Rerouting (Q-16).
+    ``description`` is the one in effect, as clients see it. A partitioned queue also raises PartitionUnavailableError,
+    ServerBusyError (Q-4) and, on a send without a key, ReroutingError (Q-16).
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class Queue:
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
         """Store all of the messages in one partition, or none; return their sequence numbers.
 
-        Raises as :meth:`QueuePartition.enqueue_all`, and NotAllowed for messages with different keys,
-        PartitionUnavailable or ServerBusy when the partition of the key is down or throttled (Q-4), and
-        Rerouting (Q-16).
+        Raises as :meth:`QueuePartition.enqueue_all`, and NotAllowedError for messages with different keys,
+        PartitionUnavailableError or ServerBusyError when the partition of the key is down or throttled (Q-4), and
+        ReroutingError (Q-16).
         """
         if self.only is not None:
             return self.only.enqueue_all(messages, now)
@@ -118,7 +118,7 @@ class Queue:
         detects = self.description.requires_duplicate_detection
         key = key_of(messages[0], detects_duplicates=detects)
         if len(messages) > 1 and any(key_of(each, detects_duplicates=detects) != key for each in messages):
-            raise NotAllowed(_MIXED_WITH_IDS if detects else _MIXED)
+            raise NotAllowedError(_MIXED_WITH_IDS if detects else _MIXED)
         if key is None:
             return self._next_in_turn(now)
         return self.partition_of(key)
@@ -142,9 +142,9 @@ class Queue:
             partition.check_acceptable(own_messages)
 
     def check_sends_enabled(self) -> None:
-        """Raise EntityDisabled if the status forbids sending."""
+        """Raise EntityDisabledError if the status forbids sending."""
         if self.status in ("Disabled", "SendDisabled"):
-            raise EntityDisabled(self.path, self.status)
+            raise EntityDisabledError(self.path, self.status)
 
     def dead_letter_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
         """Dead-letter a message that was sent via this entity and refused by its destination."""
@@ -172,12 +172,12 @@ class Queue:
             if health is Health.UP:
                 return partition
             if health is Health.DOWN and partition.partition.known_from > now:
-                raise Rerouting(self.path, partition.partition.known_from)
+                raise ReroutingError(self.path, partition.partition.known_from)
             is_busy = is_busy or health is Health.THROTTLED
-        raise ServerBusy if is_busy else PartitionUnavailable(self.path, self._turn)
+        raise ServerBusyError if is_busy else PartitionUnavailableError(self.path, self._turn)
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
-        """Remove all of these scheduled messages, or none. Raises MessageNotFound, EntityDisabled."""
+        """Remove all of these scheduled messages, or none. Raises NoSuchMessageError, EntityDisabledError."""
         by_partition = self._by_partition(numbers)
         for partition in by_partition:
             partition.check_sends_enabled()
@@ -207,7 +207,7 @@ class Queue:
     ) -> StoredMessage | None:
         self.prepare_receive(now)
         if self.sessions is not None:
-            raise SessionRequired(self.path)
+            raise SessionRequiredError(self.path)
         available = self.available
         while available:
             partition = next(iter(available))
@@ -273,13 +273,13 @@ class Queue:
         ]
 
     def check_receivable(self) -> None:
-        """Raise ForwardsOn if the entity forwards its messages."""
+        """Raise ForwardingEntityError if the entity forwards its messages."""
         self.partitions[0].check_receivable()
 
     def prepare_receive(self, now: Instant) -> None:
         """Prepare a receive: run due timers and expiries of each partition, once per instant.
 
-        Raises EntityDisabled, ForwardsOn.
+        Raises EntityDisabledError, ForwardingEntityError.
         """
         if now == self._prepared_at:
             return
@@ -297,23 +297,23 @@ class Queue:
     ) -> int:
         """Remove up to ``limit`` waiting messages enqueued before ``before`` (None: any); return how many.
 
-        Raises NotAllowed on a partitioned entity, and as :meth:`receive`.
+        Raises NotAllowedError on a partitioned entity, and as :meth:`receive`.
         """
         if self.only is not None:
             return self.only.delete_waiting(limit, before, now, session)
-        raise NotAllowed(f"Batch delete is not supported on the partitioned entity '{self.path}'.")
+        raise NotAllowedError(f"Batch delete is not supported on the partitioned entity '{self.path}'.")
 
     # -- settlement
 
     def locked_message(self, token: LockToken, now: Instant) -> StoredMessage:
         """Return the message locked under ``token``.
 
-        Raises MessageLockLost or SessionLockLost when the lock has ended.
+        Raises LockLostError or SessionLostError when the lock has ended.
         """
         return self._partition_of_token(token).locked_message(token, now)
 
     def check_can_dead_letter(self) -> None:
-        """Raise NotAllowed on a dead-letter queue."""
+        """Raise NotAllowedError on a dead-letter queue."""
         self.partitions[0].check_can_dead_letter()
 
     def complete_all(self, tokens: Sequence[LockToken | None], now: Instant) -> bool:
@@ -348,7 +348,7 @@ class Queue:
         if self.only is not None:
             return self.only
         if token[0] >= len(self.partitions):
-            raise MessageLockLost
+            raise LockLostError
         return self.partitions[token[0]]
 
     # -- inspection
@@ -413,7 +413,7 @@ class Queue:
         return "Limited" if is_limited else "Available"
 
     def check_manageable(self) -> None:
-        """Raise PartitionUnavailable while a partition is down (Q-17)."""
+        """Raise PartitionUnavailableError while a partition is down (Q-17)."""
         for partition in self.partitions:
             partition.check_up()
 
@@ -486,7 +486,7 @@ class Queue:
         return [part for partition in self.partitions for part in (partition, *partition.sub_queues)]
 
     def _by_partition(self, numbers: Sequence[int]) -> dict[QueuePartition, list[int]]:
-        """Group sequence numbers by partition. Raises MessageNotFound for numbers of no partition."""
+        """Group sequence numbers by partition. Raises NoSuchMessageError for numbers of no partition."""
         if self.only is not None:
             return {self.only: list(numbers)}
         found: dict[QueuePartition, list[int]] = {}
@@ -498,7 +498,7 @@ class Queue:
             else:
                 missing.append(number)
         if missing:
-            raise MessageNotFound(*missing)
+            raise NoSuchMessageError(*missing)
         return found
 
     def _check_all(
@@ -508,17 +508,17 @@ class Queue:
     ) -> list[tuple[QueuePartition, list[StoredMessage]]]:
         """Call ``find`` for each partition and return the results.
 
-        Raises MessageNotFound with all missing numbers.
+        Raises NoSuchMessageError with all missing numbers.
         """
         found: list[tuple[QueuePartition, list[StoredMessage]]] = []
         missing: list[int] = []
         for partition, own_numbers in by_partition.items():
             try:
                 found.append((partition, find(partition, own_numbers)))
-            except MessageNotFound as error:
+            except NoSuchMessageError as error:
                 missing += error.sequence_numbers
         if missing:
-            raise MessageNotFound(*missing)
+            raise NoSuchMessageError(*missing)
         return found
 
 

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import (
     BrokerError,
-    EntityDisabled,
-    MessageNotFound,
-    NotAllowed,
-    QuotaExceeded,
-    SessionIdMissing,
-    SessionRequired,
+    EntityDisabledError,
+    NoSuchMessageError,
+    NotAllowedError,
+    QuotaExceededError,
+    SessionIdMissingError,
+    SessionRequiredError,
 )
 from .audit_recorder import Arrival, Removal
 from .descriptions import QueueDescription
@@ -137,25 +137,25 @@ class QueuePartition(LockedStore):
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
         """Raise the error that :meth:`enqueue_all` would raise now, if any.
 
-        Raises NotAllowed for a dead-letter queue and for conflicting keys (Q-7), SessionIdMissing,
-        EntityDisabled, QuotaExceeded, PartitionUnavailable and ServerBusy.
+        Raises NotAllowedError for a dead-letter queue and for conflicting keys (Q-7), SessionIdMissingError,
+        EntityDisabledError, QuotaExceededError, PartitionUnavailableError and ServerBusyError.
         """
         if self.parent is not None:
-            raise NotAllowed(f"A message cannot be sent to the sub-queue '{self.path}'.")
+            raise NotAllowedError(f"A message cannot be sent to the sub-queue '{self.path}'.")
         self.check_sends_enabled()
         needs_session, added = self.sessions is not None, 0
         for message in messages:
             if message.partition_key is not None:
                 check_keys(message)
             if needs_session and message.session_id is None:
-                raise SessionIdMissing(self.path)
+                raise SessionIdMissingError(self.path)
             added += len(message.bare) + message.overhead  # its size, without a call
         size, quota = self.size_in_bytes, self.description.quota_in_bytes
         if size + added > quota:
-            raise QuotaExceeded(self.path, size, quota)
+            raise QuotaExceededError(self.path, size, quota)
 
     def check_sends_enabled(self) -> None:
-        """Raise EntityDisabled if the status forbids sending."""
+        """Raise EntityDisabledError if the status forbids sending."""
         self._check_status("SendDisabled")
 
     def dead_letter_untransferred(self, message: StoredMessage, why: BrokerError, now: Instant) -> None:
@@ -217,7 +217,7 @@ class QueuePartition(LockedStore):
         return number
 
     def cancel_scheduled(self, numbers: Sequence[int], now: Instant) -> None:
-        """Remove all of these scheduled messages, or none. Raises MessageNotFound, EntityDisabled."""
+        """Remove all of these scheduled messages, or none. Raises NoSuchMessageError, EntityDisabledError."""
         self._check_status("SendDisabled")
         self.accessed_at = now
         self.handle_timer(now)
@@ -232,14 +232,16 @@ class QueuePartition(LockedStore):
         It loses the dead-letter reason and is otherwise as it was sent. Its time to live starts again. Duplicate
         detection does not apply, because its id may still be known.
 
-        Raises MessageNotFound when it is missing or locked, NotAllowed unless this is a dead-letter queue, and as
-        :meth:`check_acceptable` of that queue.
+        Raises NoSuchMessageError when it is missing or locked, NotAllowedError unless this is a dead-letter queue, and
+        as :meth:`check_acceptable` of that queue.
         """
         message, home = self._messages.get(number), self.parent
         if home is None or self is not home.dead_letter_queue:
-            raise NotAllowed(f"'{self.path}' is not a dead-letter queue: its messages cannot be resubmitted.")
+            raise NotAllowedError(
+                f"'{self.path}' is not a dead-letter queue: its messages cannot be resubmitted."
+            )
         if message is None or message.state is not MessageState.ACTIVE:
-            raise MessageNotFound(number)
+            raise NoSuchMessageError(number)
         fresh = message.copy()
         fresh.amended = {
             name: value
@@ -265,7 +267,8 @@ class QueuePartition(LockedStore):
     def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
         """Lock and return the next message, or None; never an expired one (T-2).
 
-        Raises EntityDisabled, ForwardsOn, SessionLockLost, and SessionRequired when ``session`` is missing.
+        Raises EntityDisabledError, ForwardingEntityError, SessionLostError, and SessionRequiredError when ``session``
+        is missing.
         """
         message = self._next(now, session)
         if message is not None:
@@ -302,7 +305,7 @@ class QueuePartition(LockedStore):
     ) -> list[StoredMessage]:
         """Lock all of these deferred messages, or none; with ``delete``, remove them instead.
 
-        Raises MessageNotFound, and as :meth:`receive`.
+        Raises NoSuchMessageError, and as :meth:`receive`.
         """
         messages = self.find_deferred(numbers, now, session)
         return [self.hand_over(message, now, session, delete=delete) for message in messages]
@@ -315,7 +318,7 @@ class QueuePartition(LockedStore):
         self.accessed_at = now
         if self.sessions is not None:
             if session is None:
-                raise SessionRequired(self.path)
+                raise SessionRequiredError(self.path)
             self.sessions.check(session, now)
         messages = self.all_in(DEFERRED, numbers)
         expired = [message for message in messages if self._expired(message, now)]
@@ -323,7 +326,7 @@ class QueuePartition(LockedStore):
             self._expire(message, now)  # an attempt to receive a message applies its expiry
         foreign = [message for message in messages if session and message.session_id != session.session_id]
         if expired or foreign:
-            raise MessageNotFound(*(message.sequence_number for message in (*expired, *foreign)))
+            raise NoSuchMessageError(*(message.sequence_number for message in (*expired, *foreign)))
         return messages
 
     def hand_over(
@@ -358,7 +361,7 @@ class QueuePartition(LockedStore):
         return limit
 
     def prepare_receive(self, now: Instant) -> None:
-        """Prepare a receive: run due timers and expiries. Raises EntityDisabled, ForwardsOn."""
+        """Prepare a receive: run due timers and expiries. Raises EntityDisabledError, ForwardingEntityError."""
         self._check_status("ReceiveDisabled")
         self.forwarding.check_receivable()
         self.accessed_at = now
@@ -376,7 +379,7 @@ class QueuePartition(LockedStore):
         if self.sessions is None:
             return self._waiting
         if session is None:
-            raise SessionRequired(self.path)
+            raise SessionRequiredError(self.path)
         self.sessions.check(session, now)
         return self.sessions.line_of(session)
 
@@ -418,7 +421,7 @@ class QueuePartition(LockedStore):
 
     def _check_status(self, barred: str) -> None:
         if self.status in ("Disabled", barred):
-            raise EntityDisabled(self.path, self.status)
+            raise EntityDisabledError(self.path, self.status)
         partition = self.partition
         if partition.health is not Health.UP:
             check = partition.check_accepts if barred == "SendDisabled" else partition.check_up
@@ -541,7 +544,7 @@ class QueuePartition(LockedStore):
         return self.partition.health
 
     def check_receivable(self) -> None:
-        """Raise ForwardsOn if the queue forwards its messages."""
+        """Raise ForwardingEntityError if the queue forwards its messages."""
         self.forwarding.check_receivable()
 
     def touch(self, now: Instant) -> None:

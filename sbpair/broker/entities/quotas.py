@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
-from ..errors import AdministrationBusy, InvalidDescription, ServerBusy, TooManyEntities
+from ..errors import AdministrationBusyError, InvalidDescriptionError, ServerBusyError, TooManyEntitiesError
 from .descriptions import (
     DAY,
     MAX_SPAN,
@@ -68,7 +68,7 @@ class Tier(Enum):
     def resolve(self, requested: Description) -> Description:
         """Return a requested description with the tier's defaults.
 
-        Raises InvalidDescription for features and sizes that the tier does not offer.
+        Raises InvalidDescriptionError for features and sizes that the tier does not offer.
         """
         self._check_sizes(requested)
         if requested.max_message_size_in_kilobytes is None:
@@ -82,22 +82,22 @@ class Tier(Enum):
         ):
             size = getattr(requested, field)
             if isinstance(size, int) and size > limit:
-                raise InvalidDescription(
+                raise InvalidDescriptionError(
                     f"{field} is {size}: at most {limit} in a namespace of the {self.value} tier."
                 )
 
     def _resolve_on_basic(self, requested: Description) -> Description:
         if isinstance(requested, TopicDescription):
-            raise InvalidDescription("Topics are not allowed in a namespace of the Basic tier.")
+            raise InvalidDescriptionError("Topics are not allowed in a namespace of the Basic tier.")
         for field in _NOT_ON_BASIC:
             if getattr(requested, field):
-                raise InvalidDescription(f"{field} is not allowed in a namespace of the Basic tier.")
+                raise InvalidDescriptionError(f"{field} is not allowed in a namespace of the Basic tier.")
         span = requested.default_message_time_to_live
         if span is None or (isinstance(span, int) and span >= MAX_SPAN):
             return replace(requested, default_message_time_to_live=MAX_SPAN_ON_BASIC)
         if isinstance(span, int) and span > MAX_SPAN_ON_BASIC:
             limit = f"at most 14 days ({MAX_SPAN_ON_BASIC}) on the Basic tier"
-            raise InvalidDescription(f"default_message_time_to_live is {span}: {limit}.")
+            raise InvalidDescriptionError(f"default_message_time_to_live is {span}: {limit}.")
         return requested
 
 
@@ -115,17 +115,17 @@ class EntityLimits:
         self._all = self._partitioned = 0
 
     def check(self, is_partitioned: bool) -> None:
-        """Raise TooManyEntities if another entity would exceed a limit."""
+        """Raise TooManyEntitiesError if another entity would exceed a limit."""
         if self._all >= MAX_ENTITIES:
-            raise TooManyEntities("queues and topics", MAX_ENTITIES)
+            raise TooManyEntitiesError("queues and topics", MAX_ENTITIES)
         limit = self._max_partitioned
         if is_partitioned and limit is not None and self._partitioned >= limit:
-            raise TooManyEntities("partitioned entities", limit)
+            raise TooManyEntitiesError("partitioned entities", limit)
 
     def check_subscriptions(self, path: str, existing: int) -> None:
-        """Raise TooManyEntities if the topic at ``path`` already has as many subscriptions as allowed."""
+        """Raise TooManyEntitiesError if the topic at ``path`` already has as many subscriptions as allowed."""
         if existing >= MAX_SUBSCRIPTIONS:
-            raise TooManyEntities(f"subscriptions of '{path}'", MAX_SUBSCRIPTIONS)
+            raise TooManyEntitiesError(f"subscriptions of '{path}'", MAX_SUBSCRIPTIONS)
 
     def count(self, entity: Queue, change: int) -> None:
         """Count an entity created (``change`` 1) or deleted (-1).
@@ -144,14 +144,14 @@ SECOND = 1_000  # milliseconds
 class Credits:
     """The throttling credits of one namespace, ``per_second`` of them; None for no limit.
 
-    Raises InvalidDescription when ``per_second`` is below 1.
+    Raises InvalidDescriptionError when ``per_second`` is below 1.
     """
 
     __slots__ = ("_second", "_used", "per_second")
 
     def __init__(self, per_second: int | None = None) -> None:
         if per_second is not None and per_second < 1:
-            raise InvalidDescription(f"credits_per_second is {per_second!r}: at least 1, or None.")
+            raise InvalidDescriptionError(f"credits_per_second is {per_second!r}: at least 1, or None.")
         self.per_second = per_second
         self._second: Instant = -1
         self._used = 0
@@ -163,14 +163,14 @@ class Credits:
             self._used += cost
 
     def check(self, now: Instant) -> None:
-        """Raise ServerBusy if the credits of this second are used up."""
+        """Raise ServerBusyError if the credits of this second are used up."""
         if not self._has_any(now):
-            raise ServerBusy
+            raise ServerBusyError
 
     def spend_on_administration(self, namespace: str, now: Instant) -> None:
-        """Charge an administration operation. Raises AdministrationBusy if no credits are left."""
+        """Charge an administration operation. Raises AdministrationBusyError if no credits are left."""
         if not self._has_any(now):
-            raise AdministrationBusy(namespace)
+            raise AdministrationBusyError(namespace)
         self.charge(ADMINISTRATION_COST, now)
 
     def charge_messages(self, queue: Queue, count: int, now: Instant) -> None:

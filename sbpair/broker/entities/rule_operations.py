@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import EntityAlreadyExists, EntityNotFound, TooManyEntities
+from ..errors import EntityAlreadyExistsError, EntityNotFoundError, TooManyEntitiesError
 from .rules import CorrelationFilter, Rule, SqlFilter
 from .stored_message import Instant
 from .topic import Subscription
@@ -11,25 +11,28 @@ MAX_SQL_FILTERS, MAX_CORRELATION_FILTERS = 2_000, 100_000  # in all subscription
 
 
 def find_rule(subscription: Subscription, name: str) -> Rule:
-    """Return a rule by name. Raises EntityNotFound."""
+    """Return a rule by name. Raises EntityNotFoundError."""
     rule = subscription.rules.get(name)
     if rule is None:
-        raise EntityNotFound(rule_path(subscription, name))
+        raise EntityNotFoundError(rule_path(subscription, name))
     return rule
 
 
 def add_rule(subscription: Subscription, rule: Rule, now: Instant) -> Rule:
     """Add a rule to a subscription and return it.
 
-    Raises EntityAlreadyExists, TooManyEntities, PartitionUnavailable.
+    Raises EntityAlreadyExistsError, TooManyEntitiesError, PartitionUnavailableError.
     """
     if subscription.rules.get(rule.name) is not None:
-        raise EntityAlreadyExists(rule_path(subscription, rule.name))
+        raise EntityAlreadyExistsError(rule_path(subscription, rule.name))
     return _put(subscription, rule, now)
 
 
 def update_rule(subscription: Subscription, rule: Rule, now: Instant) -> Rule:
-    """Replace the rule with the same name. Raises EntityNotFound, TooManyEntities, PartitionUnavailable."""
+    """Replace the rule with the same name.
+
+    Raises EntityNotFoundError, TooManyEntitiesError, PartitionUnavailableError.
+    """
     find_rule(subscription, rule.name)
     return _put(subscription, rule, now)
 
@@ -37,7 +40,7 @@ def update_rule(subscription: Subscription, rule: Rule, now: Instant) -> Rule:
 def remove_rule(subscription: Subscription, name: str) -> Rule:
     """Remove a rule and return it; a subscription without rules receives nothing.
 
-    Raises EntityNotFound, PartitionUnavailable.
+    Raises EntityNotFoundError, PartitionUnavailableError.
     """
     rule = find_rule(subscription, name)
     subscription.check_manageable()
@@ -59,7 +62,7 @@ def _put(subscription: Subscription, rule: Rule, now: Instant) -> Rule:
 
 
 def _check_filters(subscription: Subscription, rule: Rule) -> None:
-    """Raise TooManyEntities if ``rule`` would exceed the topic's limit for its kind of filter."""
+    """Raise TooManyEntitiesError if ``rule`` would exceed the topic's limit for its kind of filter."""
     topic, before = subscription.topic, subscription.rules.get(rule.name)
     for kind, held, limit in (
         (SqlFilter, topic.filters.sql, MAX_SQL_FILTERS),
@@ -67,4 +70,4 @@ def _check_filters(subscription: Subscription, rule: Rule) -> None:
     ):
         is_additional = isinstance(rule.filter, kind) and not (before and isinstance(before.filter, kind))
         if is_additional and held >= limit:
-            raise TooManyEntities(f"{kind.__name__}s on '{topic.path}'", limit)
+            raise TooManyEntitiesError(f"{kind.__name__}s on '{topic.path}'", limit)

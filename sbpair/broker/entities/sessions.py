@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ..errors import QuotaExceeded, SessionCannotBeLocked, SessionLockLost, StateTooLarge
+from ..errors import QuotaExceededError, SessionLockedError, SessionLostError, StateTooLargeError
 from .indexes import Deadlines
 from .partition import Health, index_of
 from .stored_message import Instant, LockToken, MessageState, StoredMessage
@@ -127,15 +127,15 @@ class MessageSessions:
     def accept(self, session_id: str | None, now: Instant) -> SessionLock | None:
         """Lock the session ``session_id``, created if missing, or for None the next available one.
 
-        Returns None when no session is available. Raises SessionCannotBeLocked when the session is locked,
-        EntityDisabled and ForwardsOn as for a receive.
+        Returns None when no session is available. Raises SessionLockedError when the session is locked,
+        EntityDisabledError and ForwardingEntityError as for a receive.
         """
         self._queue.prepare_receive(now)
         session = self._next_available(now) if session_id is None else self._get_or_create(session_id)
         if session is None:
             return None
         if session.lock is not None:
-            raise SessionCannotBeLocked(session.id)
+            raise SessionLockedError(session.id)
         self._available.pop(session.id, None)
         lock = SessionLock(self._queue, session.id, now + self._queue.description.lock_duration)
         session.lock = lock
@@ -166,7 +166,7 @@ class MessageSessions:
         return None if session is None else self._queue.first_of(session, now)
 
     def renew(self, lock: SessionLock, now: Instant) -> Instant:
-        """Restart the lock's full duration; return its new end. Raises SessionLockLost."""
+        """Restart the lock's full duration; return its new end. Raises SessionLostError."""
         self.check(lock, now)
         lock.locked_until = until = now + self._queue.description.lock_duration
         if not lock.never_expires:
@@ -178,11 +178,11 @@ class MessageSessions:
         return until
 
     def check(self, lock: SessionLock, now: Instant) -> None:
-        """Raise SessionLockLost if ``lock`` has ended."""
+        """Raise SessionLostError if ``lock`` has ended."""
         self._queue.handle_timer(now)
         self._queue.check_up()
         if lock.is_lost:
-            raise SessionLockLost
+            raise SessionLostError
 
     def release(self, lock: SessionLock, now: Instant) -> None:
         """Release the session and its locked messages, without counting a delivery.
@@ -287,7 +287,7 @@ class MessageSessions:
     # -- state
 
     def state(self, lock: SessionLock, now: Instant) -> bytes | None:
-        """Return the session's state, or None. Raises SessionLockLost."""
+        """Return the session's state, or None. Raises SessionLostError."""
         self.check(lock, now)
         self._queue.accessed_at = now
         return self._sessions[lock.session_id].state
@@ -295,17 +295,17 @@ class MessageSessions:
     def set_state(self, lock: SessionLock, state: bytes | None, now: Instant) -> None:
         """Set the session's state, which remains without messages; None and b"" clear it (X-9).
 
-        Raises SessionLockLost, StateTooLarge, QuotaExceeded.
+        Raises SessionLostError, StateTooLargeError, QuotaExceededError.
         """
         self.check(lock, now)
         state = state or None
         queue, session = self._queue, self._sessions[lock.session_id]
         limit, size = queue.description.max_message_size, len(state or b"")
         if size > limit:
-            raise StateTooLarge(size, limit)
+            raise StateTooLargeError(size, limit)
         grown = size - len(session.state or b"")
         if grown > 0 and queue.size_in_bytes + grown > queue.description.quota_in_bytes:
-            raise QuotaExceeded(queue.path, queue.size_in_bytes, queue.description.quota_in_bytes)
+            raise QuotaExceededError(queue.path, queue.size_in_bytes, queue.description.quota_in_bytes)
         queue.size += grown
         queue.accessed_at = session.state_set_at = now
         session.state = state
@@ -372,8 +372,8 @@ class QueueSessions:
     def accept(self, session_id: str | None, now: Instant) -> SessionLock | None:
         """Lock the session ``session_id``, created if missing, or for None the next available one.
 
-        Skips partitions that are down. Returns None when no session is available. Raises SessionCannotBeLocked when
-        the session is locked, EntityDisabled and ForwardsOn as for a receive.
+        Skips partitions that are down. Returns None when no session is available. Raises SessionLockedError when
+        the session is locked, EntityDisabledError and ForwardingEntityError as for a receive.
         """
         if session_id is not None:
             return self._for_id(session_id).accept(session_id, now)
@@ -394,11 +394,11 @@ class QueueSessions:
         _sessions_of(lock.queue).keep_until_released(lock)
 
     def renew(self, lock: SessionLock, now: Instant) -> Instant:
-        """Restart the lock's full duration; return its new end. Raises SessionLockLost."""
+        """Restart the lock's full duration; return its new end. Raises SessionLostError."""
         return _sessions_of(lock.queue).renew(lock, now)
 
     def check(self, lock: SessionLock, now: Instant) -> None:
-        """Raise SessionLockLost if ``lock`` has ended."""
+        """Raise SessionLostError if ``lock`` has ended."""
         _sessions_of(lock.queue).check(lock, now)
 
     def release(self, lock: SessionLock, now: Instant) -> None:
@@ -414,11 +414,11 @@ class QueueSessions:
         return self._for_id(session_id).lock_of(session_id)
 
     def state(self, lock: SessionLock, now: Instant) -> bytes | None:
-        """Return the session's state, or None. Raises SessionLockLost."""
+        """Return the session's state, or None. Raises SessionLostError."""
         return _sessions_of(lock.queue).state(lock, now)
 
     def set_state(self, lock: SessionLock, state: bytes | None, now: Instant) -> None:
-        """Set the session's state; None clears it. Raises SessionLockLost, StateTooLarge, QuotaExceeded."""
+        """Set the session's state; None clears it. Raises SessionLostError, StateTooLargeError, QuotaExceededError."""
         _sessions_of(lock.queue).set_state(lock, state, now)
 
     def browse(self) -> Iterator[MessageSession]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..errors import NotAllowed, SessionRequired
+from ..errors import NotAllowedError, SessionRequiredError
 from .audit_recorder import Arrival, Removal
 from .descriptions import SubscriptionDescription, TopicDescription
 from .forwarding import REASONS, WITHOUT_SESSION
@@ -26,11 +26,11 @@ from .queue import Queue
 from .queue_context import QueueContext
 from .queue_partition import QueuePartition
 from .rules import FilterCounts, RuleSet
-from .rules.message_properties import HeaderOutgrown, LazyProperties
+from .rules.message_properties import HeaderOutgrownError, LazyProperties
 from .rules.values import EvaluationError
 from .stored_message import Instant, StoredMessage
 
-NO_SESSION = {REASON: REASONS[SessionRequired], DESCRIPTION: WITHOUT_SESSION}
+NO_SESSION = {REASON: REASONS[SessionRequiredError], DESCRIPTION: WITHOUT_SESSION}
 FILTER_FAILED = "FilterEvaluationException"
 
 
@@ -67,7 +67,7 @@ class SubscriptionPartition(QueuePartition):
             copy = message.copy()
             try:
                 self._codec.write(copy, changes)
-            except HeaderOutgrown:
+            except HeaderOutgrownError:
                 self._refuse(message.copy(), OUTGROWN)
             except EvaluationError as error:
                 failure = failure or f"An action could not be written: {error}."
@@ -110,8 +110,8 @@ class TopicPartition(QueuePartition):
         return super().size_in_bytes + sum(each.size_in_bytes for each in self.subscriptions.values())
 
     def prepare_receive(self, now: Instant) -> None:
-        """Raise NotAllowed: messages are received from a subscription."""
-        raise NotAllowed(receive_refusal(self.path))
+        """Raise NotAllowedError: messages are received from a subscription."""
+        raise NotAllowedError(receive_refusal(self.path))
 
     def _offer_new(self, message: StoredMessage) -> None:
         if not message.is_ping:  # P-31
@@ -230,8 +230,8 @@ class Subscription(Queue):
         super().__init__(path, requested.under(topic.requested), partitions, context, topic.layout)
 
     def enqueue_all(self, messages: Sequence[StoredMessage], now: Instant) -> list[int]:
-        """Raise NotAllowed: messages are sent to the topic."""
-        raise NotAllowed(self.send_refusal)
+        """Raise NotAllowedError: messages are sent to the topic."""
+        raise NotAllowedError(self.send_refusal)
 
     @property
     def send_refusal(self) -> str:
@@ -239,7 +239,7 @@ class Subscription(Queue):
         return f"A message cannot be sent to the subscription '{self.path}': send it to '{self.topic.path}'."
 
     def change(self, requested: SubscriptionDescription, now: Instant) -> None:
-        """Apply another description. Raises InvalidDescription when a fixed setting differs."""
+        """Apply another description. Raises InvalidDescriptionError when a fixed setting differs."""
         follows = requested.under(self.topic.requested)
         follows.check_successor_of(self.description, "Subscription")
         self.requested = requested

@@ -25,7 +25,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ..errors import BrokerError, EntityNotFound, MessageLockLost, NotAllowed, TransactionRolledBack
+from ..errors import (
+    BrokerError,
+    EntityNotFoundError,
+    LockLostError,
+    NotAllowedError,
+    TransactionRolledBackError,
+)
 from .queue import Queue
 from .stored_message import Instant, LockToken, StoredMessage
 from .topic import Subscription
@@ -53,16 +59,16 @@ def same_key(path: str, before: Hashable, key: Hashable) -> Hashable:
     at the entity: with sessions its session id (Q-14), for a message sent via the entity its
     via-partition-key.
 
-    Raises NotAllowed when ``key`` is None or differs from ``before``.
+    Raises NotAllowedError when ``key`` is None or differs from ``before``.
     """
     if key is None:
-        raise NotAllowed(
+        raise NotAllowedError(
             f"A message in a transaction on the partitioned entity '{path}' needs a session id, "
             "a partition key, or, where duplicates are detected, a message id; one sent via it, "
             "a via-partition-key."
         )
     if before not in (None, key):
-        raise NotAllowed(
+        raise NotAllowedError(
             f"All messages in a transaction on the partitioned entity '{path}' need the same key: "
             f"there are '{before}' and '{key}'."
         )
@@ -102,13 +108,13 @@ class Transaction:
     def send(
         self, queue: Queue, messages: Sequence[StoredMessage], now: Instant, via: Queue | None = None
     ) -> None:
-        """Record a send. Raises NotAllowed, TransactionRolledBack, and as ``queue.enqueue_all``."""
+        """Record a send. Raises NotAllowedError, TransactionRolledBackError, and as ``queue.enqueue_all``."""
         self._begin(now)
         via = via or self._via(queue)
         self._check_top(via or queue)
         sent = sum(len(each.messages) for each in self._sends)
         if sent + len(messages) > MAX_MESSAGES:
-            raise NotAllowed(f"Can't send more than {MAX_MESSAGES} messages in a single transaction.")
+            raise NotAllowedError(f"Can't send more than {MAX_MESSAGES} messages in a single transaction.")
         send = Send(queue, tuple(messages), via)
         key = self._key_with(send)
         self._check_sends([*self._sends, send])
@@ -118,11 +124,11 @@ class Transaction:
         self._operations.append(send)
 
     def settle(self, settlement: Settlement, now: Instant) -> None:
-        """Record a settlement. Raises MessageLockLost, SessionLockLost, NotAllowed, TransactionRolledBack."""
+        """Record a settlement. Raises LockLostError, SessionLostError, NotAllowedError, TransactionRolledBackError."""
         self._begin(now)
         self._check_top(settlement.queue)
         if settlement.token in self._tokens:
-            raise MessageLockLost
+            raise LockLostError
         settlement.check(now)
         self._set_top(settlement.queue)
         self._tokens.add(settlement.token)
@@ -141,7 +147,7 @@ class Transaction:
         self._failure = self._failure or f"One of its operations was refused: {error}"
 
     def commit(self, now: Instant) -> None:
-        """Apply all recorded operations, or none. Raises TransactionRolledBack when one is refused."""
+        """Apply all recorded operations, or none. Raises TransactionRolledBackError when one is refused."""
         self._begin(now)
         try:
             self._check_sends(self._sends)
@@ -150,7 +156,7 @@ class Transaction:
                     self._check_exists(operation.queue)
                     operation.check(now)
         except BrokerError as error:
-            raise TransactionRolledBack(str(error)) from error
+            raise TransactionRolledBackError(str(error)) from error
         for operation in self._operations:
             self._apply(operation, now)
 
@@ -166,9 +172,11 @@ class Transaction:
         if self._ends_at is None:
             self._ends_at = now + TIMEOUT
         elif now >= self._ends_at:
-            raise TransactionRolledBack("It was not committed within two minutes of its first operation.")
+            raise TransactionRolledBackError(
+                "It was not committed within two minutes of its first operation."
+            )
         if self._failure is not None:
-            raise TransactionRolledBack(self._failure)
+            raise TransactionRolledBackError(self._failure)
 
     def _via(self, queue: Queue) -> Queue | None:
         top = self._anchor.top
@@ -177,7 +185,7 @@ class Transaction:
     def _check_top(self, queue: Queue) -> None:
         top = self._top or self._anchor.top
         if top not in (None, top_level(queue)):
-            raise NotAllowed(
+            raise NotAllowedError(
                 "Local transactions cannot span multiple top-level entities such as queue or topic: "
                 f"this one is on '{top.path}', not on '{queue.path}'."
             )
@@ -209,7 +217,7 @@ class Transaction:
 
     def _check_exists(self, queue: Queue) -> None:
         if not self._namespace.holds(queue):
-            raise EntityNotFound(queue.path)
+            raise EntityNotFoundError(queue.path)
 
 
 Properties = dict[str, object]
@@ -244,7 +252,7 @@ class Settlement:
             self.queue.check_can_dead_letter()
 
     def apply(self, now: Instant) -> None:
-        """Settle the message. Raises MessageLockLost, SessionLockLost, NotAllowed."""
+        """Settle the message. Raises LockLostError, SessionLostError, NotAllowedError."""
         _METHODS[self.verb](self.queue, self.token, now, self.properties)
 
 

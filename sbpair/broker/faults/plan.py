@@ -22,7 +22,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgumentError
 from .effects import Effect, Operation
 from .rule import FaultRule, effect_named, operation_named
 from .scenarios import scenario_named
@@ -56,19 +56,19 @@ class PlannedFault:
 
 
 def read_plan(text: str) -> list[PlannedFault]:
-    """Return the faults of a TOML plan; each has its own seed. Raises InvalidArgument, which names the setting."""
+    """Return the faults of a TOML plan; each has its own seed. Raises InvalidArgumentError, which names the setting."""
     try:
         plan = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidArgument(f"The plan is not TOML: {error}.") from None
+        raise InvalidArgumentError(f"The plan is not TOML: {error}.") from None
     seed = plan.pop("seed", 0)
     faults = plan.pop("fault", [])
     if isinstance(seed, bool) or not isinstance(seed, int):
-        raise InvalidArgument(f"seed is {seed!r:.60}: use a whole number.")
+        raise InvalidArgumentError(f"seed is {seed!r:.60}: use a whole number.")
     if plan:
-        raise InvalidArgument(f"A plan has only seed and [[fault]] tables: remove {', '.join(plan)}.")
+        raise InvalidArgumentError(f"A plan has only seed and [[fault]] tables: remove {', '.join(plan)}.")
     if not isinstance(faults, list):
-        raise InvalidArgument("fault is not a list: write [[fault]] tables.")
+        raise InvalidArgumentError("fault is not a list: write [[fault]] tables.")
     planned: list[PlannedFault] = []
     for table in faults:
         planned += planned_faults(table, seed + 1000 * len(planned))
@@ -78,10 +78,10 @@ def read_plan(text: str) -> list[PlannedFault]:
 def planned_faults(table: object, seed: int = 0) -> list[PlannedFault]:
     """Return the faults of one table, which names an effect or a scenario.
 
-    ``seed``: used unless the table sets one. Raises InvalidArgument, which names the setting.
+    ``seed``: used unless the table sets one. Raises InvalidArgumentError, which names the setting.
     """
     if not isinstance(table, Mapping):
-        raise InvalidArgument("A fault must be a table of settings.")
+        raise InvalidArgumentError("A fault must be a table of settings.")
     given = {str(key): value for key, value in table.items()}
     namespace = _text(given, "namespace")
     if "scenario" in given:
@@ -113,7 +113,7 @@ def _operation(name: object) -> Operation | None:
 def _text(given: dict[str, object], name: str) -> str:
     value = given.pop(name, None)
     if not isinstance(value, str) or not value:
-        raise InvalidArgument(f"A fault needs the string '{name}', not {value!r:.60}.")
+        raise InvalidArgumentError(f"A fault needs the string '{name}', not {value!r:.60}.")
     return value
 
 
@@ -126,8 +126,8 @@ def _check_settings(
 ) -> dict[str, object]:
     for name, value in given.items():
         if name not in known:
-            raise InvalidArgument(f"The {of} has no setting '{name}'; it has: {', '.join(known)}.")
+            raise InvalidArgumentError(f"The {of} has no setting '{name}'; it has: {', '.join(known)}.")
         kinds = known[name]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise InvalidArgument(f"The {of}: {name} is {value!r:.60}: use {_WORDS[kinds[0]]}.")
+            raise InvalidArgumentError(f"The {of}: {name} is {value!r:.60}: use {_WORDS[kinds[0]]}.")
     return dict(given)

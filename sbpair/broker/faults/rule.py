@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf, isfinite
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgumentError
 from .effects import (
     EFFECTS,
     CutAfter,
@@ -31,7 +31,7 @@ from .effects import (
 
 @dataclass(frozen=True, slots=True)
 class FaultRule:
-    """An effect, the entities it applies to, and its limits. Raises InvalidArgument for contradictory settings.
+    """An effect, the entities it applies to, and its limits. Raises InvalidArgumentError for contradictory settings.
 
     * ``entity``: a path, or a pattern with ``*``; None for all.
     * ``operation``: one that the effect applies to; None for its defaults.
@@ -56,9 +56,9 @@ class FaultRule:
 
     def __post_init__(self) -> None:
         if not isinstance(self.effect, Effect):  # a class instead of an instance would never apply
-            raise InvalidArgument(f"The fault is {self.effect!r}: use an effect such as Withhold().")
+            raise InvalidArgumentError(f"The fault is {self.effect!r}: use an effect such as Withhold().")
         for complaint in _complaints(self):
-            raise InvalidArgument(f"The fault '{self.effect.name}': {complaint}.")
+            raise InvalidArgumentError(f"The fault '{self.effect.name}': {complaint}.")
 
     @property
     def operations(self) -> frozenset[Operation]:
@@ -210,18 +210,18 @@ class ActiveFault:
 
 
 def effect_named(name: str) -> type[Effect]:
-    """Return the effect of that name. Raises InvalidArgument, which lists the known names."""
+    """Return the effect of that name. Raises InvalidArgumentError, which lists the known names."""
     kind = EFFECTS.get(name)
     if kind is None:
-        raise InvalidArgument(f"There is no fault '{name}'; there are: {', '.join(EFFECTS)}.")
+        raise InvalidArgumentError(f"There is no fault '{name}'; there are: {', '.join(EFFECTS)}.")
     return kind
 
 
 def operation_named(name: str) -> Operation:
-    """Return the operation of that name. Raises InvalidArgument, which lists the known names."""
+    """Return the operation of that name. Raises InvalidArgumentError, which lists the known names."""
     names = [each.value for each in Operation]
     if name not in names:
-        raise InvalidArgument(f"There is no operation '{name}'; there are: {', '.join(names)}.")
+        raise InvalidArgumentError(f"There is no operation '{name}'; there are: {', '.join(names)}.")
     return Operation(name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgumentError
 from .effects import (
     Delay,
     Down,
@@ -29,7 +29,10 @@ class Scenario:
     rules: Callable[[str | None], tuple[FaultRule, ...]]
 
     def of(self, entity: str | None, seed: int = 0) -> tuple[FaultRule, ...]:
-        """Return the rules for one entity, or for all if None. Raises InvalidArgument if the scenario needs one."""
+        """Return the rules for one entity, or for all if None.
+
+        Raises InvalidArgumentError if the scenario needs one.
+        """
         return tuple(replace(rule, seed=seed + index) for index, rule in enumerate(self.rules(entity)))
 
 
@@ -102,8 +105,8 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def scenario_named(name: str) -> Scenario:
-    """Return the scenario of that name. Raises InvalidArgument, which lists the known names."""
+    """Return the scenario of that name. Raises InvalidArgumentError, which lists the known names."""
     found = SCENARIOS.get(name)
     if found is None:
-        raise InvalidArgument(f"There is no scenario '{name}'; there are: {', '.join(SCENARIOS)}.")
+        raise InvalidArgumentError(f"There is no scenario '{name}'; there are: {', '.join(SCENARIOS)}.")
     return found

@@ -22,9 +22,9 @@ from ..entities.sessions import SessionLock
 from ..entities.topic import Subscription, Topic
 from ..errors import (
     BrokerError,
-    EntityNotFound,
-    SessionLockLost,
-    StoreFull,
+    EntityNotFoundError,
+    SessionLostError,
+    StoreFullError,
 )
 from ..faults import ActiveFault, Effect, EndingEffect, FaultEngine, FaultRule, Operation, RefusingEffect
 from .address import parse_address
@@ -88,7 +88,7 @@ class SessionSeeker(Hashable, Protocol):
     queue: Queue
 
     def offered(self, now: ClockReading) -> bool:
-        """Take the next session, if one is available; return whether one was. Raises EntityDisabled."""
+        """Take the next session, if one is available; return whether one was. Raises EntityDisabledError."""
 
     def refused(self, error: BrokerError, now: ClockReading) -> None:
         """Called when it can receive nothing, with the reason."""
@@ -124,9 +124,9 @@ class NamespaceFrontend:
         self._pending: set[Hashable] = set()  # connections
 
     def check_room(self) -> None:
-        """Raise StoreFull if the disk of the namespace is full."""
+        """Raise StoreFullError if the disk of the namespace is full."""
         if self._disk is not None and not self._disk.has_room():
-            raise StoreFull
+            raise StoreFullError
 
     @property
     def host(self) -> str:
@@ -140,7 +140,7 @@ class NamespaceFrontend:
     def _kind(self, path: str) -> str:
         try:
             entity = self.namespace.queue(parse_address(path).path)
-        except EntityNotFound:
+        except EntityNotFoundError:
             return "Queue"
         if isinstance(entity, Topic):
             return "Topic"
@@ -163,7 +163,7 @@ class NamespaceFrontend:
     def set_fault(self, rule: FaultRule, now: float) -> ActiveFault:
         """Set a rule; ``now`` is connection time.
 
-        Raises EntityNotFound when the rule names a missing entity.
+        Raises EntityNotFoundError when the rule names a missing entity.
         """
         if rule.entity is not None and "*" not in rule.entity:
             self.namespace.queue(parse_address(rule.entity).path)
@@ -224,11 +224,11 @@ class NamespaceFrontend:
         self._holders.pop(lock, None)
 
     def session_lock(self, connection: Hashable, queue: Queue, session_id: str) -> SessionLock:
-        """Return the lock of a session that a link of ``connection`` holds. Raises SessionLockLost."""
+        """Return the lock of a session that a link of ``connection`` holds. Raises SessionLostError."""
         lock = None if queue.sessions is None else queue.sessions.lock_of(session_id)
         holder = None if lock is None else self._holders.get(lock)
         if lock is None or holder is None or holder.connection is not connection:
-            raise SessionLockLost
+            raise SessionLostError
         return lock
 
     def _lapsed(self, lock: SessionLock, now: ClockReading) -> None:

@@ -43,10 +43,10 @@ from ..entities.queue import Queue
 from ..entities.stored_message import Instant, StoredMessage
 from ..errors import (
     BrokerError,
-    HeaderTooLarge,
-    InvalidArgument,
-    MalformedMessage,
-    MessageTooLarge,
+    HeaderTooLargeError,
+    InvalidArgumentError,
+    MalformedMessageError,
+    MessageTooLargeError,
 )
 from ..faults import Operation
 from .namespace_frontend import NamespaceFrontend
@@ -109,7 +109,7 @@ def messages_of(
 ) -> list[StoredMessage]:
     """Return the messages of one delivery, hidden until ``visible_at`` if given (ms of entity time).
 
-    Raises StoreFull, ServerBusy, MessageTooLarge, and everything ``stored_messages`` raises.
+    Raises StoreFullError, ServerBusyError, MessageTooLargeError, and everything ``stored_messages`` raises.
     """
     frontend.check_room()
     credits = frontend.namespace.credits
@@ -118,7 +118,7 @@ def messages_of(
     description = queue.description
     limit = description.max_batch_size if message_format == BATCH else description.max_message_size
     if len(payload) > limit + TOLERANCE:
-        raise MessageTooLarge(len(payload), limit)
+        raise MessageTooLargeError(len(payload), limit)
     messages = stored_messages(payload, message_format)
     if credits.per_second is not None:
         credits.charge_messages(queue, len(messages), now)
@@ -156,13 +156,13 @@ def messages_of_run(
 
 
 def stored_messages(payload: bytes, message_format: int) -> list[StoredMessage]:
-    """Return the messages of one delivery. Raises MalformedMessage, InvalidArgument."""
+    """Return the messages of one delivery. Raises MalformedMessageError, InvalidArgumentError."""
     try:
         if message_format != BATCH:
             return [stored_message(payload)]
         return [stored_message(data) for data in _split_batch(split(payload).body)]
     except DecodeError as error:
-        raise MalformedMessage(f"The message could not be decoded: {error}.") from error
+        raise MalformedMessageError(f"The message could not be decoded: {error}.") from error
 
 
 def _split_batch(body: bytes) -> list[bytes]:
@@ -174,14 +174,14 @@ def _split_batch(body: bytes) -> list[bytes]:
             raise DecodeError("a batch holds data sections only")
         messages.append(section.value)
         if len(messages) > MAX_IN_BATCH:
-            raise InvalidArgument(f"The batch has more than {MAX_IN_BATCH} messages.")
+            raise InvalidArgumentError(f"The batch has more than {MAX_IN_BATCH} messages.")
     if not messages:
         raise DecodeError("a batch holds no message")
     return messages
 
 
 def stored_message(payload: bytes) -> StoredMessage:
-    """Return the message encoded in these bytes. Raises DecodeError, InvalidArgument, HeaderTooLarge."""
+    """Return the message encoded in these bytes. Raises DecodeError, InvalidArgumentError, HeaderTooLargeError."""
     # a larger message is decoded, which checks the sizes of its properties
     plain = plain_message(payload) if len(payload) <= MAX_PROPERTY_BYTES else None
     if plain is None:
@@ -270,7 +270,7 @@ def _with_symbols(footer: bytes) -> bytes:
 
 def _check_session_id(session_id: str) -> None:
     if len(session_id) > MAX_ID_LENGTH:
-        raise InvalidArgument(f"The session id (group-id) is longer than {MAX_ID_LENGTH} characters.")
+        raise InvalidArgumentError(f"The session id (group-id) is longer than {MAX_ID_LENGTH} characters.")
 
 
 @lru_cache(maxsize=256)
@@ -279,19 +279,19 @@ def _header_of(section: bytes) -> Header:
 
 
 def _check_sizes(sections: Sections) -> None:
-    """Raise HeaderTooLarge if the properties exceed their limits."""
+    """Raise HeaderTooLargeError if the properties exceed their limits."""
     size = len(sections.message_annotations) + len(sections.properties) + len(sections.application_properties)
     if size > MAX_HEADER_BYTES:
-        raise HeaderTooLarge("its header", size, MAX_HEADER_BYTES)
+        raise HeaderTooLargeError("its header", size, MAX_HEADER_BYTES)
     for key, value in split_entries(sections.application_properties):
         if len(value) > MAX_PROPERTY_BYTES:
-            raise HeaderTooLarge(f"its property {key!r:.60}", len(value), MAX_PROPERTY_BYTES)
+            raise HeaderTooLargeError(f"its property {key!r:.60}", len(value), MAX_PROPERTY_BYTES)
 
 
 def _check_id(properties: Properties) -> Properties:
     name = properties.message_id
     if isinstance(name, str | bytes) and len(name) > MAX_ID_LENGTH:
-        raise InvalidArgument(f"The message-id is longer than {MAX_ID_LENGTH} characters.")
+        raise InvalidArgumentError(f"The message-id is longer than {MAX_ID_LENGTH} characters.")
     return properties
 
 
@@ -337,9 +337,9 @@ def _partition_key(value: object) -> str | None:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
     if value is not None and not isinstance(value, str):
-        raise InvalidArgument(f"The partition key is a {type(value).__name__}: use a string.")
+        raise InvalidArgumentError(f"The partition key is a {type(value).__name__}: use a string.")
     if value is not None and len(value) > MAX_ID_LENGTH:
-        raise InvalidArgument(f"The partition key is longer than {MAX_ID_LENGTH} characters.")
+        raise InvalidArgumentError(f"The partition key is longer than {MAX_ID_LENGTH} characters.")
     return value or None
 
 

@@ -17,7 +17,7 @@ from ...amqp.types import Described, Symbol, Timestamp
 from ..entities.rules.message_properties import (
     EPOCH,
     ExtractedFieldCodec,
-    HeaderOutgrown,
+    HeaderOutgrownError,
     MessageProperties,
     PropertyChanges,
     instant_of,
@@ -72,7 +72,7 @@ class AmqpPropertyCodec(ExtractedFieldCodec):
             raise EvaluationError(f"the changed properties could not be encoded: {error}") from error
         size = len(message.annotations) + len(properties) + len(user)
         if size > MAX_HEADER_BYTES:
-            raise HeaderOutgrown(
+            raise HeaderOutgrownError(
                 f"the header would have {size} bytes, at most {MAX_HEADER_BYTES} are allowed"
             )
         super().write(message, changes)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..clock import ClockReading
 from ..entities.partition import Health
-from ..errors import BrokerError, PortUnavailable
+from ..errors import BrokerError, PortUnavailableError
 from ..faults import ActiveFault, Disabled, Down, Effect, FaultRule, FrontEndCache, Outage, PartitionDown
 from ..frontends.namespace_frontend import NamespaceFrontend
 
@@ -62,7 +62,7 @@ class ActiveFaults:
                 try:
                     self._lift(self._shown[target].rule)
                     del self._shown[target]
-                except PortUnavailable as error:  # stays down until the port is free
+                except PortUnavailableError as error:  # stays down until the port is free
                     _LOGGER.warning("%s", error)
                     again = RETRY
             for target, active in uppermost.items():
@@ -79,7 +79,7 @@ class ActiveFaults:
         return refused
 
     def stop(self) -> None:
-        """End all faults. Raises PortUnavailable when the namespace's port was taken during its outage."""
+        """End all faults. Raises PortUnavailableError when the namespace's port was taken during its outage."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -117,7 +117,7 @@ class ActiveFaults:
                 raise TypeError(f"{rule.effect!r} is not a standing effect")
 
     def _lift(self, rule: FaultRule) -> None:
-        """End a fault. Raises PortUnavailable when the namespace's port was taken during its outage."""
+        """End a fault. Raises PortUnavailableError when the namespace's port was taken during its outage."""
         path, server = rule.entity or "", self._server
         if isinstance(rule.effect, Down):
             server.bring_up()

@@ -74,8 +74,8 @@ class Broker:
     * ``management_port``: a second port of the first namespace, which serves the same as the first, since the vendor's
       emulator has a separate port for its administration API.
 
-    Raises BrokerError for contradictory arguments. With ``data``, raises StoreInUse when another broker uses the
-    directory, StoreDamaged when a file in it is damaged, and StoreError when it cannot be used.
+    Raises BrokerError for contradictory arguments. With ``data``, raises StoreInUseError when another broker uses the
+    directory, StoreDamagedError when a file in it is damaged, and StoreError when it cannot be used.
     """
 
     # T-8, Q-2, Q-5, G-26
@@ -187,7 +187,7 @@ class Broker:
     def start(self) -> None:
         """Start the thread and return when every port answers.
 
-        Raises PortUnavailable, which names the namespace and the port, and BrokerError when the broker is already
+        Raises PortUnavailableError, which names the namespace and the port, and BrokerError when the broker is already
         running or has released its data directory. Raises OSError when no descriptor is left for the event loop.
         """
         if self._thread is not None:
@@ -283,7 +283,7 @@ class Broker:
         ``port``: 0 for any free one. ``clock``: entity time of its own. ``partitions``: 1, 2 or 4 for a partitioned
         Premium namespace.
 
-        Raises BrokerError when the name is taken, PortUnavailable when the port cannot be opened.
+        Raises BrokerError when the name is taken, PortUnavailableError when the port cannot be opened.
         """
         if name in self._controls:
             raise BrokerError(f"The namespace '{name}' already exists.")

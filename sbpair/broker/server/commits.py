@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..errors import StoreFailed
+from ..errors import StoreFailedError
 from ..frontends.namespace_frontend import NamespaceFrontend
 from .wire import AmqpWire
 
@@ -37,7 +37,7 @@ class Commits:
         wires: Mapping[Hashable, AmqpWire],
         store: SqliteStore | None,
         audit_writer: AuditWriter | None,
-        fail: Callable[[StoreFailed], None],
+        fail: Callable[[StoreFailedError], None],
     ) -> None:
         self._frontend = frontend
         self._wires = wires
@@ -63,12 +63,12 @@ class Commits:
     def commit(self) -> None:
         """Write all changes to disk, then send the answers that waited.
 
-        Raises StoreFailed, after which the broker stops.
+        Raises StoreFailedError, after which the broker stops.
         """
         try:
             if self._store is not None:
                 self._store.commit()
-        except StoreFailed as error:
+        except StoreFailedError as error:
             self._abandon(error)
             raise
         self._pending = None
@@ -90,12 +90,12 @@ class Commits:
         synced.
         """
         if self._store is None or self._audit_writer is not None:
-            with suppress(StoreFailed):  # already reported to the broker
+            with suppress(StoreFailedError):  # already reported to the broker
                 self.commit()
             return
         try:
             self._pending = pending = self._store.begin_commit()
-        except StoreFailed as error:
+        except StoreFailedError as error:
             self._abandon(error)
             return
         for client in self._frontend.take_pending():
@@ -116,7 +116,7 @@ class Commits:
         self._pending = None
         try:
             self._store.end_commit()
-        except StoreFailed as error:
+        except StoreFailedError as error:
             self._abandon(error)
             return
         if self.is_holding:
@@ -142,7 +142,7 @@ class Commits:
                 self._frontend.stir(wire.client)  # closes once everything is sent
         return wires
 
-    def _abandon(self, error: StoreFailed) -> None:
+    def _abandon(self, error: StoreFailedError) -> None:
         self._frontend.take_pending()
         self._pending = None
         self._holding_wires.clear()

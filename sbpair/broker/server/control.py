@@ -26,7 +26,7 @@ from ..entities.queue_partition import QueueCounts
 from ..entities.rule_operations import add_rule, remove_rule
 from ..entities.rules import Rule
 from ..entities.topic import Subscription, Topic
-from ..errors import BrokerError, InvalidDescription
+from ..errors import BrokerError, InvalidDescriptionError
 from ..faults import ActiveFault, Down, Effect, FaultRule, Outage, StandingEffect, operation_named
 from .namespace_server import NamespaceServer
 
@@ -118,8 +118,8 @@ class NamespaceControl:
         ``rights``: any of Manage, Send and Listen; Manage requires the other two. ``entity``: the path of a queue or
         topic, empty for the whole namespace.
 
-        Raises BrokerError when the name is taken or the broker has open access, InvalidDescription for an invalid name
-        or right, EntityNotFound.
+        Raises BrokerError when the name is taken or the broker has open access, InvalidDescriptionError for an invalid
+        name or right, EntityNotFoundError.
         """
         requested = frozenset(right.value if isinstance(right, Right) else right for right in rights)
         check_rights(name, requested)
@@ -137,7 +137,7 @@ class NamespaceControl:
     def remove_policy(self, name: str, *, entity: str = "") -> None:
         """Delete a policy; its keys are no longer accepted.
 
-        Raises BrokerError when the namespace has no such policy, EntityNotFound.
+        Raises BrokerError when the namespace has no such policy, EntityNotFoundError.
         """
         if entity:
             self._change_rules(entity, lambda rules: tuple(rule for rule in rules if rule.name != name))
@@ -193,7 +193,10 @@ class NamespaceControl:
     # -- entities
 
     def create_entities(self, plan: NamespacePlan) -> None:
-        """Create the entities of a configuration file that do not exist yet, all or none. Raises BadConfiguration."""
+        """Create the entities of a configuration file that do not exist yet, all or none.
+
+        Raises BadConfigurationError.
+        """
         namespace = self._server.frontend.namespace
         self._apply(lambda: plan.create_entities(namespace, self._clock.now()))
 
@@ -229,22 +232,22 @@ class NamespaceControl:
         """Create a queue from its fields or from a whole description.
 
         From its fields it is partitioned if the namespace is a partitioned Premium one.
-        Raises InvalidDescription, NotSupported, EntityAlreadyExists.
+        Raises InvalidDescriptionError, NotSupportedError, EntityAlreadyExistsError.
         """
         if description is not None and fields:
-            raise InvalidDescription("Give a description or its fields, not both.")
+            raise InvalidDescriptionError("Give a description or its fields, not both.")
         fields = {"enable_partitioning": self.is_partitioned} | fields
         requested = description if description is not None else QueueDescription(**fields)  # type: ignore[arg-type]
         namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.create_queue(path, requested, self._clock.now()))
 
     def update_queue(self, path: str, description: QueueDescription) -> None:
-        """Replace a queue's description. Raises EntityNotFound, InvalidDescription, NotSupported."""
+        """Replace a queue's description. Raises EntityNotFoundError, InvalidDescriptionError, NotSupportedError."""
         namespace = self._server.frontend.namespace
         self._apply(lambda: namespace.update_queue(path, description, self._clock.now()))
 
     def delete_queue(self, path: str) -> None:
-        """Delete a queue and its messages; its links are detached. Raises EntityNotFound."""
+        """Delete a queue and its messages; its links are detached. Raises EntityNotFoundError."""
         namespace = self._server.frontend.namespace
         self._apply(lambda: namespace.delete_queue(path, self._clock.now()))
 
@@ -283,19 +286,19 @@ class NamespaceControl:
     ) -> None:
         """Create a topic from its fields or from a whole description. Raises as :meth:`create_queue`."""
         if description is not None and fields:
-            raise InvalidDescription("Give a description or its fields, not both.")
+            raise InvalidDescriptionError("Give a description or its fields, not both.")
         fields = {"enable_partitioning": self.is_partitioned} | fields
         requested = description if description is not None else TopicDescription(**fields)  # type: ignore[arg-type]
         namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.create_topic(path, requested, self._clock.now()))
 
     def update_topic(self, path: str, description: TopicDescription) -> None:
-        """Replace a topic's description. Raises EntityNotFound, InvalidDescription, NotSupported."""
+        """Replace a topic's description. Raises EntityNotFoundError, InvalidDescriptionError, NotSupportedError."""
         namespace = self._server.frontend.namespace
         self._apply(lambda: namespace.update_topic(path, description, self._clock.now()))
 
     def delete_topic(self, path: str) -> None:
-        """Delete a topic and its subscriptions; their links are detached. Raises EntityNotFound."""
+        """Delete a topic and its subscriptions; their links are detached. Raises EntityNotFoundError."""
         namespace = self._server.frontend.namespace
         self._apply(lambda: namespace.delete_topic(path))
 
@@ -330,10 +333,10 @@ class NamespaceControl:
     ) -> None:
         """Create a subscription of a topic from its fields or from a whole description.
 
-        Raises as :meth:`create_queue`, and EntityNotFound without the topic.
+        Raises as :meth:`create_queue`, and EntityNotFoundError without the topic.
         """
         if description is not None and fields:
-            raise InvalidDescription("Give a description or its fields, not both.")
+            raise InvalidDescriptionError("Give a description or its fields, not both.")
         requested = description if description is not None else SubscriptionDescription(**fields)  # type: ignore[arg-type]
         namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.create_subscription(topic, name, requested, self._clock.now()))
@@ -344,27 +347,27 @@ class NamespaceControl:
         self._apply(lambda: namespace.update_subscription(topic, name, description, self._clock.now()))
 
     def delete_subscription(self, topic: str, name: str) -> None:
-        """Delete a subscription and its messages; its links are detached. Raises EntityNotFound."""
+        """Delete a subscription and its messages; its links are detached. Raises EntityNotFoundError."""
         namespace = self._server.frontend.namespace
         self._apply(lambda: namespace.delete_subscription(topic, name))
 
     def subscription_names(self, topic: str) -> list[str]:
-        """Return the names of a topic's subscriptions, sorted. Raises EntityNotFound."""
+        """Return the names of a topic's subscriptions, sorted. Raises EntityNotFoundError."""
         namespace = self._server.frontend.namespace
         return self._in_loop(lambda: [each.name for each in namespace.subscriptions(topic)])
 
     # -- rules
 
     def add_rule(self, topic: str, subscription: str, rule: Rule) -> None:
-        """Add a rule to a subscription. Raises EntityNotFound, EntityAlreadyExists, TooManyEntities."""
+        """Add a rule to a subscription. Raises EntityNotFoundError, EntityAlreadyExistsError, TooManyEntitiesError."""
         self._apply(lambda: add_rule(self._subscription(topic, subscription), rule, self._clock.now()))
 
     def remove_rule(self, topic: str, subscription: str, name: str) -> None:
-        """Remove a rule from a subscription. Raises EntityNotFound."""
+        """Remove a rule from a subscription. Raises EntityNotFoundError."""
         self._apply(lambda: remove_rule(self._subscription(topic, subscription), name))
 
     def rules(self, topic: str, subscription: str) -> list[Rule]:
-        """Return the rules of a subscription. Raises EntityNotFound."""
+        """Return the rules of a subscription. Raises EntityNotFoundError."""
         return self._in_loop(lambda: list(self._subscription(topic, subscription).rules))
 
     def _subscription(self, topic: str, name: str) -> Subscription:
@@ -375,18 +378,18 @@ class NamespaceControl:
     def description(self, path: str) -> QueueDescription:
         """Return the description of a queue, or the one by which a topic or subscription stores messages.
 
-        Raises EntityNotFound.
+        Raises EntityNotFoundError.
         """
         namespace = self._server.frontend.namespace
         return self._in_loop(lambda: namespace.queue(path).description)
 
     def counts(self, path: str) -> QueueCounts:
-        """Messages by state of a queue, a topic or ``topic/Subscriptions/name``. Raises EntityNotFound."""
+        """Messages by state of a queue, a topic or ``topic/Subscriptions/name``. Raises EntityNotFoundError."""
         namespace = self._server.frontend.namespace
         return self._in_loop(lambda: namespace.queue(path).counts(self._clock.now()))
 
     def message_ids(self, path: str) -> list[str]:
-        """Return the ids of all messages in an entity, including copies. Raises EntityNotFound."""
+        """Return the ids of all messages in an entity, including copies. Raises EntityNotFoundError."""
         namespace = self._server.frontend.namespace
         return self._in_loop(lambda: _ids_in(namespace.queue(path), self._clock.now()))
 
@@ -406,8 +409,8 @@ class NamespaceControl:
     def take_down(self, how: str | Outage = "refuse", *, delay: float = 0.2) -> None:
         """Make the namespace fail: ``refuse``, ``reset``, ``silent``, ``slow`` or ``half-open`` (see Outage).
 
-        ``delay``: seconds by which each answer is delayed, for ``slow``. Raises InvalidArgument for another outage or a
-        negative delay.
+        ``delay``: seconds by which each answer is delayed, for ``slow``. Raises InvalidArgumentError for another outage
+        or a negative delay.
         """
         way = how.value if isinstance(how, Outage) else how
         FaultRule(Down(way, delay))  # validates both
@@ -436,7 +439,7 @@ class NamespaceControl:
         """Apply ``effect`` inside the ``with``; the yielded fault counts its ``hits``.
 
         ``entity``: a path, a pattern with ``*``, or None for all. The other arguments are those of
-        :class:`FaultRule`, with the operation given by name. Raises EntityNotFound, InvalidArgument.
+        :class:`FaultRule`, with the operation given by name. Raises EntityNotFoundError, InvalidArgumentError.
         """
         requested = None if operation is None else operation_named(operation)
         rule = FaultRule(effect, entity, requested, nth, times, probability, seed, after, lasting, every)
@@ -463,7 +466,7 @@ class NamespaceControl:
     def set_fault(self, rule: FaultRule) -> ActiveFault:
         """Set a fault until it is cleared; :meth:`fault` does both.
 
-        Raises EntityNotFound, InvalidArgument.
+        Raises EntityNotFoundError, InvalidArgumentError.
         """
         return self._in_loop(lambda: self._set_fault(rule))
 
@@ -500,7 +503,7 @@ class NamespaceControl:
     def partition(self, path: str, index: int) -> PartitionControl:
         """Return one partition of a queue or topic, with its dead letters and subscriptions.
 
-        Using it raises EntityNotFound, and InvalidDescription when the partition does not exist.
+        Using it raises EntityNotFoundError, and InvalidDescriptionError when the partition does not exist.
         """
         # Q-4, Q-5
         return PartitionControl(

@@ -24,7 +24,7 @@ class Page(HttpEndpoint):
 
     ``host``, ``port``: where to listen, 0 for any free port. ``records``: called while the page is open;
     returns the journal records since the last call, which become the history of the pair. Entering raises
-    EndpointUnavailable, which names host and port.
+    EndpointUnavailableError, which names host and port.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from functools import partial
 
 from aiohttp import web
 
-from ..errors import InvalidArgument, MessageNotFound
+from ..errors import InvalidArgumentError, NoSuchMessageError
 from ..frontends.dashboard import actions
 from ..frontends.dashboard.actions import MAX_AT_ONCE, Draft
 from .broker import Broker
@@ -38,15 +38,15 @@ def is_intended(request: web.Request) -> bool:
 
 
 async def body_of(request: web.Request) -> Given:
-    """Return the JSON object in a request's body. Raises InvalidArgument when the body is anything else."""
+    """Return the JSON object in a request's body. Raises InvalidArgumentError when the body is anything else."""
     if request.content_type != "application/json":
-        raise InvalidArgument("The request must be application/json.")
+        raise InvalidArgumentError("The request must be application/json.")
     try:
         given = json.loads(await request.read())
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument("The request is not JSON.") from error
+        raise InvalidArgumentError("The request is not JSON.") from error
     if not isinstance(given, dict):
-        raise InvalidArgument("The request must be a JSON object.")
+        raise InvalidArgumentError("The request must be a JSON object.")
     return given
 
 
@@ -64,7 +64,7 @@ class PageActions:
     def _send(self, given: Given) -> Row:
         control, path, message = self._control(given), text_of(given, "path"), given.get("message")
         if not isinstance(message, dict):
-            raise InvalidArgument("message must be an object.")
+            raise InvalidArgumentError("message must be an object.")
         draft = Draft.of(message)
         number = control.act(lambda server: actions.send(server.frontend, path, draft, _now(server)))
         return {"number": number}
@@ -82,9 +82,9 @@ class PageActions:
         if number is None:
             return {"resubmitted": self._resubmit_all(control, path)}
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise InvalidArgument("number must be a sequence number, or null for all.")
+            raise InvalidArgumentError("number must be a sequence number, or null for all.")
         if not control.act(partial(_resubmit, path=path, numbers=[number])):
-            raise MessageNotFound(number)
+            raise NoSuchMessageError(number)
         return {"resubmitted": 1}
 
     def _resubmit_all(self, control: NamespaceControl, path: str) -> int:

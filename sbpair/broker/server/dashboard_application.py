@@ -31,7 +31,7 @@ from itertools import islice
 from aiohttp import web
 
 from ..entities.queue_context import OperationCounts
-from ..errors import BrokerError, EntityNotFound, InvalidArgument, MessageNotFound
+from ..errors import BrokerError, EntityNotFoundError, InvalidArgumentError, NoSuchMessageError
 from ..frontends.dashboard import views as page_views
 from ..frontends.dashboard.message import message_view
 from ..frontends.dashboard.timeline import PairTimeline, Records
@@ -149,7 +149,7 @@ class PageApplication:
                 return web.json_response({"error": text}, status=403)
             try:
                 given = await body_of(request)
-            except InvalidArgument as error:
+            except InvalidArgumentError as error:
                 return web.json_response({"error": str(error)}, status=400)
             return await asyncio.to_thread(_answer, lambda: action(given))
 
@@ -228,7 +228,7 @@ class PageApplication:
         def view(server: NamespaceServer) -> tuple[Row, bytes]:
             message = page_views.message_of(server.frontend.namespace.queue(path), number)
             if message is None:
-                raise MessageNotFound(number)
+                raise NoSuchMessageError(number)
             return page_views.message_row(message), encode_peeked(message)
 
         row, encoded = self._control(request).inspect(view)
@@ -290,7 +290,7 @@ def _as_json(view: Callable[[web.Request], Row]) -> Handler:
 def _answer(work: Callable[[], Row]) -> web.Response:
     try:
         return web.json_response(work())
-    except (EntityNotFound, MessageNotFound) as missing:
+    except (EntityNotFoundError, NoSuchMessageError) as missing:
         return web.json_response({"error": str(missing)}, status=404)
     except BrokerError as error:
         return web.json_response({"error": str(error)}, status=400)
@@ -301,7 +301,7 @@ def _answer(work: Callable[[], Row]) -> web.Response:
 def _number(request: web.Request, name: str, default: int = 0) -> int:
     text = request.query.get(name, str(default))
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and int(text) <= MAX_NUMBER):
-        raise InvalidArgument(f"{name} is {text[:40]!r}: use a whole number from 0 to {MAX_NUMBER}.")
+        raise InvalidArgumentError(f"{name} is {text[:40]!r}: use a whole number from 0 to {MAX_NUMBER}.")
     return int(text)
 
 

@@ -30,7 +30,7 @@ from ...amqp.websocket import (
 )
 from ..access import OpenAccess
 from ..clock import ClockReading
-from ..errors import MessageTooLarge
+from ..errors import MessageTooLargeError
 from ..frontends.admin import requests
 from ..frontends.admin.http_messages import failed
 from ..frontends.admin.requests import forwarding_refusal
@@ -190,7 +190,7 @@ class HttpServer:
             return _to_aiohttp(refusal, ends=True)
         try:
             body = await _body_of(request)
-        except MessageTooLarge as error:
+        except MessageTooLargeError as error:
             return _to_aiohttp(failed(error, requested, server.read_clocks().entity, 413), ends=True)
         if isinstance(body, web.Response):
             return body
@@ -217,7 +217,7 @@ class HttpServer:
             return _to_aiohttp(refusal, ends=True)
         try:
             body = await _body_of(request)
-        except MessageTooLarge as error:
+        except MessageTooLargeError as error:
             refusal = rest.refuse(call, error, server.read_clocks())
             _note(server, refusal, call.request)
             return _to_aiohttp(refusal, ends=True)
@@ -298,7 +298,7 @@ async def _wait(server: WireHost, receiver: RestReceiver) -> FaultedResponse:
 async def _body_of(request: web.BaseRequest) -> bytes | web.Response:
     """Return the body, or the response to send if it cannot be read.
 
-    Raises MessageTooLarge when it exceeds MAX_REQUEST_BYTES, after decompression.
+    Raises MessageTooLargeError when it exceeds MAX_REQUEST_BYTES, after decompression.
     """
     try:
         async with asyncio.timeout(BODY_WITHIN):
@@ -306,7 +306,7 @@ async def _body_of(request: web.BaseRequest) -> bytes | web.Response:
     except TimeoutError:
         return _plain(408, f"The body did not arrive within {BODY_WITHIN:g} s.")
     except web.HTTPRequestEntityTooLarge:
-        raise MessageTooLarge(
+        raise MessageTooLargeError(
             max(request.content_length or 0, MAX_REQUEST_BYTES + 1), MAX_REQUEST_BYTES
         ) from None
     except web.RequestPayloadError:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from sbpair.loop_thread import serve_in_loop
 
-from ..errors import EndpointUnavailable
+from ..errors import EndpointUnavailableError
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -35,7 +35,7 @@ LOOPBACK = "127.0.0.1"
 class HttpEndpoint(ABC):
     """Serves its ``application`` on ``host`` and ``port`` (0: any free port).
 
-    Entering raises EndpointUnavailable, and OSError when no descriptor is left for the event loop.
+    Entering raises EndpointUnavailableError, and OSError when no descriptor is left for the event loop.
     """
 
     def __init__(self, what: str, host: str = LOOPBACK, port: int = 0) -> None:
@@ -97,7 +97,7 @@ class HttpEndpoint(ABC):
             number = error.errno if isinstance(error, OSError) else None
             # not the error's own text, which repeats the address
             why = str(error) if number is None or number < 0 else os.strerror(number)
-            raise EndpointUnavailable(self.what, self.host, self.port, why) from error
+            raise EndpointUnavailableError(self.what, self.host, self.port, why) from error
         self.port = listener.getsockname()[1]
         return listener
 

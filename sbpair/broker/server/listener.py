@@ -26,7 +26,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..errors import PortUnavailable
+from ..errors import PortUnavailableError
 from . import event_loop
 from .wire import AmqpWire, WireHost
 
@@ -62,7 +62,7 @@ class Listener:
         return self._socket is not None
 
     def bind(self) -> None:
-        """Bind the port unless it is bound. Raises PortUnavailable."""
+        """Bind the port unless it is bound. Raises PortUnavailableError."""
         if self._socket is not None:
             return
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -82,7 +82,7 @@ class Listener:
     def listen(self) -> None:
         """Bind if necessary and accept connections.
 
-        Raises PortUnavailable: another program may listen on the bound port.
+        Raises PortUnavailableError: another program may listen on the bound port.
         """
         self.bind()
         assert self._socket is not None  # noqa: S101 - just bound
@@ -108,9 +108,9 @@ class Listener:
             self._socket.close()
             self._socket = None
 
-    def _unavailable(self, error: OSError | OverflowError) -> PortUnavailable:
+    def _unavailable(self, error: OSError | OverflowError) -> PortUnavailableError:
         reason = getattr(error, "strerror", None) or str(error).removesuffix(".")
-        return PortUnavailable(self._name, self.host, self.port, reason)
+        return PortUnavailableError(self._name, self.host, self.port, reason)
 
     def _refused(self, error: OSError) -> None:
         """Log, at most every LOG_INTERVAL seconds, that a connection could not be accepted."""

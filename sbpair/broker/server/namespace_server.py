@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ..access import Verifier
 from ..clock import Clock, ClockReading
 from ..entities.namespace import Namespace
-from ..errors import BrokerError, PortUnavailable, StoreFailed
+from ..errors import BrokerError, PortUnavailableError, StoreFailedError
 from ..faults import Outage
 from ..frontends.namespace_frontend import NamespaceFrontend
 from .active_faults import ActiveFaults
@@ -121,7 +121,7 @@ class NamespaceServer:
     def open(self) -> None:
         """Start listening.
 
-        Raises PortUnavailable, and BrokerError when the journal cannot be written or a standing fault cannot
+        Raises PortUnavailableError, and BrokerError when the journal cannot be written or a standing fault cannot
         begin.
         """
         try:
@@ -145,7 +145,7 @@ class NamespaceServer:
 
     async def close(self) -> None:
         """Close the port and every connection."""
-        with suppress(PortUnavailable):  # the port closes anyway
+        with suppress(PortUnavailableError):  # the port closes anyway
             self.active_faults.stop()
         self._close_ports()
         self._abort_all()
@@ -156,7 +156,7 @@ class NamespaceServer:
         if self._continuation is not None:
             self._continuation.cancel()
             self._continuation = None
-        with suppress(StoreFailed):  # already reported to the broker
+        with suppress(StoreFailedError):  # already reported to the broker
             self.commit()
         if self._audit_writer is not None:
             self._audit_writer.close()
@@ -203,13 +203,13 @@ class NamespaceServer:
         if outage is Outage.REFUSE:
             self._close_ports()
             for each in self._listeners:
-                with suppress(PortUnavailable):  # refused in any case; bring_up() binds again
+                with suppress(PortUnavailableError):  # refused in any case; bring_up() binds again
                     each.bind()
 
     def bring_up(self) -> None:
         """End the outage; requests that arrived during a silent one are answered now.
 
-        Raises PortUnavailable, and stays down, when another program took the port during a refusing outage.
+        Raises PortUnavailableError, and stays down, when another program took the port during a refusing outage.
         """
         if self._outage is Outage.REFUSE:
             for each in self._listeners:
@@ -305,11 +305,11 @@ class NamespaceServer:
     def commit(self) -> None:
         """Write all changes to disk, then send the answers that waited.
 
-        Raises StoreFailed, after which the broker stops.
+        Raises StoreFailedError, after which the broker stops.
         """
         self._commits.commit()
 
-    def _fail(self, error: StoreFailed) -> None:
+    def _fail(self, error: StoreFailedError) -> None:
         for each in self._listeners:
             each.pause()
         self._abort_all()

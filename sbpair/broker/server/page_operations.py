@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgumentError
 from ..faults import EFFECTS, ActiveFault
 from ..faults.plan import planned_faults
 from ..faults.scenarios import SCENARIOS
@@ -83,7 +83,7 @@ class PageOperations:
     def _set_fault(self, given: Given) -> Row:
         control, (kind, _, name) = namespace_of(self._broker, given), text_of(given, "choice").partition(":")
         if kind not in (SCENARIO, EFFECT):
-            raise InvalidArgument("choice must be one of those that /api/faults lists.")
+            raise InvalidArgumentError("choice must be one of those that /api/faults lists.")
         table = {"namespace": control.name, kind: name}
         if entity := text_of(given, "entity"):
             table["entity"] = entity
@@ -100,7 +100,7 @@ class PageOperations:
     def _clear_fault(self, given: Given) -> Row:
         control, active = namespace_of(self._broker, given), self._shown.pop(whole_of(given, "number"), None)
         if active is None or active not in control.faults:
-            raise InvalidArgument("That fault is not set any more.")
+            raise InvalidArgumentError("That fault is not set any more.")
         control.clear_fault(active)
         return {}
 
@@ -118,10 +118,10 @@ class PageOperations:
         elif kind == "subscription":
             topic, separator, name = path.partition("/Subscriptions/")
             if not separator:
-                raise InvalidArgument("The path of a subscription is TOPIC/Subscriptions/NAME.")
+                raise InvalidArgumentError("The path of a subscription is TOPIC/Subscriptions/NAME.")
             control.create_subscription(topic, name, requires_session=has_sessions)
         else:
-            raise InvalidArgument("kind must be queue, topic or subscription.")
+            raise InvalidArgumentError("kind must be queue, topic or subscription.")
         return {"path": path}
 
     def _delete(self, given: Given) -> Row:

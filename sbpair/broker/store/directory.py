@@ -19,7 +19,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from ..errors import StoreError, StoreInUse
+from ..errors import StoreError, StoreInUseError
 
 RESERVE = 32 * 2**20
 """Bytes of the reserve: several times the size at which the write-ahead log is checkpointed."""
@@ -37,7 +37,7 @@ class DataDirectory:
 
     The directory is created if missing. ``reserve`` is the size of the reserve in bytes.
 
-    Raises StoreInUse when another broker owns the directory, StoreError when it cannot be created or locked.
+    Raises StoreInUseError when another broker owns the directory, StoreError when it cannot be created or locked.
     """
 
     def __init__(self, path: Path, reserve: int = RESERVE) -> None:
@@ -123,7 +123,7 @@ def _acquire_lock(path: Path) -> int:
     except BlockingIOError:
         owner = os.read(descriptor, 20).decode("ascii", "replace").strip()
         os.close(descriptor)
-        raise StoreInUse(path, owner) from None
+        raise StoreInUseError(path, owner) from None
     except BaseException:
         os.close(descriptor)
         raise

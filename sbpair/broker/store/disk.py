@@ -15,12 +15,12 @@ from ...amqp.errors import DecodeError
 from ..entities.namespace import Namespace
 from ..entities.queue_partition import QueuePartition
 from ..entities.stored_message import Instant
-from ..errors import BrokerError, StoreDamaged, StoreError, StoreFailed
+from ..errors import BrokerError, StoreDamagedError, StoreError, StoreFailedError
 from .columns import identity_of
 from .directory import RESERVE, DataDirectory
 from .entity_rows import restore_entity
 from .integrity import mark_path
-from .schema import ChecksumMismatch, verify
+from .schema import ChecksumMismatchError, verify
 from .sqlite import SqliteStore
 
 
@@ -29,7 +29,7 @@ class Disk:
 
     ``reserve`` is the size in bytes of the space set aside for a full disk, see :class:`DataDirectory`.
 
-    Raises StoreInUse when another broker owns the directory, StoreError when it cannot be used.
+    Raises StoreInUseError when another broker owns the directory, StoreError when it cannot be used.
     """
 
     def __init__(self, path: Path, reserve: int = RESERVE) -> None:
@@ -42,7 +42,7 @@ class Disk:
 
         The namespace must be empty and have a change_log. A missing file is created.
 
-        Raises StoreDamaged when the file is damaged, StoreError when it cannot be used or belongs to a
+        Raises StoreDamagedError when the file is damaged, StoreError when it cannot be used or belongs to a
         namespace of another kind. The file is then left unchanged, and the call can be repeated.
         """
         change_log = namespace.change_log
@@ -64,7 +64,7 @@ class Disk:
     def detach(self, name: str) -> None:
         """Commit outstanding changes of a namespace and close its file.
 
-        Raises StoreFailed when that fails.
+        Raises StoreFailedError when that fails.
         """
         self._stores.pop(self._directory.file_of(name)).close()
 
@@ -84,13 +84,21 @@ class Disk:
         try:
             for store in self._stores.values():
                 store.close()
-        except StoreFailed:
+        except StoreFailedError:
             pass  # already raised by the commit that failed
         finally:
             self._directory.close()
 
 
-_DAMAGE = (ChecksumMismatch, DecodeError, ValueError, TypeError, KeyError, IndexError, sqlite3.DatabaseError)
+_DAMAGE = (
+    ChecksumMismatchError,
+    DecodeError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    sqlite3.DatabaseError,
+)
 
 
 def load(store: SqliteStore, namespace: Namespace, now: Instant) -> None:
@@ -98,7 +106,7 @@ def load(store: SqliteStore, namespace: Namespace, now: Instant) -> None:
 
     Entities that are deleted on idle count as used at ``now``: the time without a broker is not idle time.
 
-    Raises StoreDamaged when the file is damaged, StoreError when it belongs to a namespace of another kind.
+    Raises StoreDamagedError when the file is damaged, StoreError when it belongs to a namespace of another kind.
     """
     try:
         _check_settings(store, namespace)
@@ -109,9 +117,9 @@ def load(store: SqliteStore, namespace: Namespace, now: Instant) -> None:
     except StoreError:
         raise
     except BrokerError as error:
-        raise StoreDamaged(store.path, str(error)) from error
+        raise StoreDamagedError(store.path, str(error)) from error
     except _DAMAGE as error:
-        raise StoreDamaged(store.path, str(error) or "a checksum does not match") from error
+        raise StoreDamagedError(store.path, str(error) or "a checksum does not match") from error
     store.change_log.take()  # discard the changes recorded while loading: they are stored already
 
 

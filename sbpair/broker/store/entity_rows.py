@@ -75,7 +75,7 @@ def encoded_rules(rules: Iterable[Rule]) -> bytes:
 
 
 def decoded_rules(stored: bytes) -> list[Rule]:
-    """Decode stored rules. Raises InvalidRule, DecodeError, or KeyError for an unknown kind of filter."""
+    """Decode stored rules. Raises InvalidRuleError, DecodeError, or KeyError for an unknown kind of filter."""
     return [
         _rule_from_map(cast("dict[str, Any]", each)) for each in cast("list[object]", decode(stored, 0)[0])
     ]

@@ -25,9 +25,9 @@ from typing import cast
 from uuid import uuid4
 from zlib import crc32
 
-from ..errors import StoreDamaged, StoreError
+from ..errors import StoreDamagedError, StoreError
 from .directory import OPEN_OWN, PRIVATE_FILE, overwrite
-from .schema import APPLICATION_ID, IDENTITY, MIGRATIONS, ChecksumMismatch, verify
+from .schema import APPLICATION_ID, IDENTITY, MIGRATIONS, ChecksumMismatchError, verify
 
 _LINE_FORMAT = "{identity} layout {layout:04} commits {commits:020}"
 _LINE = re.compile(rb"(([0-9a-f]{32}) layout ([0-9]{4}) commits ([0-9]{20})) ([0-9a-f]{8})\n")
@@ -63,7 +63,7 @@ def mark_path(database: Path) -> Path:
 def read_mark(database: Path) -> DatabaseMark | None:
     """Return the mark of a database, or None when it is missing or was never written.
 
-    Raises StoreDamaged when the mark is malformed, StoreError when it cannot be read.
+    Raises StoreDamagedError when the mark is malformed, StoreError when it cannot be read.
     """
     path = mark_path(database)
     try:
@@ -76,7 +76,7 @@ def read_mark(database: Path) -> DatabaseMark | None:
         return None
     line = _LINE.fullmatch(written)
     if line is None or crc32(line[1]) != int(line[5], 16):
-        raise StoreDamaged(path, "its checksum does not match")
+        raise StoreDamagedError(path, "its checksum does not match")
     return DatabaseMark(line[2].decode(), int(line[3]), int(line[4]))
 
 
@@ -155,13 +155,13 @@ def log_path(database: Path) -> Path:
 def examine(path: Path) -> DatabaseMark:
     """Check the database at ``path`` without changing it; return the mark to use from now on.
 
-    Raises StoreDamaged when commits are missing or the file is damaged or another one; StoreError when it
+    Raises StoreDamagedError when commits are missing or the file is damaged or another one; StoreError when it
     cannot be read, belongs to another program or has a newer layout.
     """
     mark = read_mark(path)
     if not _size(path):
         if _size(log_path(path)) > LOG_HEADER or (mark is not None and mark.commits):
-            raise StoreDamaged(path, _missing_text(path, mark))
+            raise StoreDamagedError(path, _missing_text(path, mark))
         return mark or DatabaseMark.fresh(len(MIGRATIONS))
     with storage_errors(path, is_ours=mark is not None and mark.commits > 0):
         found = _inspect(path)
@@ -174,15 +174,15 @@ def examine(path: Path) -> DatabaseMark:
 
 @contextmanager
 def storage_errors(path: Path, *, is_ours: bool) -> Iterator[None]:
-    """Translate errors to StoreDamaged, if a broker's own file is damaged, or else to StoreError."""
+    """Translate errors to StoreDamagedError, if a broker's own file is damaged, or else to StoreError."""
     try:
         yield
-    except ChecksumMismatch as error:
-        raise StoreDamaged(path, str(error) or "a checksum does not match") from error
+    except ChecksumMismatchError as error:
+        raise StoreDamagedError(path, str(error) or "a checksum does not match") from error
     except (sqlite3.Error, ValueError) as error:  # ValueError: text that is not UTF-8
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if is_ours and code not in _ENVIRONMENT_ERRORS:
-            raise StoreDamaged(path, str(error)) from error
+            raise StoreDamagedError(path, str(error)) from error
         raise StoreError(f"The file {path} cannot be used: {error}.") from error
 
 
@@ -199,7 +199,7 @@ def _inspect(path: Path) -> DatabaseInfo:
     try:
         problems = [text for (text,) in connection.execute("PRAGMA quick_check(1)") if text != "ok"]
         if problems:
-            raise StoreDamaged(path, " ".join(problems[0].split()))
+            raise StoreDamagedError(path, " ".join(problems[0].split()))
         return _info(connection)
     finally:
         connection.close()
@@ -227,11 +227,11 @@ def _check_kind(path: Path, found: DatabaseInfo, mark: DatabaseMark | None) -> N
     was_ours = mark is not None and mark.commits > 0
     if found.application != APPLICATION_ID and (found.application or found.has_tables or was_ours):
         if was_ours:
-            raise StoreDamaged(path, "its application id is no longer the broker's")
+            raise StoreDamagedError(path, "its application id is no longer the broker's")
         raise StoreError(f"The file {path} is a database of another program, not a broker's.")
     if found.layout > len(MIGRATIONS):
         if mark is not None and mark.layout <= len(MIGRATIONS):
-            raise StoreDamaged(path, f"its layout is {found.layout}, but was {mark.layout}")
+            raise StoreDamagedError(path, f"its layout is {found.layout}, but was {mark.layout}")
         raise StoreError(
             f"The file {path} has layout {found.layout}; this version of sbpair supports up to "
             f"{len(MIGRATIONS)}: use a newer version."
@@ -240,16 +240,16 @@ def _check_kind(path: Path, found: DatabaseInfo, mark: DatabaseMark | None) -> N
 
 def _check_commits(path: Path, found: DatabaseInfo, mark: DatabaseMark) -> None:
     if found.identity is not None and found.identity != mark.identity:
-        raise StoreDamaged(path, f"it is not the database that {mark_path(path).name} belongs to")
+        raise StoreDamagedError(path, f"it is not the database that {mark_path(path).name} belongs to")
     if found.commits < mark.commits:
         missing = mark.commits - found.commits
-        raise StoreDamaged(
+        raise StoreDamagedError(
             path,
             f"the last {missing} of {mark.commits} commits {'is' if missing == 1 else 'are'} missing: the file is "
             f"an older copy, or its write-ahead log {log_path(path).name} is damaged or missing",
         )
     if mark.commits and found.layout < mark.layout:
-        raise StoreDamaged(path, f"its layout is {found.layout}, but was {mark.layout}")
+        raise StoreDamagedError(path, f"its layout is {found.layout}, but was {mark.layout}")
 
 
 def _size(path: Path) -> int:

@@ -33,7 +33,7 @@ from ..entities.partition import INDEX_SHIFT
 from ..entities.queue_partition import QueuePartition
 from ..entities.stored_message import MessageState, StoredMessage
 from .columns import pack_messages, unpack_messages
-from .schema import NUMBER_BITS, NUMBER_MASK, ChecksumMismatch, Row, row_id, verify, with_checksum
+from .schema import NUMBER_BITS, NUMBER_MASK, ChecksumMismatchError, Row, row_id, verify, with_checksum
 
 Statement = tuple[str, list[Row]]
 Parts = Mapping[MessageStore, int]
@@ -308,14 +308,14 @@ class MessageRows:
         ``filled`` is called after each row: it discards the changes that restoring the messages has recorded.
         Each table is scanned completely rather than by key, so that a damaged inner page cannot hide a row.
 
-        Raises ChecksumMismatch, KeyError, ValueError or DecodeError when the file is damaged.
+        Raises ChecksumMismatchError, KeyError, ValueError or DecodeError when the file is damaged.
         """
         settled = dict(_verified_rows(connection, "settled"))
         amended = {row: values for row, *values in _verified_rows(connection, "amendment")}
         for row, blob, checksum in connection.execute("SELECT * FROM segment ORDER BY id"):
             queue = queues[row >> NUMBER_BITS]
             if _checksum(row, blob) != checksum:
-                raise ChecksumMismatch(f"a message of '{queue.path}' differs from its checksum")
+                raise ChecksumMismatchError(f"a message of '{queue.path}' differs from its checksum")
             messages = unpack_messages(blob)
             if base := queue.partition.index << INDEX_SHIFT:
                 for message in messages:

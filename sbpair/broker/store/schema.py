@@ -27,7 +27,7 @@ NUMBER_MASK = (1 << NUMBER_BITS) - 1
 Row = tuple[object, ...]
 
 
-class ChecksumMismatch(Exception):
+class ChecksumMismatchError(Exception):
     """The values of a row do not match its checksum."""
 
 
@@ -40,10 +40,10 @@ def with_checksum(*values: object) -> Row:
 
 
 def verify(row: Row) -> Row:
-    """Return the values of ``row`` without its checksum. Raises ChecksumMismatch when they differ from it."""
+    """Return the values of ``row`` without its checksum. Raises ChecksumMismatchError when they differ from it."""
     values = row[:-1]
     if crc32(repr(values).encode()) != row[-1]:
-        raise ChecksumMismatch
+        raise ChecksumMismatchError
     return values
 
 

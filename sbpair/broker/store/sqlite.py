@@ -25,7 +25,7 @@ from ..entities.change_log import ChangeLog, Changes, EntityChange
 from ..entities.message_store import MessageStore
 from ..entities.queue import Queue
 from ..entities.queue_partition import QueuePartition
-from ..errors import StoreError, StoreFailed
+from ..errors import StoreError, StoreFailedError
 from .directory import DataDirectory, make_private
 from .entity_rows import entity_row
 from .integrity import MarkFile, examine, storage_errors
@@ -53,7 +53,7 @@ class SqliteStore:
 
     ``path`` comes from :meth:`DataDirectory.file_of` of ``directory``. A missing database is created.
 
-    Raises StoreDamaged when the database is damaged, StoreError when it cannot be used.
+    Raises StoreDamagedError when the database is damaged, StoreError when it cannot be used.
     """
 
     def __init__(self, directory: DataDirectory, path: Path, change_log: ChangeLog) -> None:
@@ -62,7 +62,7 @@ class SqliteStore:
         self.path = path
         mark = examine(path)
         self.commits = mark.commits
-        self._failure: StoreFailed | None = None
+        self._failure: StoreFailedError | None = None
         self._pending_commit: Future[None] | None = None
         self._free_bytes = 0  # within the database, when last measured
         self._thread: ThreadPoolExecutor | None = None  # created by the first begin_commit()
@@ -98,7 +98,7 @@ class SqliteStore:
         return value
 
     def settings(self) -> dict[str, str]:
-        """Return all settings by name. Raises ChecksumMismatch when one is damaged."""
+        """Return all settings by name. Raises ChecksumMismatchError when one is damaged."""
         rows = self.connection.execute("SELECT * FROM setting")
         return {str(name): str(value) for name, value in map(verify, rows)}
 
@@ -118,7 +118,7 @@ class SqliteStore:
         ]
 
     def save_policies(self, policies: Iterable[SharedAccessPolicy]) -> None:
-        """Store the additional policies, synced before this returns. Raises StoreFailed when that fails."""
+        """Store the additional policies, synced before this returns. Raises StoreFailedError when that fails."""
         kept = [
             (each.name, each.primary_key, each.secondary_key, sorted(right.value for right in each.rights))
             for each in policies
@@ -147,7 +147,7 @@ class SqliteStore:
     def commit(self) -> None:
         """Write all changes, synced before this returns.
 
-        Raises StoreFailed when that fails, and on every later call.
+        Raises StoreFailedError when that fails, and on every later call.
         """
         self.end_commit()
         if not self.change_log.is_empty:
@@ -160,7 +160,7 @@ class SqliteStore:
 
         Waits for a commit in progress first. Call :meth:`end_commit` once the future is done.
 
-        Raises StoreFailed when writing fails, and on every later call.
+        Raises StoreFailedError when writing fails, and on every later call.
         """
         self.end_commit()
         with self._recording_failure():
@@ -177,7 +177,7 @@ class SqliteStore:
     def end_commit(self) -> None:
         """Wait for the commit in progress, if any.
 
-        Raises StoreFailed when it failed, and on every later call.
+        Raises StoreFailedError when it failed, and on every later call.
         """
         if self._failure is not None:
             raise self._failure
@@ -191,7 +191,7 @@ class SqliteStore:
         try:
             yield
         except Exception as error:  # of any kind: changes taken from the change log are not on the disk
-            self._failure = StoreFailed(self.path, str(error) or type(error).__name__)
+            self._failure = StoreFailedError(self.path, str(error) or type(error).__name__)
             raise self._failure from error
 
     def _pending_statements(self) -> list[Statement]:
@@ -235,7 +235,7 @@ class SqliteStore:
             raise
 
     def close(self) -> None:
-        """Commit outstanding changes and close the files. Raises StoreFailed when the commit fails."""
+        """Commit outstanding changes and close the files. Raises StoreFailedError when the commit fails."""
         try:
             if self._failure is None:
                 self.commit()
@@ -275,7 +275,7 @@ class SqliteStore:
     def load_messages(self, queues: Mapping[int, QueuePartition]) -> None:
         """Load all stored messages into ``queues``, given by part number.
 
-        Raises ChecksumMismatch, KeyError, ValueError or DecodeError when the database is damaged.
+        Raises ChecksumMismatchError, KeyError, ValueError or DecodeError when the database is damaged.
         """
         self._messages.load(self.connection, queues, self.change_log.take)
 

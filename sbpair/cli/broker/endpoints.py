@@ -67,7 +67,7 @@ def serving_page(
 ) -> Iterator[dict[str, str]]:
     """Serve the web page, with the journals in ``story`` if given; nothing without an address.
 
-    Yields its URL. Raises EndpointUnavailable when the address is taken.
+    Yields its URL. Raises EndpointUnavailableError when the address is taken.
     """
     if address is None:
         yield {}

@@ -7,7 +7,7 @@ import time
 
 from sbpair.amqp.performatives import Accepted
 
-from ..entry import Differs, Price, Queue, Tier, entry, expect
+from ..entry import DifferenceError, Price, Queue, Tier, entry, expect
 from ..scratch import Scratch, answer_text
 
 ARTICLE = "duplicate-detection"
@@ -168,7 +168,7 @@ async def across_a_syphon(at: Scratch) -> str:
     held = await away.take()
     found = restore(held.event.payload, round(time.time() * 1000))
     if not isinstance(found, Forward):
-        raise Differs(f"it was restored as {found!r:.100}")
+        raise DifferenceError(f"it was restored as {found!r:.100}")
     answer = await (await at.sender()).send(found.payload)
     await away.complete(held)
     expect(isinstance(answer, Accepted), f"the answer is {answer_text(answer)}")

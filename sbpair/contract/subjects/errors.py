@@ -17,7 +17,7 @@ from sbpair.amqp.performatives import Accepted, DeliveryState, Rejected
 from sbpair.asked_pause import asked_pause
 from sbpair.client.errors import LinkRefusedError, TokenRefusedError
 
-from ..entry import Price, Queue, Tier, Unknown, entry, expect
+from ..entry import Price, Queue, Tier, UndecidedError, entry, expect
 from ..inbox import PATIENCE as ANSWER
 from ..scratch import Scratch, expect_end, expect_within, rejection_symbol, symbol_of
 
@@ -231,7 +231,7 @@ async def busy(at: Scratch) -> str:
     answers = await _send_at_once(at, [b"burst"] * 10)
     busy = [each for each in answers if isinstance(each, Rejected) and rejection_symbol(each) == SERVER_BUSY]
     if not busy:
-        raise Unknown("it was not busy, and to make it so would cost more than it is worth")
+        raise UndecidedError("it was not busy, and to make it so would cost more than it is worth")
     text = str(busy[0].error.description) if busy[0].error is not None else ""
     pause = asked_pause(text)
     expect(pause is not None, f"it names no time to wait: {text!r:.150}")

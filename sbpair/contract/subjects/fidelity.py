@@ -21,7 +21,7 @@ from sbpair.amqp.types import (
     UShort,
 )
 
-from ..entry import Differs, Price, Queue, entry, expect
+from ..entry import DifferenceError, Price, Queue, entry, expect
 from ..inbox import Arrival
 from ..scratch import Scratch
 
@@ -294,7 +294,7 @@ async def rewritten(at: Scratch) -> str:
     held = await away.take()
     found = restore(held.event.payload, round(time.time() * 1000))
     if not isinstance(found, Forward) or found.path != "orders":
-        raise Differs(f"it was restored as {found!r:.100}")
+        raise DifferenceError(f"it was restored as {found!r:.100}")
     await (await at.sender()).send(found.payload)
     await away.complete(held)
     home = await at.inbox()

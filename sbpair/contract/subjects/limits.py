@@ -5,7 +5,7 @@ from __future__ import annotations
 from sbpair.amqp.errors import MESSAGE_SIZE_EXCEEDED
 from sbpair.amqp.performatives import Accepted
 
-from ..entry import Price, Unknown, entry, expect
+from ..entry import Price, UndecidedError, entry, expect
 from ..scratch import Scratch, answer_text, rejection_symbol
 
 ARTICLE = "service-bus-quotas"
@@ -56,7 +56,7 @@ async def large(at: Scratch) -> str:
 async def too_large(at: Scratch) -> str:
     size = await _largest(at)
     if size > TRIED:
-        raise Unknown(f"the limit of {size} bytes is too large to try")
+        raise UndecidedError(f"the limit of {size} bytes is too large to try")
     sender = await at.sender()
     answer = await sender.send(at.message(b"x" * (size + 1)).encode())
     condition = sender.detached.result() if sender.detached.done() else None

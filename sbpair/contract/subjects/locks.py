@@ -9,7 +9,7 @@ from sbpair.amqp.errors import MESSAGE_LOCK_LOST
 from sbpair.amqp.performatives import Accepted
 from sbpair.client.locks import renew_locks
 
-from ..entry import Differs, Price, Queue, entry, expect
+from ..entry import DifferenceError, Price, Queue, entry, expect
 from ..scratch import DEAD, Scratch, answer_text, rejection_symbol
 
 ARTICLE = "message-transfers-locks-settlement"
@@ -84,7 +84,7 @@ async def until(at: Scratch) -> str:
     await inbox.complete(arrival)
     found = arrival.annotation("x-opt-locked-until")
     if not isinstance(found, int):
-        raise Differs(f"x-opt-locked-until is {found!r}")
+        raise DifferenceError(f"x-opt-locked-until is {found!r}")
     left = found / 1000 - time.time()
     return f"for {left:.0f} s by this machine's clock"
 

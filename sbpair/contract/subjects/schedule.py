@@ -10,7 +10,7 @@ from sbpair.amqp.message import Message
 from sbpair.amqp.types import Array
 from sbpair.client.request import refusal_of, value_of
 
-from ..entry import Differs, Price, entry, expect
+from ..entry import DifferenceError, Price, entry, expect
 from ..scratch import Scratch
 
 ARTICLE = "message-sequencing"
@@ -28,7 +28,7 @@ async def _number(at: Scratch, delay: float) -> int:
     numbers = value_of(found).get("sequence-numbers")
     items = numbers.items if isinstance(numbers, Array) else numbers
     if not items:
-        raise Differs("the answer has no sequence number")
+        raise DifferenceError("the answer has no sequence number")
     return int(str(items[0]))
 
 

@@ -13,7 +13,7 @@ from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError, LinkRefusedError, TokenRefusedError
 from sbpair.client.request import RequestNode
 
-from ..entry import Queue, Unknown, entry, expect
+from ..entry import Queue, UndecidedError, entry, expect
 from ..scratch import Scratch, expect_end, expect_refusal, put_token
 
 ARTICLE = "service-bus-amqp-protocol-guide"
@@ -23,17 +23,17 @@ FOREIGN = SharedKey(lambda: ("RootManageSharedAccessKey", "bm90IHRoZSBrZXk="))
 
 
 def _key(at: Scratch) -> SharedKey:
-    """The key of the target. Raises Unknown where it has none."""
+    """The key of the target. Raises UndecidedError where it has none."""
     tokens = at.target().namespace.tokens
     if not isinstance(tokens, SharedKey):
-        raise Unknown(
+        raise UndecidedError(
             "it needs a key that signs tokens, and the namespace is reached with another credential"
         )
     return tokens
 
 
 async def _expect_refused(at: Scratch, token: Token) -> str:
-    """Show a token for the queue. Raises Differs unless it is refused with 401."""
+    """Show a token for the queue. Raises DifferenceError unless it is refused with 401."""
     status = await put_token(await at.another_connection(), at.audience, token)
     expect(status == 401, f"the status is {status}")
     return "401"

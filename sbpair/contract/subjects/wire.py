@@ -11,7 +11,7 @@ from sbpair.amqp.performatives import Accepted, Condition
 from sbpair.client.dial import connect
 from sbpair.client.errors import ClientError
 
-from ..entry import Differs, Price, Unknown, entry, expect
+from ..entry import DifferenceError, Price, UndecidedError, entry, expect
 from ..inbox import PATIENCE
 from ..scratch import Scratch, answer_text, expect_end, expect_within, put_token
 from ..target import Target
@@ -134,10 +134,10 @@ async def websocket(at: Scratch) -> str:
     try:
         connection = await connect(namespace.along(route), timeout=20.0)
     except ImportError as missing:
-        raise Unknown(f"it needs the extra websocket: {missing}") from missing
+        raise UndecidedError(f"it needs the extra websocket: {missing}") from missing
     except ClientError as error:
         is_closed = isinstance(error.__cause__, OSError)  # a firewall's doing, perhaps
-        raise (Unknown if is_closed else Differs)(f"it cannot be reached: {error}") from error
+        raise (UndecidedError if is_closed else DifferenceError)(f"it cannot be reached: {error}") from error
     await connection.close()
     return "a connection was opened"
 
@@ -165,7 +165,10 @@ SHARE = 0.9  # of that time, which must pass
 async def _expect_idle_end(
     end: asyncio.Future[Condition | None], symbol: str, how: str, span: float, least: float = SHARE
 ) -> str:
-    """What was seen of an end after ``span`` seconds. Raises Differs if it came too early, too late or otherwise."""
+    """What was seen of an end after ``span`` seconds.
+
+    Raises DifferenceError if it came too early, too late or otherwise.
+    """
     loop = asyncio.get_running_loop()
     began = loop.time()
     found = await expect_end(end, symbol, how, within=1.1 * span + 2.0)
@@ -272,16 +275,16 @@ OTHER_NAME = "sbpair-verify.invalid"
 async def certificate(at: Scratch) -> str:
     target = at.target()
     if not target.namespace.uses_tls:
-        raise Unknown("the namespace is reached without TLS")
+        raise UndecidedError("the namespace is reached without TLS")
     try:
         await _shake_hands(target, target.namespace.host)
     except ssl.SSLCertVerificationError as error:
-        raise Differs(f"it is refused: {error.verify_message}") from error
+        raise DifferenceError(f"it is refused: {error.verify_message}") from error
     try:
         await _shake_hands(target, OTHER_NAME)
     except ssl.SSLCertVerificationError as error:
         return f"under another name it is refused: {error.verify_message}"
-    raise Differs(f"it is for {OTHER_NAME} too")
+    raise DifferenceError(f"it is for {OTHER_NAME} too")
 
 
 async def _shake_hands(target: Target, name: str) -> None:

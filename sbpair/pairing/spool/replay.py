@@ -44,7 +44,7 @@ from ..events import (
 from ..headroom import encoded_size
 from ..options import PairedNamespaceOptions
 from ..outcome import Failure, Outcome, Refused, Stored
-from ..pair import CaughtUp
+from ..pair import CaughtUpError
 from ..request import SendRequest, SpooledRequest
 from ..rotation import Choice
 from .codec import from_bytes, to_bytes
@@ -211,7 +211,7 @@ class Spooling:
         """Write the messages of this request that no broker has accepted.
 
         Raises SpoolFullError; SpoolError; the SDK's exception for a message that cannot be encoded, since it could
-        never be sent; and CaughtUp when no message waits any more, after a hold.
+        never be sent; and CaughtUpError when no message waits any more, after a hold.
         """
         self._wait_for_the_last(path)
         request.rewrite(path)
@@ -380,7 +380,7 @@ class Spooling:
                 self._lifted.wait(left)
                 has_waited = True
             if has_waited and not self.in_line(path):
-                raise CaughtUp
+                raise CaughtUpError
 
     def _finished(self, path: str, *, is_empty: bool, has_moved: bool) -> None:
         now = time.monotonic()

@@ -13,7 +13,7 @@ from sbpair.broker.entities.paths import validated_path
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.queue_partition import QueueCounts
 from sbpair.broker.entities.quotas import Tier
-from sbpair.broker.errors import InvalidDescription
+from sbpair.broker.errors import InvalidDescriptionError
 
 from .sabotage import Sabotage
 
@@ -66,15 +66,15 @@ class OtherAdministration:
 
 def _without_slash(path: str) -> str:
     if "/" in path:
-        raise InvalidDescription(f"The name {path!r} has a slash.")
+        raise InvalidDescriptionError(f"The name {path!r} has a slash.")
     return validated_path(path)
 
 
 def _with_low_limits(tier: Tier, requested: object) -> object:
     if requested.max_size_in_megabytes > 1024:
-        raise InvalidDescription("max_size_in_megabytes is above 1024.")
+        raise InvalidDescriptionError("max_size_in_megabytes is above 1024.")
     if requested.max_delivery_count > MOST_DELIVERIES:
-        raise InvalidDescription(f"max_delivery_count is above {MOST_DELIVERIES}.")
+        raise InvalidDescriptionError(f"max_delivery_count is above {MOST_DELIVERIES}.")
     return _resolved(tier, requested)
 
 

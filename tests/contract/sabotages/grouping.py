@@ -15,7 +15,7 @@ from sbpair.broker.entities.sessions import MessageSession, MessageSessions, Ses
 from sbpair.broker.entities.stored_message import StoredMessage
 from sbpair.broker.entities.topic import TopicPartition
 from sbpair.broker.entities.transaction import Settlement, Transaction
-from sbpair.broker.errors import EntityNotFound, NotAllowed, SessionIdMissing
+from sbpair.broker.errors import EntityNotFoundError, NotAllowedError, SessionIdMissingError
 from sbpair.broker.frontends.amqp.attach import NodeFactory
 from sbpair.broker.frontends.amqp.node import Node
 from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver
@@ -64,7 +64,7 @@ def _with_any_id(queue: QueuePartition, messages: Sequence[StoredMessage]) -> No
 
 def _without_empty_id(queue: QueuePartition, messages: Sequence[StoredMessage]) -> None:
     if any(each.session_id == "" for each in messages):
-        raise SessionIdMissing(queue.path)
+        raise SessionIdMissingError(queue.path)
     _check(queue, messages)
 
 
@@ -79,7 +79,7 @@ def _without_session(
 def _as_the_queue(factory: NodeFactory, link: SenderLink, attach: Attach, queue: Queue, now: object) -> Node:
     parent = queue.parent
     if parent is not None and parent.sessions is not None and not has_session_filter(attach):
-        raise NotAllowed("The dead letters of a session need a session.")
+        raise NotAllowedError("The dead letters of a session need a session.")
     return _receiver(factory, link, attach, queue, now)
 
 
@@ -93,13 +93,13 @@ def _to_the_first(topic: TopicPartition, message: StoredMessage) -> None:
 
 def _with_a_reader(topic: QueuePartition, messages: Sequence[StoredMessage]) -> None:
     if isinstance(topic, TopicPartition) and not topic.subscriptions:
-        raise NotAllowed("Nobody subscribes.")
+        raise NotAllowedError("Nobody subscribes.")
     _check(topic, messages)
 
 
 def _not_below_subscriptions(directory: Directory, path: str) -> Queue:
     if "/subscriptions/" in fold(path) and fold(path).endswith(DEAD_LETTER):
-        raise EntityNotFound(path)
+        raise EntityNotFoundError(path)
     return _at(directory, path)
 
 
@@ -160,7 +160,7 @@ SABOTAGES = {
     ),
     "the end of a session is another error": Sabotage(
         {"sessions-8": "detached with com.microsoft:message-lock-lost"},
-        {"sbpair.broker.errors.SessionLockLost.condition": "com.microsoft:message-lock-lost"},
+        {"sbpair.broker.errors.SessionLostError.condition": "com.microsoft:message-lock-lost"},
     ),
     "a session id may be missing": Sabotage(
         {"sessions-9": "the answer is accepted"}, {f"{QUEUE}.check_acceptable": _with_any_id}
@@ -212,7 +212,7 @@ SABOTAGES = {
     ),
     "transactions are otherwise unknown": Sabotage(
         {"transactions-6": "refused with amqp:not-found"},
-        {"sbpair.broker.errors.UnknownTransaction.condition": "amqp:not-found"},
+        {"sbpair.broker.errors.UnknownTransactionError.condition": "amqp:not-found"},
     ),
     "what is not transferred is lost": Sabotage(
         {"transactions-7": "a message was expected"},

@@ -15,7 +15,7 @@ from sbpair.broker.entities.locked_store import LockedStore
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.queue_partition import QueuePartition
 from sbpair.broker.entities.stored_message import LockToken, MessageState, StoredMessage
-from sbpair.broker.errors import EntityNotFound, InvalidArgument, MessageLockLost, NotAllowed
+from sbpair.broker.errors import EntityNotFoundError, InvalidArgumentError, LockLostError, NotAllowedError
 from sbpair.broker.frontends import delivered_message, received_message
 from sbpair.broker.frontends.amqp.management_call import ManagementCall
 from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver, dead_letter_properties
@@ -55,7 +55,7 @@ def _replacing(*pairs: tuple[bytes, bytes]) -> object:
 def _in_this_case(directory: Directory, path: str) -> Queue:
     found = _at(directory, path)
     if found.path != path:
-        raise EntityNotFound(path)
+        raise EntityNotFoundError(path)
     return found
 
 
@@ -74,7 +74,7 @@ def _with_gaps(items: NumberedItems[StoredMessage], item: StoredMessage, reserve
 
 def _named(properties: Properties) -> Properties:
     if properties.message_id is None:
-        raise InvalidArgument("A message needs an id.")
+        raise InvalidArgumentError("A message needs an id.")
     return _checked(properties)
 
 
@@ -93,7 +93,7 @@ def _without_annotations(section: bytes) -> tuple[bytes, int | None, str | None,
 def _without_priority(section: bytes) -> Header:
     header = _header(section)
     if header.priority is not None:
-        raise InvalidArgument("A message has no priority here.")
+        raise InvalidArgumentError("A message has no priority here.")
     return header
 
 
@@ -149,13 +149,13 @@ def _complete_all(receiver: QueueReceiver, now: object) -> None:
 
 
 def _lost(call: ManagementCall, *what: object) -> None:
-    raise MessageLockLost
+    raise LockLostError
 
 
 def _one_token(call: ManagementCall) -> list[LockToken]:
     tokens = _tokens(call)
     if len(tokens) > 1:
-        raise InvalidArgument("One lock is renewed at a time.")
+        raise InvalidArgumentError("One lock is renewed at a time.")
     return tokens
 
 
@@ -208,7 +208,7 @@ def _of_all(
 
 
 def _nothing() -> object:
-    raise NotAllowed("There is nothing to peek.")
+    raise NotAllowedError("There is nothing to peek.")
 
 
 def _whole(message: StoredMessage, *, with_body: bool = True) -> bytes:
@@ -224,7 +224,7 @@ def _spanless(message: StoredMessage, *, with_body: bool = True) -> bytes:
 
 def _without_pings(queue: QueuePartition, messages: Sequence[StoredMessage]) -> None:
     if any(each.is_ping for each in messages):
-        raise NotAllowed("This is no message.")
+        raise NotAllowedError("This is no message.")
     _check(queue, messages)
 
 
@@ -254,7 +254,7 @@ NOT_TRANSFER = "/$transfer/"
 
 def _without_transfer(directory: Directory, path: str) -> Queue:
     if NOT_TRANSFER in path.casefold():
-        raise EntityNotFound(path)
+        raise EntityNotFoundError(path)
     return _at(directory, path)
 
 

@@ -13,7 +13,7 @@ from sbpair.amqp.performatives import Close, Condition, Detach, Open
 from sbpair.broker import NoCredit, RejectWith
 from sbpair.broker.certificates import LOCAL_NAMES
 from sbpair.broker.entities.stored_message import StoredMessage
-from sbpair.broker.errors import MessageTooLarge
+from sbpair.broker.errors import MessageTooLargeError
 from sbpair.broker.frontends.amqp.links import Links
 from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver
 from sbpair.broker.frontends.amqp.queue_sender import messages_of
@@ -55,7 +55,7 @@ def _refused_upgrade(*what: object, **more: object) -> object:
 
 def _up_to_100_kb(frontend: object, queue: object, payload: bytes, *more: object) -> list[StoredMessage]:
     if len(payload) > 100_000:
-        raise MessageTooLarge(len(payload), 100_000)
+        raise MessageTooLargeError(len(payload), 100_000)
     return messages_of(frontend, queue, payload, *more)
 
 
@@ -116,7 +116,7 @@ SABOTAGES = {
             "tokens-8": "the token was accepted",
         },
         {
-            "sbpair.broker.errors.EntityNotFound.condition": "amqp:not-allowed",
+            "sbpair.broker.errors.EntityNotFoundError.condition": "amqp:not-allowed",
             f"{AMQP}.request_response.status": _existing,
         },
     ),

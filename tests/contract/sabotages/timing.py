@@ -11,7 +11,7 @@ from sbpair.broker.entities.message_store import MessageStore
 from sbpair.broker.entities.queue_partition import QueuePartition
 from sbpair.broker.entities.sessions import MessageSessions, SessionLock
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
-from sbpair.broker.errors import InvalidArgument, MessageLockLost
+from sbpair.broker.errors import InvalidArgumentError, LockLostError
 
 from .keeping import DELIVERED, ENTITIES, LOCKED, QUEUE, RECEIVED, _replacing
 from .sabotage import Sabotage
@@ -36,7 +36,7 @@ def _session_as_it_was(sessions: MessageSessions, lock: SessionLock, now: int) -
 
 def _unless_expired(queue: LockedStore, token: LockToken, now: int) -> None:
     if queue._expired(queue.locked_message(token, now), now):
-        raise MessageLockLost
+        raise LockLostError
     _complete(queue, token, now)
 
 
@@ -64,7 +64,7 @@ def _at_once(queue: QueuePartition, message: StoredMessage, now: int) -> int:
 
 def _never_late(queue: QueuePartition, messages: Sequence[StoredMessage]) -> None:
     if any(each.scheduled_for is not None and each.scheduled_for < time.time() * 1000 for each in messages):
-        raise InvalidArgument("The scheduled time is past.")
+        raise InvalidArgumentError("The scheduled time is past.")
     _check(queue, messages)
 
 
@@ -147,6 +147,6 @@ SABOTAGES = {
     ),
     "what cannot be cancelled is an argument": Sabotage(
         {"schedule-5": "the condition is"},
-        {"sbpair.broker.errors.MessageNotFound.condition": "com.microsoft:argument-error"},
+        {"sbpair.broker.errors.NoSuchMessageError.condition": "com.microsoft:argument-error"},
     ),
 }

@@ -82,7 +82,7 @@ CONTESTANTS: tuple[Contestant, ...] = (
 BY_NAME = {contestant.name: contestant for contestant in CONTESTANTS}
 
 
-class NoAnswer(Exception):
+class NoAnswerError(Exception):
     """The driver did not answer in time, or ended; the text says which."""
 
 
@@ -116,18 +116,18 @@ class Driver:
                 pipe.close()
 
     def ask(self, command: Mapping[str, object], within: float) -> dict[str, Any]:
-        """Send a command and return its answer. Raises NoAnswer ``within`` seconds."""
+        """Send a command and return its answer. Raises NoAnswerError ``within`` seconds."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(command) + "\n")
             self._process.stdin.flush()
             line = self._lines.get(timeout=within)
         except queue.Empty:
-            raise NoAnswer(f"no answer within {within:g} s") from None
+            raise NoAnswerError(f"no answer within {within:g} s") from None
         except BrokenPipeError:
-            raise NoAnswer("the driver has ended") from None
+            raise NoAnswerError("the driver has ended") from None
         if not line:
-            raise NoAnswer(f"the driver ended with {self._process.wait()}")
+            raise NoAnswerError(f"the driver ended with {self._process.wait()}")
         found: dict[str, Any] = json.loads(line)
         return found
 

@@ -15,7 +15,7 @@ from enum import Enum
 from itertools import count
 from math import inf
 
-from tests.trials.clients.contestants import Driver, NoAnswer, Start
+from tests.trials.clients.contestants import Driver, NoAnswerError, Start
 from tests.trials.clients.faults import Event, Fault, Moment, Side
 from tests.trials.clients.stage import Stage
 
@@ -33,7 +33,7 @@ PACE = (0.1, 0.4)  # seconds between two steps, drawn from the seed
 PUT = 40  # messages that a receiver finds beyond those of the first steps
 
 
-class NotBegun(Exception):
+class NotBegunError(Exception):
     """The steps before the fault did not succeed."""
 
 
@@ -99,7 +99,7 @@ class Facts:
 def play(fault: Fault, start: Start, *, seed: int, messages: int, limit: float) -> Facts:
     """Play one round. ``messages`` must succeed after the fault; ``limit``: seconds given to each operation.
 
-    Raises NotBegun.
+    Raises NotBegunError.
     """
     with Stage(fault) as stage:
         opening = stage.address()
@@ -129,7 +129,7 @@ class Round:
         for command in (self._stage.direct(), {"do": "send", "id": "first", "limit": STARTS_WITHIN}, opening):
             answer = self._ask(command, STARTS_WITHIN + GRACE)
             if answer.outcome is not Outcome.OK:
-                raise NotBegun(f"{command['do']}: {answer.error}")
+                raise NotBegunError(f"{command['do']}: {answer.error}")
         self._put(WARM_UP)
         if self._fault.moment is Moment.UNDER_WAY:
             self._warm_up()
@@ -152,9 +152,9 @@ class Round:
         while succeeded < WARM_UP:
             step = self._record(self._step(STARTS_WITHIN), in_fault=False)
             if step.operations[-1].outcome not in (Outcome.OK, Outcome.EMPTY):
-                raise NotBegun(f"{step.operations[-1]}")
+                raise NotBegunError(f"{step.operations[-1]}")
             if self._now() - began > STARTS_WITHIN:
-                raise NotBegun("the first steps took too long")
+                raise NotBegunError("the first steps took too long")
             succeeded += step.is_success
 
     def _put(self, count: int) -> None:
@@ -233,7 +233,7 @@ class Round:
         does, name, began = str(command["do"]), command.get("id"), self._now()
         try:
             answer = self._driver.ask(command, within)
-        except NoAnswer as error:
+        except NoAnswerError as error:
             return Operation(does, _text(name), began, self._now(), Outcome.HANG, str(error))
         if answer["outcome"] == "error":
             text = f"{answer['error']}: {answer['text']}"

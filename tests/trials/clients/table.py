@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.trials.clients import contestants, faults
 from tests.trials.clients.contestants import Start
-from tests.trials.clients.rounds import NotBegun, play
+from tests.trials.clients.rounds import NotBegunError, play
 from tests.trials.clients.score import score
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,7 +48,7 @@ def played(fault: str, client: str, start: Start, settings: Settings) -> dict[st
                 messages=settings.messages,
                 limit=settings.limit,
             )
-        except NotBegun as error:
+        except NotBegunError as error:
             found: dict[str, Any] = {"symbols": "?", "errors": [str(error)]}
         else:
             found = score(facts).as_dict()

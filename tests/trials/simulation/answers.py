@@ -42,7 +42,7 @@ class CredentialUnavailableError(ClientAuthenticationError):
     """Stands for the error of azure-identity, which is known by its name (H-30)."""
 
 
-class Opening(Exception):
+class OpeningError(Exception):
     """The link could not be opened, for this reason."""
 
     def __init__(self, reason: Exception) -> None:

@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
-from sbpair.broker.errors import BrokerError, EntityAlreadyExists, Rerouting
+from sbpair.broker.errors import BrokerError, EntityAlreadyExistsError, ReroutingError
 from sbpair.broker.faults import Delay, EndingEffect, RefusingEffect, Withhold
 from sbpair.envelope import copies, park
 from sbpair.envelope.ordering import Numbering, OrderStamp
@@ -45,7 +45,7 @@ from sbpair.pairing.retry import RetryPolicy
 from sbpair.pairing.rotation import Choice
 from sbpair.pairing.turns import TaskTurns
 
-from .answers import LATER, LOST, STORED, Answer, CredentialUnavailableError, Opening, sdk_error
+from .answers import LATER, LOST, STORED, Answer, CredentialUnavailableError, OpeningError, sdk_error
 from .entities import CLOCK
 from .network import LONGEST, SHORTEST
 from .payloads import encoded, fingerprint, stored
@@ -294,7 +294,7 @@ class Client:
         try:
             await self.exchange(side, entity, payload(), step.until)
             self._warm.add(entity)
-        except Opening as opening:
+        except OpeningError as opening:
             phase, error = Phase.OPENING, opening.reason
         except ServiceBusError as refused:
             error = refused
@@ -344,7 +344,7 @@ class Client:
             return ServiceBusConnectionError(message="refused")
         try:
             self.world.create_backlog(backlog)
-        except EntityAlreadyExists:
+        except EntityAlreadyExistsError:
             return None
         except BrokerError as error:
             return sdk_error(error.condition)
@@ -361,10 +361,10 @@ class Client:
         answer: asyncio.Future[Answer] = world.loop.create_future()
         if world.is_active(Kind.NO_TOKEN, f"{self.name} {side}") and self._needs_token(entity):
             world.history.reached["client without a token"] += 1
-            raise Opening(CredentialUnavailableError("the token service is away"))
+            raise OpeningError(CredentialUnavailableError("the token service is away"))
         if self._is_cut(side):
             await asyncio.sleep(self._latency())
-            raise Opening(ServiceBusConnectionError(message=f"{side} refuses connections"))
+            raise OpeningError(ServiceBusConnectionError(message=f"{side} refuses connections"))
         world.loop.call_later(self._latency(), self._arrive, side, entity, payload, answer)
         try:
             async with asyncio.timeout(max(until - world.now, 0.001)):
@@ -431,7 +431,7 @@ class Client:
                 if isinstance(effect, RefusingEffect):
                     return Answer(effect.condition, effect.description)
                 queue.enqueue_all([message], CLOCK.now())
-        except Rerouting:
+        except ReroutingError:
             world.history.reached["re-routed"] += 1
             return LATER
         except BrokerError as error:
@@ -504,7 +504,7 @@ class Client:
     async def _attempt_ping(self, path: str, payload: bytes) -> Result:
         try:
             await self.exchange(PRIMARY, path, payload, self.world.now + 30.0)
-        except Opening as opening:
+        except OpeningError as opening:
             return Result(self.world.now, opening.reason, classify(opening.reason, Phase.OPENING))
         except ServiceBusError as error:
             return Result(self.world.now, error, classify(error))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 from zlib import crc32
 
-from sbpair.auth.credential import SIGNATURE, CredentialUnavailable, SharedKey, Token, expiry_of, sign
+from sbpair.auth.credential import SIGNATURE, SharedKey, Token, TokenUnavailableError, expiry_of, sign
 from sbpair.broker.access import OpenAccess
 from sbpair.broker.auth import Grant
 from sbpair.broker.errors import BrokerError
@@ -187,7 +187,7 @@ def token_service(world: World) -> Iterator[None]:
         host, side = HOST.get(), audience.split("/")[2].partition(":")[0]
         if world.is_active(Kind.NO_TOKEN, f"{host} {side}") is not None:
             world.history.reached[f"{host.partition('-')[0]} without a token"] += 1
-            raise CredentialUnavailable("the token service is away, as the plan says")
+            raise TokenUnavailableError("the token service is away, as the plan says")
         if world.shape.token_life is None:
             return await told(self, audience)
         policy, key = self._read()

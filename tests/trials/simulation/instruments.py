@@ -12,7 +12,7 @@ from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.queue_partition import QueuePartition
 from sbpair.broker.entities.stored_message import StoredMessage
 from sbpair.broker.entities.timers import Call
-from sbpair.broker.errors import PartitionUnavailable
+from sbpair.broker.errors import PartitionUnavailableError
 
 
 class Watcher(Protocol):
@@ -54,7 +54,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
     def done(self: QueuePartition, token: object, now: int) -> None:
         try:
             complete(self, token, now)  # type: ignore[arg-type]
-        except PartitionUnavailable:
+        except PartitionUnavailableError:
             watcher.not_completed(self, held[token])
             raise
         watcher.completed(self, held.pop(token))

@@ -59,7 +59,7 @@ from .plan import (
 )
 from .processors import SIDES, ProcessorProcess
 from .spool import Disk, PlayedSpool
-from .virtual_loop import EPOCH, Stuck, VirtualLoop, one_time
+from .virtual_loop import EPOCH, StuckError, VirtualLoop, one_time
 from .world import World, arm
 
 LIVENESS = 400.0  # seconds after the last fault by which everything must be home
@@ -142,7 +142,7 @@ def run(seed: int, keep: Sequence[int] | None = None, *, has_fence: bool = True)
         try:
             loop.run_until_complete(Run(loop, rng, shape, plan, history, spool, order, processing).play())
             find_left(loop, history)
-        except Stuck as stuck:
+        except StuckError as stuck:
             history.wrong(f"stuck: {stuck}")
         finally:
             _close(loop)
@@ -496,6 +496,6 @@ def _close(loop: VirtualLoop) -> None:
         task.cancel()
     try:
         loop.run_until_complete(asyncio.sleep(30.0))  # sessions are released in peace
-    except Stuck:
+    except StuckError:
         pass
     asyncio.set_event_loop(None)

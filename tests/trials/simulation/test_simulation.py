@@ -17,7 +17,7 @@ from azure.servicebus import ServiceBusMessage
 from sbpair.amqp.performatives import Accepted
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.partition import Health
-from sbpair.broker.errors import MessageLockLost, PartitionUnavailable
+from sbpair.broker.errors import LockLostError, PartitionUnavailableError
 from sbpair.broker.server.commits import Commits
 from sbpair.broker.store.integrity import mark_path
 from sbpair.client.claims import Tokens
@@ -142,11 +142,11 @@ def test_a_completion_is_noted_as_refused_for_a_partition_that_is_down_alone():
         queue.enqueue(stored(encoded(ServiceBusMessage(b"", message_id="m1"))), 0)
         token = queue.receive(0).lock_token
         namespace.set_health("backlog", token[0], Health.DOWN)
-        with pytest.raises(PartitionUnavailable):
+        with pytest.raises(PartitionUnavailableError):
             queue.complete(token, 0)
         namespace.set_health("backlog", token[0], Health.UP)
         queue.complete(token, 0)
-        with pytest.raises(MessageLockLost):
+        with pytest.raises(LockLostError):
             queue.complete(token, 0)
     assert seen == [("not completed", "m1"), ("completed", "m1")]
 

@@ -22,7 +22,7 @@ EPOCH = 1_900_000_000.0  # seconds: where the wall clock of the simulation stand
 MOST_TURNS = 400_000  # of the loop in one run: more is a hot loop
 
 
-class Stuck(Exception):
+class StuckError(Exception):
     """Nothing is left to do and nothing will ever happen; or something happens for ever at one instant."""
 
 
@@ -38,9 +38,11 @@ class _Jump(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         self._turns += 1
         if self._turns > self._most_turns:
-            raise Stuck(f"more than {self._most_turns} turns of the loop by second {self._loop.time():.3f}")
+            raise StuckError(
+                f"more than {self._most_turns} turns of the loop by second {self._loop.time():.3f}"
+            )
         if timeout is None:
-            raise Stuck(f"nothing is left to wait for at second {self._loop.time():.3f}")
+            raise StuckError(f"nothing is left to wait for at second {self._loop.time():.3f}")
         self._loop.seconds += timeout
         return []
 

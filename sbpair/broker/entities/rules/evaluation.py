@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import cast
 
-from ...errors import InvalidRule
+from ...errors import InvalidRuleError
 from . import tree
 from .like_pattern import like_pattern
 from .message_properties import IGNORED, REMOVABLE, SETTABLE, TIME_TO_LIVE, MessageProperties, PropertyChanges
@@ -178,7 +178,7 @@ Step = Callable[[MessageProperties, PropertyChanges], None]
 
 
 def compile_action(expression: str, parameters: Mapping[str, Value]) -> tuple[Step, ...]:
-    """Compile an action to one step for each statement. Raises InvalidRule as :class:`SqlAction`."""
+    """Compile an action to one step for each statement. Raises InvalidRuleError as :class:`SqlAction`."""
     return tuple(_step(statement) for statement in parse_action(expression, parameters))
 
 
@@ -195,7 +195,7 @@ def _step(statement: tree.Statement) -> Step:
     elif target.name in REMOVABLE:
         return _set_system(target.name, lambda _: None)
     verb = type(statement).__name__.upper()
-    raise InvalidRule(f"The system property {target.name} cannot be changed by {verb}.")
+    raise InvalidRuleError(f"The system property {target.name} cannot be changed by {verb}.")
 
 
 def _set_user(name: str, evaluate: Evaluate) -> Step:

@@ -11,7 +11,7 @@ from ..stored_message import Instant, StoredMessage
 from .values import EvaluationError, Value
 
 
-class HeaderOutgrown(EvaluationError):
+class HeaderOutgrownError(EvaluationError):
     """The header of a message would exceed its maximum size."""
 
 
@@ -78,7 +78,7 @@ class PropertyCodec(Protocol):
     def write(self, message: StoredMessage, changes: PropertyChanges) -> None:
         """Apply ``changes`` to a message.
 
-        Raises EvaluationError when a value cannot be encoded, HeaderOutgrown when the header would be too
+        Raises EvaluationError when a value cannot be encoded, HeaderOutgrownError when the header would be too
         large.
         """
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from ...errors import InvalidRule
+from ...errors import InvalidRuleError
 from . import tree
 from .message_properties import canonical
 from .values import COMPARISONS, Value
@@ -61,14 +61,16 @@ _TOKEN = re.compile(
 
 
 def tokens_of(text: str) -> Iterator[SqlToken]:
-    """Iterate over the tokens of ``text``, END last. Raises InvalidRule."""
+    """Iterate over the tokens of ``text``, END last. Raises InvalidRuleError."""
     if len(text) > MAX_LENGTH:
-        raise InvalidRule(f"The expression has {len(text)} characters: at most {MAX_LENGTH} are allowed.")
+        raise InvalidRuleError(
+            f"The expression has {len(text)} characters: at most {MAX_LENGTH} are allowed."
+        )
     position = 0
     while position < len(text):
         found = _TOKEN.match(text, position)
         if found is None:
-            raise InvalidRule(f"Unexpected {text[position]!r} at character {position + 1} of {text!r}.")
+            raise InvalidRuleError(f"Unexpected {text[position]!r} at character {position + 1} of {text!r}.")
         position, name = found.end(), found.lastgroup
         if name is not None and name != "space":
             yield _token(TokenKind[name], found.group(), found.start())
@@ -94,7 +96,7 @@ def _number(text: str) -> int | float:
         return float(text)
     number = int(text)
     if number > _MAX_INTEGER:
-        raise InvalidRule(f"The number {text[:40]} is larger than {_MAX_INTEGER}.")
+        raise InvalidRuleError(f"The number {text[:40]} is larger than {_MAX_INTEGER}.")
     return number
 
 
@@ -118,7 +120,7 @@ Read = TypeVar("Read")
 
 
 def parse_filter(text: str, parameters: Mapping[str, Value]) -> tree.Predicate:
-    """Parse a filter; ``parameters`` are the values of its ``@name`` references. Raises InvalidRule."""
+    """Parse a filter; ``parameters`` are the values of its ``@name`` references. Raises InvalidRuleError."""
     parser = _Parser(text, parameters)
     predicate = parser.predicate(0)
     parser.take(TokenKind.END)
@@ -126,12 +128,12 @@ def parse_filter(text: str, parameters: Mapping[str, Value]) -> tree.Predicate:
 
 
 def parse_action(text: str, parameters: Mapping[str, Value]) -> tuple[tree.Statement, ...]:
-    """Parse an action into its statements, at least one. Raises InvalidRule."""
+    """Parse an action into its statements, at least one. Raises InvalidRuleError."""
     parser = _Parser(text, parameters)
     statements = [parser.statement()]
     while parser.next.kind is not TokenKind.END:
         if len(statements) == MAX_STATEMENTS:
-            raise InvalidRule(f"The action has more than {MAX_STATEMENTS} statements.")
+            raise InvalidRuleError(f"The action has more than {MAX_STATEMENTS} statements.")
         statements.append(parser.statement())
     return tuple(statements)
 
@@ -170,10 +172,10 @@ class _Parser:
         if not self.accept(text):
             raise self.error_here(text.upper())
 
-    def error_here(self, expected: str) -> InvalidRule:
+    def error_here(self, expected: str) -> InvalidRuleError:
         found = repr(self.next.text) if self.next.text else "the end"
         where = f"character {self.next.position + 1} of {self._text!r}"
-        return InvalidRule(f"Expected {expected}, found {found} at {where}.")
+        return InvalidRuleError(f"Expected {expected}, found {found} at {where}.")
 
     # -- grammar
 
@@ -198,13 +200,13 @@ class _Parser:
             raise self.error_at(start, "is a value, where a predicate such as a = 1 is needed")
         return node
 
-    def error_at(self, start: SqlToken, why: str) -> InvalidRule:
-        return InvalidRule(f"The part of {self._text!r} at character {start.position + 1} {why}.")
+    def error_at(self, start: SqlToken, why: str) -> InvalidRuleError:
+        return InvalidRuleError(f"The part of {self._text!r} at character {start.position + 1} {why}.")
 
     def node(self, power: int) -> tree.Node:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise InvalidRule(f"The expression is nested deeper than {MAX_DEPTH} levels.")
+            raise InvalidRuleError(f"The expression is nested deeper than {MAX_DEPTH} levels.")
         start, left = self.next, self.prefix()
         while self.next.kind in (TokenKind.WORD, TokenKind.SIGN) and _POWERS.get(self.next.text, 0) > power:
             left = self.infix(left, start, self.advance())
@@ -257,7 +259,7 @@ class _Parser:
             return self.in_or_like(value, token)
         self._operators += 1
         if self._operators > MAX_OPERATORS:
-            raise InvalidRule(f"The expression has more than {MAX_OPERATORS} arithmetic operators.")
+            raise InvalidRuleError(f"The expression has more than {MAX_OPERATORS} arithmetic operators.")
         return tree.Arithmetic(token.text, value, self.expression(power))
 
     def junction(self, word: str, left: tree.Predicate) -> tree.Junction:
@@ -326,12 +328,12 @@ class _Parser:
             return tree.Property(str(name.value))
         known = canonical(str(name.value))
         if known is None:
-            raise InvalidRule(f"There is no system property {str(name.value)!r:.100}.")
+            raise InvalidRuleError(f"There is no system property {str(name.value)!r:.100}.")
         return tree.Property(known, is_system=True)
 
     def parameter(self, name: str) -> Value:
         if name.lower() not in self._parameters:
-            raise InvalidRule(f"The parameter {name[:100]} has no value.")
+            raise InvalidRuleError(f"The parameter {name[:100]} has no value.")
         return self._parameters[name.lower()]
 
     def check_not_reserved(self, token: SqlToken) -> None:

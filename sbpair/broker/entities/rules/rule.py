@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from ...errors import InvalidRule
+from ...errors import InvalidRuleError
 from .message_properties import LazyProperties, MessageProperties, PropertyChanges
 from .values import Value, kind_of
 
@@ -37,7 +37,7 @@ class FalseFilter:
 class CorrelationFilter:
     """Matches messages whose properties equal all of the given ones, case-sensitively; None is not compared.
 
-    Raises InvalidRule when no property is given.
+    Raises InvalidRuleError when no property is given.
     """
 
     correlation_id: str | None = None
@@ -52,7 +52,7 @@ class CorrelationFilter:
 
     def __post_init__(self) -> None:
         if not self.system and not self.properties:
-            raise InvalidRule("The correlation filter has no property: give at least one.")
+            raise InvalidRuleError("The correlation filter has no property: give at least one.")
 
     @property
     def system(self) -> dict[str, str]:
@@ -84,7 +84,7 @@ class SqlFilter:
 
     ``parameters`` are the values of its ``@name`` references.
 
-    Raises InvalidRule when the expression is not valid.
+    Raises InvalidRuleError when the expression is not valid.
     """
 
     expression: str
@@ -108,7 +108,7 @@ class SqlFilter:
 class SqlAction:
     """Sets and removes properties; each statement sees the changes of those before it.
 
-    Raises InvalidRule when the expression is not valid, or changes a property that cannot be changed.
+    Raises InvalidRuleError when the expression is not valid, or changes a property that cannot be changed.
     """
 
     expression: str
@@ -139,7 +139,7 @@ Filter = TrueFilter | FalseFilter | SqlFilter | CorrelationFilter
 class Rule:
     """A rule of a subscription; ``created_at`` is in milliseconds since the epoch.
 
-    Raises InvalidRule when the name is not valid.
+    Raises InvalidRuleError when the name is not valid.
     """
 
     name: str = DEFAULT_RULE
@@ -149,7 +149,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         if len(self.name) > MAX_NAME or not _NAME.fullmatch(self.name):
-            raise InvalidRule(
+            raise InvalidRuleError(
                 f"The rule name {self.name[:100]!r} is not allowed: use 1 to {MAX_NAME} letters, digits, "
                 "'.', '-' and '_', beginning and ending with a letter or digit."
             )

@@ -20,7 +20,7 @@ from xml.etree.ElementTree import Element, ParseError, TreeBuilder  # the parser
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
-from ...errors import InvalidDescription
+from ...errors import InvalidDescriptionError
 
 ATOM = "http://www.w3.org/2005/Atom"
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
@@ -53,20 +53,20 @@ class _ShallowTree(TreeBuilder):
 def read_description(body: bytes) -> tuple[str, dict[str, Element]]:
     """Return the kind of description in an entry (``QueueDescription`` ...) and its fields, without nil ones.
 
-    Raises InvalidDescription, with the reason, for any other body.
+    Raises InvalidDescriptionError, with the reason, for any other body.
     """
     content = _only_child(_parse(body), ATOM, "entry", "content")
     description = _only_child(content, ATOM, "content", None)
     namespace, kind = _split(description.tag)
     if namespace != SERVICE_BUS:
-        raise InvalidDescription(f"The element {kind} is not in the namespace {SERVICE_BUS}.")
+        raise InvalidDescriptionError(f"The element {kind} is not in the namespace {SERVICE_BUS}.")
     fields: dict[str, Element] = {}
     for child in description:
         namespace, name = _split(child.tag)
         if namespace != SERVICE_BUS:
-            raise InvalidDescription(f"The element {name} is not in the namespace {SERVICE_BUS}.")
+            raise InvalidDescriptionError(f"The element {name} is not in the namespace {SERVICE_BUS}.")
         if name in fields:
-            raise InvalidDescription(f"The element {name} occurs twice in {kind}.")
+            raise InvalidDescriptionError(f"The element {name} occurs twice in {kind}.")
         if child.get(_NIL) not in ("true", "1"):
             fields[name] = child
     return kind, fields
@@ -137,27 +137,31 @@ def error(status: int, detail: str) -> str:
 
 def _parse(body: bytes) -> Element:
     if len(body) > MAX_BODY:
-        raise InvalidDescription(f"The body is {len(body)} bytes long: at most {MAX_BODY} are read.")
+        raise InvalidDescriptionError(f"The body is {len(body)} bytes long: at most {MAX_BODY} are read.")
     parser = DefusedXMLParser(target=_ShallowTree(), forbid_dtd=True)
     try:
         parser.feed(body)
         root: Element = parser.close()
     except ParseError as problem:
-        raise InvalidDescription(f"The body is not well-formed XML: {problem}.") from None
+        raise InvalidDescriptionError(f"The body is not well-formed XML: {problem}.") from None
     except DefusedXmlException as problem:  # its text would repeat the declaration
-        raise InvalidDescription(f"The body is XML that is not accepted: {type(problem).__name__}.") from None
+        raise InvalidDescriptionError(
+            f"The body is XML that is not accepted: {type(problem).__name__}."
+        ) from None
     except (ValueError, LookupError) as problem:  # nested too deeply, or an unknown encoding
         reason = str(problem)[:100]
-        raise InvalidDescription(f"The body is XML that is not accepted: {reason}.") from None
+        raise InvalidDescriptionError(f"The body is XML that is not accepted: {reason}.") from None
     return root
 
 
 def _only_child(parent: Element, namespace: str, name: str, child_name: str | None) -> Element:
     if parent.tag != f"{{{namespace}}}{name}":
-        raise InvalidDescription(f"The body has {parent.tag[:200]} where {name} in {namespace} is expected.")
+        raise InvalidDescriptionError(
+            f"The body has {parent.tag[:200]} where {name} in {namespace} is expected."
+        )
     children = [child for child in parent if child_name is None or _split(child.tag)[1] == child_name]
     if len(children) != 1:
-        raise InvalidDescription(
+        raise InvalidDescriptionError(
             f"The element {name} holds {len(children)} {child_name or 'element'}s, not one."
         )
     return children[0]

@@ -11,7 +11,7 @@ from ...entities.descriptions import Description
 from ...entities.queue import Queue
 from ...entities.quotas import MAX_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE, Tier
 from ...entities.topic import Subscription, Topic
-from ...errors import InvalidDescription
+from ...errors import InvalidDescriptionError
 from .entity_fields import (
     SUBSCRIPTION,
     TOPIC,
@@ -63,18 +63,20 @@ def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> 
 
 
 def _check_sizes(namespace: Namespace, requested: Description, current: Description) -> Description:
-    """Return ``requested``. Raises InvalidDescription for a message or entity size that the service does not offer.
+    """Return ``requested``.
+
+    Raises InvalidDescriptionError for a message or entity size that the service does not offer.
 
     An unchanged size is accepted, since a test may have set another one.
     """
     size = requested.max_message_size_in_kilobytes
     usual = (current.max_message_size_in_kilobytes, namespace.tier.usual_message)
     if namespace.tier is not Tier.PREMIUM and size not in usual:
-        raise InvalidDescription(
+        raise InvalidDescriptionError(
             f"MaxMessageSizeInKilobytes is {size}: only the Premium tier lets you choose it."
         )
     if size is not None and size not in usual and not USUAL_PREMIUM_MESSAGE <= size <= MAX_PREMIUM_MESSAGE:
-        raise InvalidDescription(
+        raise InvalidDescriptionError(
             "The specified value for 'MaxMessageSizeInKilobytes' must be between "
             f"{USUAL_PREMIUM_MESSAGE} and {MAX_PREMIUM_MESSAGE}."
         )
@@ -83,7 +85,7 @@ def _check_sizes(namespace: Namespace, requested: Description, current: Descript
     # Q-2: the size of a partitioned entity is checked against the layout
     is_partitioned = requested.enable_partitioning and namespace.tier is not Tier.PREMIUM
     if not is_partitioned and megabytes not in sizes and megabytes != current.max_size_in_megabytes:
-        raise InvalidDescription(f"max_size_in_megabytes is {megabytes}: use one of {sizes}.")
+        raise InvalidDescriptionError(f"max_size_in_megabytes is {megabytes}: use one of {sizes}.")
     return requested
 
 
@@ -96,7 +98,7 @@ CHANGES: Mapping[str, Change] = {
 def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Queue:
     """Create a subscription of ``topic``.
 
-    Raises as :meth:`Namespace.create_subscription`, and InvalidDescription for unreadable fields.
+    Raises as :meth:`Namespace.create_subscription`, and InvalidDescriptionError for unreadable fields.
     """
     requested = read_subscription_description(fields, SubscriptionDescription())
     return namespace.create_subscription(topic, name, requested, now, read_first_rule(fields, now))

@@ -11,7 +11,7 @@ from ...entities.descriptions import RIGHTS, AccessRule
 from ...entities.queue import Queue
 from ...entities.rules import DEFAULT_RULE, Rule, RuleSet
 from ...entities.topic import Subscription, Topic
-from ...errors import InvalidDescription
+from ...errors import InvalidDescriptionError
 from . import atom
 from .fields import (
     BOOLEAN,
@@ -36,7 +36,7 @@ _RULE_TYPE = {"i:type": "SharedAccessAuthorizationRule"}
 
 
 def read_access_rules(found: Element) -> tuple[AccessRule, ...]:
-    """Return the rules in the element, unvalidated. Raises InvalidDescription for other elements in it."""
+    """Return the rules in the element, unvalidated. Raises InvalidDescriptionError for other elements in it."""
     return tuple(_read(child) for child in found)
 
 
@@ -44,7 +44,7 @@ def _read(rule: Element) -> AccessRule:
     texts = {child.tag.rpartition("}")[2]: (child.text or "").strip() for child in rule}
     name = texts.get("KeyName", "")
     if rule.tag.rpartition("}")[2] != _RULE or not name:
-        raise InvalidDescription(f"The element {RULES} must hold only {_RULE} elements with a KeyName.")
+        raise InvalidDescriptionError(f"The element {RULES} must hold only {_RULE} elements with a KeyName.")
     found = {(right.text or "").strip() for right in rule.iter() if right.tag.rpartition("}")[2] == _RIGHT}
     rights = tuple(right for right in RIGHTS if right in found)
     fresh = SharedAccessPolicy.generate()  # missing keys are generated
@@ -107,7 +107,7 @@ ELEMENTS: tuple[Row[Queue], ...] = (
 
 
 def read_queue_description(fields: Mapping[str, Element], base: QueueDescription) -> QueueDescription:
-    """Return ``base`` with the values in ``fields``. Raises InvalidDescription."""
+    """Return ``base`` with the values in ``fields``. Raises InvalidDescriptionError."""
     return read_fields(KIND, ELEMENTS, fields, base)
 
 
@@ -181,7 +181,7 @@ SUBSCRIPTION_ELEMENTS: tuple[Row[Subscription], ...] = (
 
 
 def read_topic_description(fields: Mapping[str, Element], base: TopicDescription) -> TopicDescription:
-    """Return ``base`` with the values in ``fields``. Raises InvalidDescription."""
+    """Return ``base`` with the values in ``fields``. Raises InvalidDescriptionError."""
     return read_fields(TOPIC, TOPIC_ELEMENTS, fields, base)
 
 
@@ -193,7 +193,7 @@ def write_topic_description(topic: Topic, now: int) -> str:
 def read_subscription_description(
     fields: Mapping[str, Element], base: SubscriptionDescription
 ) -> SubscriptionDescription:
-    """Return ``base`` with the values in ``fields``. Raises InvalidDescription."""
+    """Return ``base`` with the values in ``fields``. Raises InvalidDescriptionError."""
     others = {name: field for name, field in fields.items() if name != DEFAULT_RULE_ELEMENT}
     return read_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, others, base)
 

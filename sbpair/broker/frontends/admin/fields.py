@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 from ...clock import format_duration, parse_duration
 from ...entities import QueueCounts
 from ...entities.queue import Queue
-from ...errors import InvalidDescription
+from ...errors import InvalidDescriptionError
 from . import atom
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def read_fields(
 ) -> Described:
     """Return ``base`` with the values in ``fields``, unvalidated; omitted ones stay, or become None if optional.
 
-    Raises InvalidDescription, which names an unknown or unreadable element.
+    Raises InvalidDescriptionError, which names an unknown or unreadable element.
     """
     by_name = {row.element: row for row in rows}
     optional = (row for row in rows if isinstance(row, Setting) and row.kind is OPTIONAL)
@@ -124,7 +124,7 @@ def read_fields(
     for name, found in fields.items():
         row = by_name.get(name)
         if row is None:
-            raise InvalidDescription(f"A {kind} has no element {name}.")
+            raise InvalidDescriptionError(f"A {kind} has no element {name}.")
         if isinstance(row, Setting):
             values[row.attribute] = _read(row, found)
         elif isinstance(row, Nested):
@@ -141,11 +141,11 @@ def write_fields(kind: str, rows: Sequence[Row[Shown]], entity: Shown, descripti
 def _read(row: Setting, found: Element) -> Value:
     text = (found.text or "").strip()
     if len(found):
-        raise InvalidDescription(f"The element {row.element} holds elements where text is expected.")
+        raise InvalidDescriptionError(f"The element {row.element} holds elements where text is expected.")
     try:
         return row.kind.read(text)
     except ValueError as problem:
-        raise InvalidDescription(f"The element {row.element} is {text[:100]!r}: {problem}.") from None
+        raise InvalidDescriptionError(f"The element {row.element} is {text[:100]!r}: {problem}.") from None
 
 
 def _write(row: Row[Shown], entity: Shown, description: object, counts: QueueCounts) -> str:

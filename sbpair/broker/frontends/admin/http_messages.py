@@ -7,8 +7,14 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from ...access import Verifier
-from ...auth import InvalidToken, Right
-from ...errors import BrokerError, InvalidArgument, ManageRequired, OperationInProgress, Unauthorized
+from ...auth import InvalidTokenError, Right
+from ...errors import (
+    BrokerError,
+    InvalidArgumentError,
+    ManageRequiredError,
+    OperationInProgressError,
+    UnauthorizedError,
+)
 from ..refusals import tracked
 from . import atom
 
@@ -52,7 +58,7 @@ class Response:
         return replace(self, reason=reason)
 
 
-class MethodNotAllowed(BrokerError):
+class MethodNotAllowedError(BrokerError):
     """The path exists but does not support this method."""
 
     status, sub_code = 405, 40500
@@ -71,23 +77,23 @@ def refuse_without(request: Request, verifier: Verifier, right: Right, now_s: in
     try:
         path = "/".join(segments_of(request))
         if not token:
-            raise Unauthorized("The request has no Authorization header.")
+            raise UnauthorizedError("The request has no Authorization header.")
         grant = verifier.verify(token, now_s)
         if not grant.covers(request.headers.get("host", ""), path, right):
-            raise Unauthorized(f"The token does not grant {right.value} on the requested path.")
-    except InvalidToken as error:
-        return failed(Unauthorized(f"The token is refused: {error.reason}."), request, now_s * 1000)
+            raise UnauthorizedError(f"The token does not grant {right.value} on the requested path.")
+    except InvalidTokenError as error:
+        return failed(UnauthorizedError(f"The token is refused: {error.reason}."), request, now_s * 1000)
     except BrokerError as error:
         return failed(error, request, now_s * 1000)
     return None
 
 
 def segments_of(request: Request) -> list[str]:
-    """Return the segments of the path, split before decoding. Raises InvalidArgument unless they are UTF-8."""
+    """Return the segments of the path, split before decoding. Raises InvalidArgumentError unless they are UTF-8."""
     try:
         return [unquote(raw, errors="strict") for raw in request.raw_path.removeprefix("/").split("/")]
     except UnicodeDecodeError:
-        raise InvalidArgument("The path is not percent-encoded UTF-8.") from None
+        raise InvalidArgumentError("The path is not percent-encoded UTF-8.") from None
 
 
 _XML = {"content-type": "application/xml; charset=utf-8"}
@@ -107,13 +113,13 @@ def failed(error: BrokerError, request: Request, now: int, status: int | None = 
     """
     text = error.text_at(request.headers.get("host", ""))
     detail = tracked(f"{_opening(error)}{text}", request.raw_path[:300], now)
-    headers = _XML | ({"allow": error.allowed} if isinstance(error, MethodNotAllowed) else {})
+    headers = _XML | ({"allow": error.allowed} if isinstance(error, MethodNotAllowedError) else {})
     code = status or error.status
     return Response(code, headers, atom.error(code, detail).encode(), refused=str(error))
 
 
 def _opening(error: BrokerError) -> str:
-    if isinstance(error, ManageRequired):
+    if isinstance(error, ManageRequiredError):
         return ""
     words = {409: "Conflict. ", 400: "Bad Request. ", 401: "Unauthorized. "}.get(error.status, "")
-    return f"SubCode={error.sub_code}. {'' if isinstance(error, OperationInProgress) else words}"
+    return f"SubCode={error.sub_code}. {'' if isinstance(error, OperationInProgressError) else words}"

@@ -31,7 +31,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 from xml.etree.ElementTree import Element
 
 from ...access import Verifier
-from ...auth import InvalidToken, Right
+from ...auth import InvalidTokenError, Right
 from ...clock import ClockReading
 from ...entities import Namespace
 from ...entities.paths import MAX_ADDRESS, path_of
@@ -41,11 +41,11 @@ from ...entities.rules import Rule
 from ...entities.topic import Subscription
 from ...errors import (
     BrokerError,
-    EntityNotFound,
-    InvalidArgument,
-    InvalidDescription,
-    OperationInProgress,
-    Unauthorized,
+    EntityNotFoundError,
+    InvalidArgumentError,
+    InvalidDescriptionError,
+    OperationInProgressError,
+    UnauthorizedError,
 )
 from ...faults import Operation
 from ..namespace_frontend import NamespaceFrontend
@@ -60,7 +60,7 @@ from .descriptions import (
     update_subscription,
     write_description,
 )
-from .http_messages import MethodNotAllowed, Request, Response, failed, segments_of, xml
+from .http_messages import MethodNotAllowedError, Request, Response, failed, segments_of, xml
 from .rights import refusal
 from .rule_fields import RULE, read_rule, write_rule
 
@@ -80,7 +80,7 @@ def fault_response(frontend: NamespaceFrontend, request: Request, now: ClockRead
     path = unquote(request.raw_path).strip("/")
     if request.method == "GET" or frontend.apply_fault(Operation.ADMINISTER, path, now) is None:
         return None
-    return failed(OperationInProgress(), request, now.entity)
+    return failed(OperationInProgressError(), request, now.entity)
 
 
 def answer(namespace: Namespace, request: Request, now: int) -> Response:
@@ -134,7 +134,7 @@ class _Call:
         kind, fields = self._description()
         change = CHANGES.get(kind)
         if change is None:
-            raise InvalidDescription(
+            raise InvalidDescriptionError(
                 f"The body describes a {kind}: use one of {', '.join(CHANGES)} with this path."
             )
         if self._is_update():
@@ -164,7 +164,9 @@ class _Call:
     def _put_subscription(self, topic: str, name: str) -> Response:
         kind, fields = self._description()
         if kind != SUBSCRIPTION:
-            raise InvalidDescription(f"The body describes a {kind}: use a {SUBSCRIPTION} with this path.")
+            raise InvalidDescriptionError(
+                f"The body describes a {kind}: use a {SUBSCRIPTION} with this path."
+            )
         if self._is_update():
             return self._entity_response(
                 200, update_subscription(self.namespace, topic, name, fields, self.now)
@@ -190,7 +192,7 @@ class _Call:
     def _put_rule(self, topic: str, name: str, rule: str) -> Response:
         kind, fields = self._description()
         if kind != RULE:
-            raise InvalidDescription(f"The body describes a {kind}: use a {RULE} with this path.")
+            raise InvalidDescriptionError(f"The body describes a {kind}: use a {RULE} with this path.")
         subscription = self.namespace.subscription(topic, name)
         requested = read_rule(fields, rule, self.now)
         if self._is_update():
@@ -218,7 +220,7 @@ class _Call:
     def _route(self, methods: Mapping[str, Callable[[], Response]]) -> Response:
         method = methods.get(self.request.method)
         if method is None:
-            raise MethodNotAllowed(self.request.method, methods)
+            raise MethodNotAllowedError(self.request.method, methods)
         return method()
 
     def _check_version(self) -> None:
@@ -226,7 +228,7 @@ class _Call:
         if version is None:
             return  # the newest, as far as the answers differ (X-16)
         if not _API_VERSION.fullmatch(version) or not OLDEST_API <= version <= NEWEST_API:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"The api-version {version!r} is not supported: use one from {OLDEST_API} to {NEWEST_API}."
             )
 
@@ -236,13 +238,13 @@ class _Call:
     def _is_update(self) -> bool:
         condition = self.request.headers.get("if-match")
         if condition is not None and condition.strip() != "*":
-            raise InvalidArgument("If-Match is not *: only unconditional updates are supported.")
+            raise InvalidArgumentError("If-Match is not *: only unconditional updates are supported.")
         return condition is not None
 
     def _get(self, path: str) -> Response:
         try:
             entity = self.namespace.queue(path)
-        except EntityNotFound:
+        except EntityNotFoundError:
             return self._empty()
         return self._empty() if entity.parent else self._entity_response(200, entity)
 
@@ -310,7 +312,7 @@ class _Call:
         try:
             pairs = parse_qsl(self.request.query, keep_blank_values=True, max_num_fields=32)
         except ValueError:
-            raise InvalidArgument("The query has more than 32 fields.") from None
+            raise InvalidArgumentError("The query has more than 32 fields.") from None
         return dict(pairs).get(name)
 
     def _whole(self, name: str, default: int) -> int:
@@ -318,7 +320,7 @@ class _Call:
         if text is None:
             return default
         if not _WHOLE.fullmatch(text):
-            raise InvalidArgument(f"{name} is {text[:100]!r}: use a whole number from 0 to 999999999.")
+            raise InvalidArgumentError(f"{name} is {text[:100]!r}: use a whole number from 0 to 999999999.")
         return int(text)
 
 
@@ -353,7 +355,7 @@ def forwarding_refusal(
         tokens = (request.headers.get("authorization"), request.headers.get(header))
         if not any(_may_manage(token, target, request, verifier, now_s) for token in tokens):
             text = f"{element} is '{target[:300]}': the token must grant Manage on that entity too."
-            return failed(Unauthorized(text), request, now_s * 1000)
+            return failed(UnauthorizedError(text), request, now_s * 1000)
     return None
 
 
@@ -361,7 +363,7 @@ def _current(request: Request, namespace: Namespace) -> object:
     """Return the current description; None for an entity that does not exist."""
     try:
         return namespace.queue("/".join(segments_of(request))).description
-    except EntityNotFound:
+    except EntityNotFoundError:
         return None
 
 
@@ -373,6 +375,6 @@ def _path(field: Element | None) -> str:
 def _may_manage(token: str | None, target: str, request: Request, verifier: Verifier, now_s: int) -> bool:
     try:
         grant = None if not token else verifier.verify(token, now_s)
-    except InvalidToken:
+    except InvalidTokenError:
         return False
     return grant is not None and grant.covers(request.headers.get("host", ""), target, Right.MANAGE)

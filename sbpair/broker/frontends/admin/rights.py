@@ -2,7 +2,7 @@
 
     a queue or topic            GET: of a missing one as without the right, else "Manage,EntityRead claims required"
                                 PUT, DELETE: "Authorization failed for specified action"
-    a subscription or rule      the status line names the operation: "Unauthorized access for 'GetSubscription'"
+    a subscription or rule      the status line names the operation: "UnauthorizedError access for 'GetSubscription'"
 
 A caller whose token proves no right on the path at all learns nothing about it.
 """
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from ...access import Verifier
 from ...auth import Right
 from ...entities import Namespace
-from ...errors import EntityNotFound, ManageRequired, OperationUnauthorized
+from ...errors import EntityNotFoundError, ManageRequiredError, OperationUnauthorizedError
 from .http_messages import Request, Response, failed, refuse_without, segments_of
 
 _OPERATIONS = {"GET": "Get", "PUT": "CreateOrUpdate", "DELETE": "Delete"}
@@ -39,7 +39,7 @@ def refusal(request: Request, namespace: Namespace, verifier: Verifier, now_s: i
         return _unauthorized(request, operation, now_s * 1000)
     if request.method == "GET" and not segments[0].startswith("$") and _is_missing(namespace, segments):
         return None
-    return failed(ManageRequired(request.method), request, now_s * 1000)
+    return failed(ManageRequiredError(request.method), request, now_s * 1000)
 
 
 def _operation(method: str, segments: Sequence[str]) -> str | None:
@@ -59,7 +59,7 @@ def _operation(method: str, segments: Sequence[str]) -> str | None:
 
 def _unauthorized(request: Request, operation: str, now: int) -> Response:
     url = f"sb://{request.headers.get('host', '')}{request.raw_path}?{request.query}"
-    error = OperationUnauthorized(operation, _UNPRINTABLE.sub("?", url[:300]))
+    error = OperationUnauthorizedError(operation, _UNPRINTABLE.sub("?", url[:300]))
     return failed(error, request, now).with_reason(
         f"SubCode={error.sub_code}: Unauthorized : {error} Tracking Id: {uuid.uuid4()}_G0"
     )
@@ -68,6 +68,6 @@ def _unauthorized(request: Request, operation: str, now: int) -> Response:
 def _is_missing(namespace: Namespace, segments: Sequence[str]) -> bool:
     try:
         namespace.queue("/".join(segments))
-    except EntityNotFound:
+    except EntityNotFoundError:
         return True
     return False

@@ -11,7 +11,7 @@ from ...clock import format_duration, parse_duration
 from ...entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
 from ...entities.rules.rule import SYSTEM_FIELDS
 from ...entities.rules.values import Value
-from ...errors import InvalidDescription, InvalidRule
+from ...errors import InvalidDescriptionError, InvalidRuleError
 from . import atom
 
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
@@ -47,27 +47,27 @@ _READERS: Mapping[str, Callable[[str], Value]] = {
 
 
 def read_pairs(parent: Element | None) -> dict[str, Value]:
-    """Return the names and values in an element. Raises InvalidRule."""
+    """Return the names and values in an element. Raises InvalidRuleError."""
     pairs = {} if parent is None else dict(_read_pair(pair) for pair in parent)
     if len(pairs) > MAX_PAIRS:
-        raise InvalidRule(f"A rule names {len(pairs)} values: at most {MAX_PAIRS} are allowed.")
+        raise InvalidRuleError(f"A rule names {len(pairs)} values: at most {MAX_PAIRS} are allowed.")
     return pairs
 
 
 def _read_pair(pair: Element) -> tuple[str, Value]:
     key, value = (pair.find(f"{{{atom.SERVICE_BUS}}}{name}") for name in ("Key", "Value"))
     if key is None or not key.text or value is None:
-        raise InvalidRule(f"A {PAIR} has no Key, or no Value.")
+        raise InvalidRuleError(f"A {PAIR} has no Key, or no Value.")
     kind = value.get(_TYPE, "string").rpartition(":")[2]
     read = _READERS.get(kind)
     if read is None:
-        raise InvalidRule(
+        raise InvalidRuleError(
             f"The value of {key.text[:100]!r} has the type {kind[:100]!r}: use one of {', '.join(_READERS)}."
         )
     try:
         return key.text, read(value.text or "")
     except (ValueError, KeyError, OverflowError):
-        raise InvalidRule(
+        raise InvalidRuleError(
             f"The value of {key.text[:100]!r} is not a valid {kind}: {(value.text or '')[:100]!r}."
         ) from None
 
@@ -116,10 +116,10 @@ _NAMES = {name: "".join(part.title() for part in name.split("_")) for name in SY
 def read_rule(fields: Mapping[str, Element], name: str, now: int) -> Rule:
     """Return the rule in ``fields``; by default it matches every message and changes nothing.
 
-    Raises InvalidRule, InvalidDescription.
+    Raises InvalidRuleError, InvalidDescriptionError.
     """
     for unknown in fields.keys() - _ELEMENTS:
-        raise InvalidDescription(f"A {RULE} has no element {unknown}.")
+        raise InvalidDescriptionError(f"A {RULE} has no element {unknown}.")
     return Rule(name, _read_filter(fields.get("Filter")), _read_action(fields.get("Action")), now)
 
 
@@ -142,7 +142,7 @@ def _read_filter(found: Element | None) -> Filter:
     kind = _kind(found, "TrueFilter")
     read = _FILTERS.get(kind)
     if read is None:
-        raise InvalidRule(f"The type of Filter is {kind[:100]!r}: use one of {', '.join(_FILTERS)}.")
+        raise InvalidRuleError(f"The type of Filter is {kind[:100]!r}: use one of {', '.join(_FILTERS)}.")
     return read(found)
 
 
@@ -151,7 +151,7 @@ def _read_action(found: Element | None) -> SqlAction | None:
     if found is None or kind == "EmptyRuleAction":
         return None
     if kind != "SqlRuleAction":
-        raise InvalidRule(f"The type of Action is {kind[:100]!r}: use EmptyRuleAction or SqlRuleAction.")
+        raise InvalidRuleError(f"The type of Action is {kind[:100]!r}: use EmptyRuleAction or SqlRuleAction.")
     return SqlAction(_text(found, "SqlExpression") or "", read_pairs(_child(found, "Parameters")))
 
 

@@ -18,7 +18,13 @@ from ...entities.allowed_use import check_enabled, check_received_from, check_se
 from ...entities.paths import MAX_ADDRESS, path_of
 from ...entities.queue import Queue
 from ...entities.quotas import Tier
-from ...errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere, TooManyConnections
+from ...errors import (
+    BrokerError,
+    InvalidArgumentError,
+    NotAllowedError,
+    OperationNotImplementedError,
+    TooManyConnectionsError,
+)
 from ..address import Address, NodeKind, management_of, parse_address
 from .claims import Claims
 from .coordinator import CoordinatorNode
@@ -52,12 +58,14 @@ def address_of(link: Link, attach: Attach) -> str:
 
 
 def check_address(link: Link, attach: Attach) -> None:
-    """Raise NotImplementedHere or InvalidArgument when an address is missing or too long."""
+    """Raise OperationNotImplementedError or InvalidArgumentError when an address is missing or too long."""
     address = address_of(link, attach)
     if not address:
-        raise NotImplementedHere("A link without an address (dynamic, anonymous) is not implemented.")
+        raise OperationNotImplementedError(
+            "A link without an address (dynamic, anonymous) is not implemented."
+        )
     if len(address) > MAX_ADDRESS:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"The address has {len(address)} characters: at most {MAX_ADDRESS} are allowed."
         )
 
@@ -122,15 +130,15 @@ class NodeFactory:
 
     def _coordinator(self, link: ReceiverLink) -> Node:
         if self._connection.frontend.namespace.tier is Tier.BASIC:
-            raise NotAllowed("Transactions are not allowed in a namespace of the Basic tier.")
+            raise NotAllowedError("Transactions are not allowed in a namespace of the Basic tier.")
         # rights are checked for each operation of a transaction
         return CoordinatorNode(self._connection, link)
 
     def _check_claim_links(self, link: Link) -> None:
-        """Raise NotAllowed if the connection has a link on $cbs in this direction (X-10)."""
+        """Raise NotAllowedError if the connection has a link on $cbs in this direction (X-10)."""
         kind = RequestLink if isinstance(link, ReceiverLink) else ResponseLink
         if any(isinstance(node, kind) and node.queue is None for node in self._connection.links):
-            raise NotAllowed(
+            raise NotAllowedError(
                 f"A link to connection '{self._connection.container[:100]}' $cbs node has already been opened."
             )
 
@@ -143,7 +151,7 @@ class NodeFactory:
         if path is None:
             return None
         if not isinstance(path, str):
-            raise InvalidArgument(f"{TRANSFER_DESTINATION} is {path!r:.60}: use the path of an entity.")
+            raise InvalidArgumentError(f"{TRANSFER_DESTINATION} is {path!r:.60}: use the path of an entity.")
         path = path_of(path[:MAX_ADDRESS])
         self._connection.claims.require(path, (Right.SEND,), now.wall)
         queue = self._connection.frontend.namespace.queue(path)
@@ -161,12 +169,12 @@ class NodeFactory:
         deletes = attach.snd_settle_mode == SETTLED
         if queue.sessions is None:
             if has_session_filter(attach):
-                raise NotAllowed(
+                raise NotAllowedError(
                     f"The entity '{queue.path}' does not require sessions: attach without a session filter."
                 )
             return QueueReceiver(self._connection, link, queue, deletes=deletes)
         if not has_session_filter(attach):
-            raise NotAllowed(
+            raise NotAllowedError(
                 "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."
             )
         wait = SessionWait(self._connection, link, queue, attach, self._granted)
@@ -176,7 +184,7 @@ class NodeFactory:
     def _check_receivers(self, queue: Queue) -> None:
         tenants = self._connection.frontend.tenants_of(queue)
         if sum(isinstance(each, QueueReceiver) for each in tenants) >= MAX_RECEIVERS:
-            raise TooManyConnections(f"receivers on '{queue.path}'", MAX_RECEIVERS)
+            raise TooManyConnectionsError(f"receivers on '{queue.path}'", MAX_RECEIVERS)
 
     def _request_node(self, link: Link, queue: Queue | None, address: str) -> Node:
         if isinstance(link, SenderLink):

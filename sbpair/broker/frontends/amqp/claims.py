@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...access import Verifier
-from ...auth import Grant, InvalidToken, Right, make_token, split_audience
+from ...auth import Grant, InvalidTokenError, Right, make_token, split_audience
 from ...entities.paths import MAX_ADDRESS
-from ...errors import Unauthorized
+from ...errors import UnauthorizedError
 from ..namespace_frontend import NamespaceFrontend
 
 PLAIN_HOST = "localhost"  # SASL PLAIN has no audience: the key is for the whole namespace
@@ -46,7 +46,7 @@ class Claims:
         self._claims: dict[str, HostGrant] = {}
         try:
             self._claims[""] = HostGrant("", verifier.verify("", now_s))
-        except InvalidToken:
+        except InvalidTokenError:
             pass
 
     def __bool__(self) -> bool:
@@ -55,17 +55,17 @@ class Claims:
     def put(self, audience: str, token: str, now_s: int) -> None:
         """Add the grant that ``token`` proves for ``audience``; ``now_s``: seconds since the epoch.
 
-        Raises InvalidToken when it proves nothing for this audience, or the connection has too many claims.
+        Raises InvalidTokenError when it proves nothing for this audience, or the connection has too many claims.
         """
         if len(audience) > MAX_ADDRESS:
-            raise InvalidToken(f"the audience is longer than {MAX_ADDRESS} characters")
+            raise InvalidTokenError(f"the audience is longer than {MAX_ADDRESS} characters")
         name = audience.casefold()
         if name not in self._claims and len(self._claims) >= MAX_CLAIMS:
-            raise InvalidToken(f"the connection has {MAX_CLAIMS} claims already")
+            raise InvalidTokenError(f"the connection has {MAX_CLAIMS} claims already")
         grant = self._verifier.verify(token, now_s)
         host, path = split_audience(audience)
         if not any(grant.covers(host, path, right) for right in Right):
-            raise InvalidToken("the token's audience does not cover the name in the request")
+            raise InvalidTokenError("the token's audience does not cover the name in the request")
         self._claims[name] = HostGrant(host, grant)
 
     def put_plain(self, response: bytes, now_s: int) -> bool:
@@ -77,15 +77,15 @@ class Claims:
             name, key = fields[1].decode(), fields[2].decode()
             token = make_token(f"sb://{PLAIN_HOST}/", name, key, now_s + PLAIN_SPAN_S)
             self._claims["plain"] = HostGrant(PLAIN_HOST, self._verifier.verify(token, now_s))
-        except (InvalidToken, UnicodeDecodeError):
+        except (InvalidTokenError, UnicodeDecodeError):
             return False
         return True
 
     def require(self, path: str, rights: tuple[Right, ...], now_s: int) -> None:
-        """Raise Unauthorized unless one of ``rights`` on ``path`` is granted."""
+        """Raise UnauthorizedError unless one of ``rights`` on ``path`` is granted."""
         if not any(claim.covers(path, right, now_s) for claim in self._claims.values() for right in rights):
             wanted = " or ".join(right.value for right in rights)
-            raise Unauthorized(
+            raise UnauthorizedError(
                 f"Unauthorized access. '{wanted}' claim(s) are required to perform this operation."
             )
 

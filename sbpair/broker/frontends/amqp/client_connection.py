@@ -29,7 +29,7 @@ from ....amqp.events import (
 from ....amqp.performatives import Condition
 from ...clock import ClockReading
 from ...entities.indexes import Deadlines
-from ...errors import TooManyConnections, Unauthorized
+from ...errors import TooManyConnectionsError, UnauthorizedError
 from ...faults import Operation
 from ..namespace_frontend import NamespaceFrontend
 from ..refusals import tracked
@@ -275,7 +275,7 @@ class ClientConnection:
             frontend = port.move(found[0].namespace.name)
         elif frontend is None and not found:
             text = f"No namespace of this port has the SASL PLAIN key; there are: {names(port.frontends())}."
-            self.frontend.rejections.note(now.entity, "SASL PLAIN", Unauthorized.condition, text)
+            self.frontend.rejections.note(now.entity, "SASL PLAIN", UnauthorizedError.condition, text)
         if frontend is not None:
             self._owner = frontend
             self._select(frontend, now)
@@ -311,7 +311,7 @@ class ClientConnection:
         self._trust()
 
     def _refuse(self, now: ClockReading) -> None:
-        error = TooManyConnections("connections to the namespace", MAX_CONNECTIONS)
+        error = TooManyConnectionsError("connections to the namespace", MAX_CONNECTIONS)
         self.frontend.rejections.note(now.entity, self.frontend.namespace.name, error.condition, str(error))
         self.close(error.condition, str(error), now)
 

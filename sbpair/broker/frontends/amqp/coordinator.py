@@ -17,7 +17,7 @@ from ....amqp.performatives import ACCEPTED, Condition, Declare, Declared, Deliv
 from ...clock import ClockReading
 from ...entities.queue import Queue
 from ...entities.transaction import Anchor, Transaction, top_level
-from ...errors import BrokerError, MalformedMessage, TooManyTransactions, UnknownTransaction
+from ...errors import BrokerError, MalformedMessageError, TooManyTransactionsError, UnknownTransactionError
 from ..refusals import tracked
 from .node import ConnectionContext, Node
 
@@ -57,7 +57,7 @@ class CoordinatorNode(Node):
         try:
             answer = self._answer(event.payload, now)
         except DecodeError as error:
-            malformed = MalformedMessage(f"The request could not be decoded: {error}.")
+            malformed = MalformedMessageError(f"The request could not be decoded: {error}.")
             answer = Rejected(frontend.refusal(malformed, PATH, now.entity))
         except BrokerError as error:
             answer = Rejected(frontend.refusal(error, PATH, now.entity))
@@ -75,14 +75,14 @@ class CoordinatorNode(Node):
             case Discharge(txn_id, fail):
                 transaction = self._open.pop(txn_id, None)
                 if transaction is None:
-                    raise UnknownTransaction(txn_id)
+                    raise UnknownTransactionError(txn_id)
                 if not fail:
                     transaction.commit(now.entity)
                 return ACCEPTED
 
     def _declare(self) -> Declared:
         if len(self._open) >= MAX_OPEN:
-            raise TooManyTransactions(MAX_OPEN)
+            raise TooManyTransactionsError(MAX_OPEN)
         namespace = self.connection.frontend.namespace
         txn_id = bytes(namespace.new_token())
         self._open[txn_id] = Transaction(namespace, self._anchor)

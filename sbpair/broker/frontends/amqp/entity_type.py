@@ -6,18 +6,20 @@ from collections.abc import Mapping
 
 from ...entities.queue import Queue
 from ...entities.topic import Subscription, Topic
-from ...errors import NotAllowed
+from ...errors import NotAllowedError
 
 ENTITY_TYPE = "com.microsoft:entity-type"
 _KINDS = ("queue", "topic", "subscription")  # by their numbers on the wire; others are not of Service Bus
 
 
 def check_entity_type(properties: Mapping[object, object] | None, entity: Queue) -> None:
-    """Raise NotAllowed if the properties of an attach name another kind of entity than that at its address."""
+    """Raise NotAllowedError if the properties of an attach name another kind of entity than that at its address."""
     number = (properties or {}).get(ENTITY_TYPE)
     if not isinstance(number, int) or not 0 <= number < len(_KINDS):
         return
     top = entity.top
     kind = "topic" if isinstance(top, Topic) else "subscription" if isinstance(top, Subscription) else "queue"
     if _KINDS[number] != kind:
-        raise NotAllowed(f"The entity '{entity.path}' is a {kind}, and the link is for a {_KINDS[number]}.")
+        raise NotAllowedError(
+            f"The entity '{entity.path}' is a {kind}, and the link is for a {_KINDS[number]}."
+        )

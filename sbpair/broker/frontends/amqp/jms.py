@@ -26,7 +26,7 @@ from ...entities.queue import Queue
 from ...entities.quotas import Tier
 from ...entities.rules import Rule, SqlFilter
 from ...entities.topic import Topic
-from ...errors import BrokerError, EntityNotFound
+from ...errors import BrokerError, EntityNotFoundError
 from .jms_browser import is_browser
 from .jms_subscriptions import is_named, is_to_end_one, named_subscription, unsubscription
 from .node import ConnectionContext
@@ -49,7 +49,7 @@ def is_without_address(connection: ConnectionContext, link: Link, attach: Attach
 def node_without_address(
     connection: ConnectionContext, link: Link, attach: Attach, now: ClockReading
 ) -> QueueSender | QueueReceiver:
-    """Return the node of such a link. Raises Unauthorized, EntityNotFound."""
+    """Return the node of such a link. Raises UnauthorizedError, EntityNotFoundError."""
     kind = _temporary_kind(link, attach)
     if kind is None:
         assert isinstance(link, SenderLink)  # noqa: S101 - it ends a subscription
@@ -71,11 +71,14 @@ def _temporary_kind(link: Link, attach: Attach) -> str | None:
 def existing_or_named(
     connection: ConnectionContext, link: Link, attach: Attach, path: str, now: ClockReading
 ) -> Queue:
-    """Return the entity at ``path``, created if a JMS client names it. Raises EntityNotFound, Unauthorized."""
+    """Return the entity at ``path``, created if a JMS client names it.
+
+    Raises EntityNotFoundError, UnauthorizedError.
+    """
     namespace = connection.frontend.namespace
     try:
         return namespace.queue(path)
-    except EntityNotFound:
+    except EntityNotFoundError:
         kind = _kind(link, attach)
         if kind is None or not _is_jms(connection):
             raise
@@ -110,7 +113,7 @@ def is_for_subscription(connection: ConnectionContext, attach: Attach, entity: Q
 def subscription(
     connection: ConnectionContext, link: SenderLink, attach: Attach, topic: Queue, now: ClockReading
 ) -> QueueReceiver:
-    """Return the node of such a link. Raises Unauthorized, InvalidRule, NotAllowed."""
+    """Return the node of such a link. Raises UnauthorizedError, InvalidRuleError, NotAllowedError."""
     asked = SubscriptionDescription(auto_delete_on_idle=_idle(connection, "subscriber"))
     rule = _rule(attach, now.entity)
     if is_named(attach):

@@ -23,7 +23,7 @@ from ...entities.paths import MAX_NAME
 from ...entities.queue import Queue
 from ...entities.rules import Rule
 from ...entities.topic import Subscription
-from ...errors import BrokerError, EntityNotFound, NotAllowed
+from ...errors import BrokerError, EntityNotFoundError, NotAllowedError
 from .node import ConnectionContext, Node
 from .queue_receiver import SETTLED, QueueReceiver
 
@@ -69,7 +69,10 @@ def named_subscription(
     rule: Rule | None,
     now: ClockReading,
 ) -> QueueReceiver:
-    """Return the node of a link to such a subscription, which is made if need be. Raises Unauthorized, NotAllowed."""
+    """Return the node of a link to such a subscription, which is made if need be.
+
+    Raises UnauthorizedError, NotAllowedError.
+    """
     assert isinstance(attach.source, Source)  # noqa: S101 - it names a subscription
     capabilities = attach.source.capabilities or ()
     is_shared = SHARED in capabilities
@@ -77,11 +80,11 @@ def named_subscription(
     namespace = connection.frontend.namespace
     try:
         found = namespace.subscription(topic.path, name)
-    except EntityNotFound:
+    except EntityNotFoundError:
         found = None
     if found is not None and not is_shared:
         if _receivers(connection, found):
-            raise NotAllowed(f"The durable subscription '{name}' has a consumer already.")
+            raise NotAllowedError(f"The durable subscription '{name}' has a consumer already.")
         if _texts(found) != _text(rule):
             namespace.delete_subscription(topic.path, name)
             found = None
@@ -120,7 +123,7 @@ class Unsubscription(QueueReceiver):
 def unsubscription(
     connection: ConnectionContext, link: SenderLink, attach: Attach, now: ClockReading
 ) -> Unsubscription:
-    """Return the node of such a link. Raises EntityNotFound, Unauthorized."""
+    """Return the node of such a link. Raises EntityNotFoundError, UnauthorizedError."""
     is_global = GLOBAL in (attach.desired_capabilities or ())
     name = name_of(link, connection.container, is_global=is_global)
     for topic in connection.frontend.namespace.topics():
@@ -128,7 +131,7 @@ def unsubscription(
         if found is not None:
             connection.claims.require(topic.path, (Right.MANAGE,), now.wall)
             return Unsubscription(connection, link, found, deletes=False)
-    raise EntityNotFound(name)
+    raise EntityNotFoundError(name)
 
 
 def _receivers(connection: ConnectionContext, subscription: Queue) -> list[QueueReceiver]:

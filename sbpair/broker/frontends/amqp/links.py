@@ -24,7 +24,7 @@ from ...clock import ClockReading
 from ...entities.indexes import Deadlines
 from ...entities.paths import MAX_PATH, path_of
 from ...entities.transaction import Transaction
-from ...errors import BrokerError, Unauthorized, UnknownTransaction
+from ...errors import BrokerError, UnauthorizedError, UnknownTransactionError
 from ...faults import Effect, EndingEffect, NoCredit, Operation, RefusingEffect
 from ..address import parse_address
 from ..refusals import tracked
@@ -145,11 +145,11 @@ class Links:
     # -- transactions
 
     def transaction(self, txn_id: bytes) -> Transaction:
-        """Return the open transaction of that id, declared on this connection. Raises UnknownTransaction."""
+        """Return the open transaction of that id, declared on this connection. Raises UnknownTransactionError."""
         for coordinator in self._coordinators():
             if (transaction := coordinator.transaction(txn_id)) is not None:
                 return transaction
-        raise UnknownTransaction(txn_id)
+        raise UnknownTransactionError(txn_id)
 
     def refused(self, state: DeliveryState | None, error: BrokerError) -> None:
         """Report a refused operation: if ``state`` makes it part of a transaction, the transaction fails."""
@@ -190,7 +190,7 @@ class Links:
         """Detach the links that the remaining claims do not permit."""
         for node in list(self._nodes.values()):
             if node.queue is not None and not is_permitted(node, self._connection.claims, now):
-                error = Unauthorized("The token of this link has expired.")
+                error = UnauthorizedError("The token of this link has expired.")
                 node.link.refuse(self._connection.frontend.refusal(error, node.queue.path, now.entity))
 
     # -- opening and ending

@@ -15,7 +15,7 @@ from ...auth import Right
 from ...clock import ClockReading
 from ...entities.queue import Queue
 from ...entities.quotas import ADMINISTRATION_COST, MESSAGE_COST
-from ...errors import BrokerError, InvalidArgument, NotAllowed, NotImplementedHere
+from ...errors import BrokerError, InvalidArgumentError, NotAllowedError, OperationNotImplementedError
 from ...faults import Lose, Operation, RefusingEffect, Withhold
 from ..address import management_of
 from ..refusals import tracked
@@ -89,7 +89,9 @@ def manage(
         if isinstance(state, TransactionalState):
             transaction = connection.links.transaction(state.txn_id)
             if not operation.is_transactional:
-                raise NotAllowed(f"{_name(request)} cannot be part of a transaction: send it outside of one.")
+                raise NotAllowedError(
+                    f"{_name(request)} cannot be part of a transaction: send it outside of one."
+                )
         answer = operation.run(ManagementCall(connection, queue, body_of(request), now.entity, transaction))
         return None if isinstance(fault, Withhold) else answer
     except BrokerError as error:
@@ -107,7 +109,7 @@ def _failure(code: int, condition: str, text: str, tracker: str, now: ClockReadi
 def _name(request: Message) -> str:
     name = request.application_properties.get("operation")
     if not isinstance(name, str):
-        raise InvalidArgument("The request has no property operation.")
+        raise InvalidArgumentError("The request has no property operation.")
     return name
 
 
@@ -115,5 +117,7 @@ def _operation(request: Message) -> ManagementOperation:
     name = _name(request)
     operation = OPERATIONS.get(name.removeprefix(_VENDOR)) if name.startswith(_VENDOR) else None
     if operation is None:
-        raise NotImplementedHere(f"The management operation {name!r:.100} is not implemented by this broker.")
+        raise OperationNotImplementedError(
+            f"The management operation {name!r:.100} is not implemented by this broker."
+        )
     return operation

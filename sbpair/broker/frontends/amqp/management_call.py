@@ -12,7 +12,7 @@ from ...entities.quotas import MESSAGE_COST
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
 from ...entities.transaction import Settlement, SettlementVerb, Transaction
-from ...errors import InvalidArgument, OutOfRange
+from ...errors import InvalidArgumentError, OutOfRangeError
 from .node import ConnectionContext
 from .request_response import NodeResponse, status
 
@@ -30,8 +30,8 @@ class ManagementCall:
 
 
 
-    The accessors of fields raise InvalidArgument for a missing value or another type, OutOfRange for a value out of
-    range; both errors name the field.
+    The accessors of fields raise InvalidArgumentError for a missing value or another type, OutOfRangeError for a value
+    out of range; both errors name the field.
     """
 
     connection: ConnectionContext
@@ -48,14 +48,14 @@ class ManagementCall:
         """Return a whole number."""
         value = self.body.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise InvalidArgument(f"{name} is {value!r:.60}: use a whole number.")
+            raise InvalidArgumentError(f"{name} is {value!r:.60}: use a whole number.")
         return int(value)
 
     def count(self, name: str, least: int, default: int | None = None) -> int:
         """Return a whole number from ``least`` to 2^31-1."""
         value = self.whole(name, default)
         if not least <= value <= _INT_MAX:
-            raise OutOfRange(f"{name} is {value}: use {least} to {_INT_MAX}.")
+            raise OutOfRangeError(f"{name} is {value}: use {least} to {_INT_MAX}.")
         return value
 
     def items(self, name: str) -> tuple[object, ...]:
@@ -63,29 +63,29 @@ class ManagementCall:
         value = self.body.get(name)
         items = value.items if isinstance(value, Array) else tuple(value) if isinstance(value, list) else None
         if items is None:
-            raise InvalidArgument(f"{name} is not an array.")
+            raise InvalidArgumentError(f"{name} is not an array.")
         if not 0 < len(items) <= MAX_ITEMS:
-            raise OutOfRange(f"{name} has {len(items)} items: 1 to {MAX_ITEMS} are allowed.")
+            raise OutOfRangeError(f"{name} has {len(items)} items: 1 to {MAX_ITEMS} are allowed.")
         return items
 
     def sequence_numbers(self) -> list[int]:
         """Return the requested sequence numbers."""
         numbers = self.items("sequence-numbers")
         if not all(type(number) is int for number in numbers):
-            raise InvalidArgument("sequence-numbers is not an array of longs.")
+            raise InvalidArgumentError("sequence-numbers is not an array of longs.")
         return [number for number in numbers if isinstance(number, int)]
 
     def lock_tokens(self) -> list[LockToken]:
         """Return the lock tokens. Here they are plain UUIDs; in delivery tags they have .NET's byte order."""
         tokens = self.items("lock-tokens")
         if not all(isinstance(token, uuid.UUID) for token in tokens):
-            raise InvalidArgument("lock-tokens is not an array of uuids.")
+            raise InvalidArgumentError("lock-tokens is not an array of uuids.")
         return [LockToken(token.bytes_le) for token in tokens if isinstance(token, uuid.UUID)]
 
     def settle(self, token: LockToken, verb: SettlementVerb, properties: dict[str, object]) -> None:
         """Settle the message locked under ``token``, now or at the commit.
 
-        Raises MessageLockLost, SessionLockLost, NotAllowed and, in a transaction, TransactionRolledBack.
+        Raises LockLostError, SessionLostError, NotAllowedError and, in a transaction, TransactionRolledBackError.
         """
         settlement = Settlement(self.queue, token, verb, properties)
         if self.transaction is None:
@@ -104,7 +104,7 @@ class ManagementCall:
         return [self.queue.reserve(message) for message in messages]
 
     def renew(self, token: LockToken) -> int:
-        """Renew the lock and return its new expiry, in milliseconds. Raises MessageLockLost, NotAllowed."""
+        """Renew the lock and return its new expiry, in milliseconds. Raises LockLostError, NotAllowedError."""
         if self.transaction is None:
             return self.queue.renew(token, self.now)
         return self.transaction.renew(self.queue, token, self.now)
@@ -113,13 +113,13 @@ class ManagementCall:
         """Return the session id, or None."""
         value = self.body.get("session-id")
         if value is not None and not isinstance(value, str):
-            raise InvalidArgument(f"session-id is {value!r:.60}: use a string.")
+            raise InvalidArgumentError(f"session-id is {value!r:.60}: use a string.")
         return value
 
     def session_lock(self) -> SessionLock | None:
         """Return the lock of the named session, None when no session is named.
 
-        Raises SessionLockLost when this connection does not hold it.
+        Raises SessionLostError when this connection does not hold it.
         """
         session_id = self.session_id()
         if session_id is None or self.queue.sessions is None:
@@ -130,16 +130,16 @@ class ManagementCall:
 
 
 def body_of(request: Message) -> Body:
-    """Return the request's body. Raises InvalidArgument for an invalid body or server timeout.
+    """Return the request's body. Raises InvalidArgumentError for an invalid body or server timeout.
 
     A valid timeout needs no attention, because every operation is answered at once.
     """
     body = request.body.value if isinstance(request.body, ValueBody) else None
     if not isinstance(body, dict):
-        raise InvalidArgument("The request's body is not a map.")
+        raise InvalidArgumentError("The request's body is not a map.")
     span = request.application_properties.get(SERVER_TIMEOUT, 0)
     if not isinstance(span, int) or isinstance(span, bool) or span < 0:
-        raise InvalidArgument(f"{SERVER_TIMEOUT} is {span!r:.60}: use whole milliseconds.")
+        raise InvalidArgumentError(f"{SERVER_TIMEOUT} is {span!r:.60}: use whole milliseconds.")
     return body
 
 

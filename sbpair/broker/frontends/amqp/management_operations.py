@@ -17,7 +17,13 @@ from ...entities.sessions import QueueSessions, SessionLock
 from ...entities.stored_message import StoredMessage
 from ...entities.topic import Subscription
 from ...entities.transaction import SettlementVerb
-from ...errors import InvalidArgument, InvalidRule, MessageTooLarge, NotAllowed, OutOfRange
+from ...errors import (
+    InvalidArgumentError,
+    InvalidRuleError,
+    MessageTooLargeError,
+    NotAllowedError,
+    OutOfRangeError,
+)
 from ..delivered_message import encode_delivered, encode_peeked
 from ..received_message import stored_messages
 from ..rule_form import amqp_of, value_of
@@ -62,10 +68,10 @@ def schedule(call: ManagementCall) -> NodeResponse:
 def _message_to_schedule(entry: object, queue: Queue) -> StoredMessage:
     encoded = entry.get("message") if isinstance(entry, dict) else None
     if not isinstance(encoded, bytes):
-        raise InvalidArgument("messages is not a list of maps, each with a binary as its message.")
+        raise InvalidArgumentError("messages is not a list of maps, each with a binary as its message.")
     limit = queue.description.max_message_size
     if len(encoded) > limit:
-        raise MessageTooLarge(len(encoded), limit)
+        raise MessageTooLargeError(len(encoded), limit)
     (message,) = stored_messages(encoded, 0)
     return message
 
@@ -102,7 +108,7 @@ def update_disposition(call: ManagementCall) -> NodeResponse:
     disposition = call.body.get("disposition-status")
     verb = _DISPOSITIONS.get(disposition) if isinstance(disposition, str) else None
     if verb is None:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"disposition-status is {disposition!r:.60}: use one of {', '.join(_DISPOSITIONS)}."
         )
     call.session_lock()
@@ -120,12 +126,12 @@ def batch_delete(call: ManagementCall) -> NodeResponse:
     tier = call.connection.frontend.namespace.tier
     limit, requested = MAX_DELETED[tier], call.whole("message-count")
     if not 1 <= requested <= limit:
-        raise OutOfRange(
+        raise OutOfRangeError(
             f"message-count is {requested}: use 1 to {limit} in a namespace of the {tier.value} tier."
         )
     before = call.body.get("enqueued-time-utc")
     if before is not None and not isinstance(before, Timestamp):
-        raise InvalidArgument(f"enqueued-time-utc is {before!r:.60}: use a timestamp.")
+        raise InvalidArgumentError(f"enqueued-time-utc is {before!r:.60}: use a timestamp.")
     deleted = call.queue.delete_waiting(requested, before, call.now, call.session_lock())
     return ok({"message-count": Int(deleted)}) if deleted else nothing()
 
@@ -176,7 +182,7 @@ def set_state(call: ManagementCall) -> NodeResponse:
     """Set the state of the session; null clears it."""
     state = call.body.get("session-state")
     if state is not None and not isinstance(state, bytes):
-        raise InvalidArgument(f"session-state is a {type(state).__name__}: use a binary or null.")
+        raise InvalidArgumentError(f"session-state is a {type(state).__name__}: use a binary or null.")
     if state is not None:
         call.connection.frontend.check_room()
     _sessions(call).set_state(_lock(call), state, call.now)
@@ -190,7 +196,7 @@ def renew_session_lock(call: ManagementCall) -> NodeResponse:
 
 def _sessions(call: ManagementCall) -> QueueSessions:
     if call.queue.sessions is None:
-        raise NotAllowed(f"The entity '{call.queue.path}' does not require sessions: it has none.")
+        raise NotAllowedError(f"The entity '{call.queue.path}' does not require sessions: it has none.")
     return call.queue.sessions
 
 
@@ -198,7 +204,7 @@ def _lock(call: ManagementCall) -> SessionLock:
     _sessions(call)
     lock = call.session_lock()
     if lock is None:
-        raise InvalidArgument("session-id is missing: use a string.")
+        raise InvalidArgumentError("session-id is missing: use a string.")
     return lock
 
 
@@ -230,7 +236,7 @@ def enumerate_rules(call: ManagementCall) -> NodeResponse:
 
 def _subscription(call: ManagementCall) -> Subscription:
     if not isinstance(call.queue, Subscription):
-        raise NotAllowed(f"The entity '{call.queue.path}' has no rules: only subscriptions have.")
+        raise NotAllowedError(f"The entity '{call.queue.path}' has no rules: only subscriptions have.")
     return call.queue
 
 
@@ -241,14 +247,14 @@ def _name(call: ManagementCall) -> str:
 def _map(body: Mapping[object, object], name: str) -> dict[object, object]:
     found = body.get(name)
     if not isinstance(found, dict):
-        raise InvalidArgument(f"{name} is not a map.")
+        raise InvalidArgumentError(f"{name} is not a map.")
     return found
 
 
 def _text(body: Mapping[object, object], name: str) -> str | None:
     value = body.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidArgument(f"{name} is {value!r:.60}: use a string.")
+        raise InvalidArgumentError(f"{name} is {value!r:.60}: use a string.")
     return value
 
 
@@ -256,7 +262,7 @@ def _filter(described: dict[object, object]) -> Filter:
     if "sql-filter" in described:
         return SqlFilter(_text(_map(described, "sql-filter"), "expression") or "")
     if "correlation-filter" not in described:
-        raise InvalidRule("The rule-description has neither a sql-filter nor a correlation-filter.")
+        raise InvalidRuleError("The rule-description has neither a sql-filter nor a correlation-filter.")
     named = _map(described, "correlation-filter")
     texts = {name: _text(named, name.replace("_", "-")) for name in SYSTEM_FIELDS}
     return CorrelationFilter(**texts, properties=_properties(named))

@@ -32,7 +32,7 @@ class ConnectionLinks(Protocol):
         """Put a receiver back in line when the window of its session, which is used up, opens again."""
 
     def transaction(self, txn_id: bytes) -> Transaction:
-        """Return the open transaction of that id, declared on this connection. Raises UnknownTransaction."""
+        """Return the open transaction of that id, declared on this connection. Raises UnknownTransactionError."""
 
     def refused(self, state: DeliveryState | None, error: BrokerError) -> None:
         """Report a refused operation: if ``state`` makes it part of a transaction, the transaction fails."""

@@ -47,7 +47,7 @@ from ...entities.quotas import MESSAGE_COST
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
 from ...entities.transaction import Settlement, SettlementVerb
-from ...errors import BrokerError, MessageLockLost, NotImplementedHere
+from ...errors import BrokerError, LockLostError, OperationNotImplementedError
 from ...faults import Delay, Effect, EndingEffect, LoseLock, Operation, RefusingEffect, SilenceLink
 from ..delivered_message import delivered_run
 from ..refusals import tracked
@@ -142,7 +142,7 @@ class QueueReceiver(Node):
         self.link.drained()
 
     def deliver(self, now: ClockReading) -> bool:
-        """Deliver one message; return False when there is none. Raises EntityDisabled."""
+        """Deliver one message; return False when there is none. Raises EntityDisabledError."""
         message = self.take(now.entity)
         if message is None:
             return False
@@ -190,7 +190,7 @@ class QueueReceiver(Node):
     def _lose_lock(self, message: StoredMessage, now: ClockReading) -> None:
         """End the lock of a delivered message as if it had expired, unless it is settled by now."""
         if message.lock_token is not None:
-            with suppress(MessageLockLost):
+            with suppress(LockLostError):
                 self.queue.abandon(message.lock_token, now.entity)
 
     def _transfer_late(self, message: StoredMessage) -> None:
@@ -217,11 +217,11 @@ class QueueReceiver(Node):
         return self._frontend.tracker(self.queue.path)
 
     def take(self, now: int) -> StoredMessage | None:
-        """Return the next message, locked or, with receive-and-delete, removed. Raises EntityDisabled."""
+        """Return the next message, locked or, with receive-and-delete, removed. Raises EntityDisabledError."""
         return self._source.receive_and_delete(now) if self.deletes else self._source.receive(now)
 
     def take_some(self, limit: int, now: int) -> list[StoredMessage]:
-        """Return the next messages, locked, of a queue that is not partitioned. Raises EntityDisabled."""
+        """Return the next messages, locked, of a queue that is not partitioned. Raises EntityDisabledError."""
         assert isinstance(self._source, QueuePartition)  # noqa: S101 - checked by the caller
         return self._source.receive_batch(limit, now)
 
@@ -283,7 +283,7 @@ class QueueReceiver(Node):
     ) -> DeliveryState:
         try:
             if token is None:
-                raise MessageLockLost
+                raise LockLostError
             if type(state) is Accepted:
                 self.complete(token, now.entity)
                 return ACCEPTED
@@ -303,8 +303,8 @@ class QueueReceiver(Node):
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
         """Apply the client's ``state`` to its message and return the state to answer with.
 
-        Raises MessageLockLost, SessionLockLost, NotAllowed, NotImplementedHere, and in a transaction UnknownTransaction
-        and TransactionRolledBack.
+        Raises LockLostError, SessionLostError, NotAllowedError, OperationNotImplementedError, and in a transaction
+        UnknownTransactionError and TransactionRolledBackError.
         """
         if isinstance(state, TransactionalState):
             transaction = self.connection.links.transaction(state.txn_id)
@@ -340,7 +340,7 @@ class QueueReceiver(Node):
 def settlement_of(queue: Queue, token: LockToken, state: DeliveryState | None) -> Settlement:
     """Return the settlement that the client's ``state`` requests.
 
-    Raises NotImplementedHere for a state that is not an outcome.
+    Raises OperationNotImplementedError for a state that is not an outcome.
     """
     match state:
         case Accepted():
@@ -357,7 +357,7 @@ def settlement_of(queue: Queue, token: LockToken, state: DeliveryState | None) -
         case Released() | None:
             return Settlement(queue, token, SettlementVerb.RELEASE)
         case _:
-            raise NotImplementedHere(
+            raise OperationNotImplementedError(
                 "Only an outcome settles a delivery; this delivery state is not an outcome."
             )
 

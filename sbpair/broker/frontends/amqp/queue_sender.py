@@ -19,7 +19,7 @@ from ....amqp.performatives import (
 from ...clock import ClockReading
 from ...entities.queue import Queue
 from ...entities.stored_message import StoredMessage
-from ...errors import BrokerError, MessageTooLarge, Rerouting
+from ...errors import BrokerError, MessageTooLargeError, ReroutingError
 from ...faults import Delay, Effect, EndingEffect, LateVisibility, Operation
 from ..received_message import TOLERANCE, messages_of, messages_of_run
 from .faults import end_faulted, fault_outcome
@@ -64,10 +64,12 @@ class QueueSender(Node):
         return attach.target if isinstance(attach.target, Target) else None
 
     def tolerate(self, limit: int) -> None:
-        """Accept messages slightly above the link's limit; refuse larger ones with MessageTooLarge."""
+        """Accept messages slightly above the link's limit; refuse larger ones with MessageTooLargeError."""
 
         def refusal(size: int) -> Condition:
-            return self._frontend.refusal(MessageTooLarge(size, limit), self.queue.path, self.used.entity)
+            return self._frontend.refusal(
+                MessageTooLargeError(size, limit), self.queue.path, self.used.entity
+            )
 
         self._link.tolerate(limit + TOLERANCE, refusal)
 
@@ -147,7 +149,7 @@ class QueueSender(Node):
             via = None if self._destination is None else self.queue
             transaction.send(self._destination or self.queue, self._messages(event, now), now, via)
             return TransactionalState(txn_id, ACCEPTED)
-        except Rerouting as rerouting:
+        except ReroutingError as rerouting:
             self._frontend.namespace.call_at(rerouting.at, lambda then: self._store_again(event, then))
             return None
         except BrokerError as error:

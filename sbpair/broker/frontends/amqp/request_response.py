@@ -31,10 +31,10 @@ from ....amqp.performatives import (
     TransactionalState,
 )
 from ....amqp.types import Int
-from ...auth import ExpiredToken, InvalidToken, split_audience
+from ...auth import ExpiredTokenError, InvalidTokenError, split_audience
 from ...clock import ClockReading
 from ...entities.queue import Queue
-from ...errors import EntityNotFound, MalformedMessage
+from ...errors import EntityNotFoundError, MalformedMessageError
 from ..address import parse_address
 from ..refusals import tracked
 from .node import ConnectionContext, Node
@@ -134,7 +134,7 @@ class RequestLink(Node):
         try:
             request = Message.decode(payload)
         except DecodeError as error:
-            malformed = MalformedMessage(f"The request could not be decoded: {error}.")
+            malformed = MalformedMessageError(f"The request could not be decoded: {error}.")
             return frontend.refusal(malformed, self.address, now.entity)
         response = self._response_link(request)
         if response is None:
@@ -193,15 +193,15 @@ def put_token(
         return refuse(400, "put-token needs the property name and a string as its body.")
     try:
         connection.claims.put(audience, token, now.wall)
-    except ExpiredToken as refusal:
+    except ExpiredTokenError as refusal:
         at = datetime.fromtimestamp(refusal.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return refuse(401, f"ExpiredToken: The token is expired. Expiration time: '{at}'.")
-    except InvalidToken as refusal:
+    except InvalidTokenError as refusal:
         return refuse(401, f"Unauthorized access: {refusal.reason}.")
     path = parse_address(split_audience(audience)[1]).path
     try:
         if path:
             frontend.namespace.queue(path)
-    except EntityNotFound as missing:
+    except EntityNotFoundError as missing:
         return refuse(404, missing.text_at(frontend.host))
     return NodeResponse(status(202, "Accepted", names=_NAMES))

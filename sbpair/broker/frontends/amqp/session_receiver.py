@@ -22,7 +22,7 @@ from ...clock import ClockReading
 from ...entities.queue import Queue
 from ...entities.sessions import SessionLock
 from ...entities.stored_message import LockToken, StoredMessage
-from ...errors import BrokerError, InvalidArgument, MessageLockLost, OperationTimedOut, SessionLockLost
+from ...errors import BrokerError, InvalidArgumentError, LockLostError, RequestTimeoutError, SessionLostError
 from ..received_message import MAX_ID_LENGTH
 from ..refusals import condition_of
 from .node import ConnectionContext, Node
@@ -41,22 +41,22 @@ def has_session_filter(attach: Attach) -> bool:
 
 
 def asked_session(attach: Attach) -> str | None:
-    """Return the id of the requested session, None for the next available one. Raises InvalidArgument."""
+    """Return the id of the requested session, None for the next available one. Raises InvalidArgumentError."""
     assert isinstance(attach.source, Source)  # noqa: S101 - it has a session filter
     requested = (attach.source.filter or {}).get(FILTER)
     name = requested.value if isinstance(requested, Described) else requested
     if name is not None and not isinstance(name, str):
-        raise InvalidArgument(f"The session filter is {name!r:.60}: use a string or null.")
+        raise InvalidArgumentError(f"The session filter is {name!r:.60}: use a string or null.")
     if name is not None and len(name) > MAX_ID_LENGTH:
-        raise InvalidArgument(f"The session filter is longer than {MAX_ID_LENGTH} characters.")
+        raise InvalidArgumentError(f"The session filter is longer than {MAX_ID_LENGTH} characters.")
     return name
 
 
 def patience(attach: Attach) -> int:
-    """Return how long the attach may wait for a session, in milliseconds. Raises InvalidArgument."""
+    """Return how long the attach may wait for a session, in milliseconds. Raises InvalidArgumentError."""
     span = (attach.properties or {}).get(TIMEOUT, DEFAULT_TIMEOUT)
     if not isinstance(span, int) or isinstance(span, bool) or span < 0:
-        raise InvalidArgument(f"{TIMEOUT} is {span!r:.60}: use whole milliseconds.")
+        raise InvalidArgumentError(f"{TIMEOUT} is {span!r:.60}: use whole milliseconds.")
     return int(span)
 
 
@@ -89,7 +89,7 @@ class SessionQueueReceiver(QueueReceiver):
         return replace(source, filter=granted), {LOCKED_UNTIL: ticks}
 
     def take(self, now: int) -> StoredMessage | None:
-        """Return the next message of the session. Raises SessionLockLost, EntityDisabled."""
+        """Return the next message of the session. Raises SessionLostError, EntityDisabledError."""
         if self.deletes:
             return self._source.receive_and_delete(now, self.lock)
         return self._source.receive(now, self.lock)
@@ -102,21 +102,21 @@ class SessionQueueReceiver(QueueReceiver):
         """Complete a message of the session. Raises as :meth:`apply`."""
         try:
             self.queue.complete(token, now)
-        except MessageLockLost:
+        except LockLostError:
             self._check_session()
             raise
 
     def apply(self, token: LockToken, state: DeliveryState | None, now: int) -> DeliveryState:
-        """Settle a message of the session. Raises SessionLockLost, not MessageLockLost, when the session is lost."""
+        """Settle a message of the session. Raises SessionLostError, not LockLostError, when the session is lost."""
         try:
             return super().apply(token, state, now)
-        except MessageLockLost:
+        except LockLostError:
             self._check_session()
             raise
 
     def _check_session(self) -> None:
         if self.lock.is_lost:
-            raise SessionLockLost from None
+            raise SessionLostError from None
 
     def _lose_lock(self, message: StoredMessage, now: ClockReading) -> None:
         """End the lock of the session, and with it those of its messages."""
@@ -125,7 +125,7 @@ class SessionQueueReceiver(QueueReceiver):
 
     def lapsed(self, now: ClockReading) -> None:
         """Detach the link: the session's lock has expired."""
-        self.link.detach(self.connection.frontend.refusal(SessionLockLost(), self.queue.path, now.entity))
+        self.link.detach(self.connection.frontend.refusal(SessionLostError(), self.queue.path, now.entity))
 
     def detached(self, now: ClockReading) -> None:
         """Release the session."""
@@ -158,7 +158,7 @@ class SessionWait(Node):
         return self.attach.snd_settle_mode == SETTLED
 
     def offered(self, now: ClockReading) -> bool:
-        """Take the next session, if one is available; return whether one was. Raises EntityDisabled."""
+        """Take the next session, if one is available; return whether one was. Raises EntityDisabledError."""
         sessions = self.queue.sessions
         lock = None if sessions is None else sessions.accept(None, now.entity)
         if lock is None:
@@ -173,7 +173,7 @@ class SessionWait(Node):
 
     def timed_out(self, now: ClockReading) -> None:
         """Refuse the attach: its timeout has passed."""
-        frontend, error = self.connection.frontend, OperationTimedOut(self.span / 1000)
+        frontend, error = self.connection.frontend, RequestTimeoutError(self.span / 1000)
         tracker = frontend.tracker(self.queue.path)
         self.link.refuse(condition_of(error, frontend.host, tracker, now.entity))
 

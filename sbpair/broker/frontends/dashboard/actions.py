@@ -16,7 +16,7 @@ from ...entities.queue import Queue
 from ...entities.queue_partition import QueuePartition
 from ...entities.sessions import MessageSessions
 from ...entities.stored_message import Instant, MessageState
-from ...errors import InvalidArgument, MessageNotFound
+from ...errors import InvalidArgumentError, NoSuchMessageError
 from ..namespace_frontend import NamespaceFrontend
 from ..received_message import messages_of
 
@@ -39,14 +39,14 @@ class Draft:
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> Draft:
-        """Read a draft from JSON. Raises InvalidArgument, which names the field."""
+        """Read a draft from JSON. Raises InvalidArgumentError, which names the field."""
         unknown = sorted(given.keys() - {*TEXTS, "properties"})
         if unknown:
-            raise InvalidArgument(f"A message has no field {unknown[0][:40]!r}.")
+            raise InvalidArgumentError(f"A message has no field {unknown[0][:40]!r}.")
         texts = {name: given.get(name, "") for name in TEXTS}
         for name, value in texts.items():
             if not isinstance(value, str):
-                raise InvalidArgument(f"{name} must be a string.")
+                raise InvalidArgumentError(f"{name} must be a string.")
         return cls(**texts, properties=_properties(given.get("properties", {})))  # type: ignore[arg-type]
 
     def encode(self) -> bytes:
@@ -67,20 +67,25 @@ class Draft:
 
 def _properties(given: object) -> tuple[tuple[str, str | bool | int | float], ...]:
     if not isinstance(given, dict):
-        raise InvalidArgument("properties must be an object of names and values.")
+        raise InvalidArgumentError("properties must be an object of names and values.")
     if len(given) > MAX_PROPERTIES:
-        raise InvalidArgument(f"A message sent here has at most {MAX_PROPERTIES} application properties.")
+        raise InvalidArgumentError(
+            f"A message sent here has at most {MAX_PROPERTIES} application properties."
+        )
     for name, value in given.items():
         is_long = not isinstance(value, int) or -MAX_LONG <= value < MAX_LONG
         if not isinstance(value, str | bool | int | float) or not is_long:
-            raise InvalidArgument(f"The property {name[:40]!r} must be a string, a number, true or false.")
+            raise InvalidArgumentError(
+                f"The property {name[:40]!r} must be a string, a number, true or false."
+            )
     return tuple(given.items())
 
 
 def send(frontend: NamespaceFrontend, path: str, draft: Draft, now: Instant) -> int:
     """Send one message to a queue or topic, and return its sequence number.
 
-    Raises EntityNotFound, NotAllowed, EntityDisabled, MessageTooLarge, SessionRequired, QuotaExceeded.
+    Raises EntityNotFoundError, NotAllowedError, EntityDisabledError, MessageTooLargeError, SessionRequiredError,
+    QuotaExceededError.
     """
     queue = frontend.namespace.queue(path)
     check_sent_to(queue)
@@ -92,8 +97,8 @@ def purge(frontend: NamespaceFrontend, path: str, before: Instant, now: Instant)
     """Delete waiting messages that a queue, a subscription or a dead-letter queue has had since before ``before``.
 
     Deletes at most :data:`MAX_AT_ONCE` and returns how many; 0 when there are no more. Locked, scheduled and deferred
-    messages stay, and so do those of sessions that a receiver holds. Raises EntityNotFound, NotAllowed, EntityDisabled,
-    ForwardsOn.
+    messages stay, and so do those of sessions that a receiver holds. Raises EntityNotFoundError, NotAllowedError,
+    EntityDisabledError, ForwardingEntityError.
     """
     entity = frontend.namespace.queue(path)
     check_received_from(entity)
@@ -125,7 +130,7 @@ def _purge_sessions(
 def waiting(frontend: NamespaceFrontend, path: str, start: int) -> tuple[list[int], int | None]:
     """Return a page of the numbers of waiting messages from ``start`` on, and the start of the next page or None.
 
-    Raises EntityNotFound.
+    Raises EntityNotFoundError.
     """
     page = frontend.namespace.queue(path).browse(start, MAX_AT_ONCE)
     numbers = [each.sequence_number for each in page if each.state is MessageState.ACTIVE]
@@ -136,12 +141,12 @@ def resubmit(frontend: NamespaceFrontend, path: str, numbers: Iterable[int], now
     """Move dead letters back to the queue or subscription that they came from; return how many.
 
     ``path``: the dead-letter queue. Messages that a receiver has locked or removed meanwhile are skipped. Raises
-    EntityNotFound, NotAllowed, EntityDisabled, SessionRequired, QuotaExceeded; the messages before the refused one have
-    then been moved.
+    EntityNotFoundError, NotAllowedError, EntityDisabledError, SessionRequiredError, QuotaExceededError; the messages
+    before the refused one have then been moved.
     """
     entity, moved = frontend.namespace.queue(path), 0
     for number in numbers:
-        with suppress(MessageNotFound):
+        with suppress(NoSuchMessageError):
             _holder(entity, number).resubmit(number, now)
             moved += 1
     return moved

@@ -140,7 +140,7 @@ def _health(entity: Queue) -> str:
 
 
 def detail(frontend: NamespaceFrontend, path: str, now: int) -> tuple[EntityRow, Row]:
-    """Return the details of one entity without its messages. Raises EntityNotFound."""
+    """Return the details of one entity without its messages. Raises EntityNotFoundError."""
     entity = frontend.namespace.queue(path).top
     tenants = frontend.tenants_of(entity)
     return entity_row(entity, now), {

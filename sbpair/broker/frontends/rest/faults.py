@@ -32,7 +32,7 @@ class FaultedResponse:
 UNTOUCHED = FaultedResponse()
 
 
-class _Refused(BrokerError):
+class _RefusedError(BrokerError):
     """A refusal by a fault; its status is that of the error class with the fault's condition."""
 
 
@@ -60,7 +60,7 @@ def _refusal(effect: Effect, request: Request, now: ClockReading) -> Response:
         effect.description if isinstance(effect, RefusingEffect) else f"Refused by the fault '{effect.name}'."
     )
     known = next((kind for kind in _kinds(BrokerError) if kind.condition == condition), BrokerError)
-    return failed(_Refused(text), request, now.entity, known.status)
+    return failed(_RefusedError(text), request, now.entity, known.status)
 
 
 def _kinds(kind: type[BrokerError]) -> list[type[BrokerError]]:

@@ -26,7 +26,7 @@ from ....amqp.sections import data_section
 from ....amqp.types import Described, Symbol, Timestamp
 from ...entities.queue import Queue
 from ...entities.stored_message import Instant, StoredMessage
-from ...errors import InvalidArgument
+from ...errors import InvalidArgumentError
 from ..admin.http_messages import Request
 from ..delivered_message import encode_delivered, shown_time_to_live
 from ..received_message import MAX_IN_BATCH, PARTITION_KEY, SCHEDULED, VIA_PARTITION_KEY
@@ -106,7 +106,7 @@ def write_instant(at: Instant) -> str:
 def read_span(name: str, value: object) -> int | None:
     """Return a number of seconds, or a string ``d.hh:mm:ss.f``, in milliseconds; None for no limit.
 
-    Raises InvalidArgument, which names the property, for any other value.
+    Raises InvalidArgumentError, which names the property, for any other value.
     """
     if isinstance(value, str) and (found := _SPAN.fullmatch(value.strip())):
         days, hours, minutes, seconds = (int(part or 0) for part in found.groups()[:4])
@@ -115,7 +115,7 @@ def read_span(name: str, value: object) -> int | None:
     elif isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**62:
         milliseconds = round(value * 1000)
     else:
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"{name} is {value!r:.60}: use seconds above 0, or a duration such as 00:00:40."
         )
     return None if milliseconds >= FOREVER_S * 1000 else milliseconds
@@ -200,11 +200,11 @@ class _Parts:
                 body=DataBody((body,)),
             ).encode()
         except EncodeError as error:
-            raise InvalidArgument(f"A property of the message cannot be sent: {error}.") from None
+            raise InvalidArgumentError(f"A property of the message cannot be sent: {error}.") from None
 
 
 def read_message(request: Request, now: Instant) -> bytes:
-    """Return the AMQP encoding of the message in a request. Raises InvalidArgument."""
+    """Return the AMQP encoding of the message in a request. Raises InvalidArgumentError."""
     parts = _parts(
         _json(request.headers.get(BROKER_PROPERTIES, "{}"), "BrokerProperties"), "BrokerProperties"
     )
@@ -219,25 +219,25 @@ def read_message(request: Request, now: Instant) -> bytes:
 
 
 def read_batch(body: bytes, now: Instant) -> bytes:
-    """Return the AMQP batch of a JSON array of messages. Raises InvalidArgument."""
+    """Return the AMQP batch of a JSON array of messages. Raises InvalidArgumentError."""
     entries = _json(body, "The body")
     if not isinstance(entries, list) or not 0 < len(entries) <= MAX_IN_BATCH:
-        raise InvalidArgument(f"The body is not a JSON array of 1 to {MAX_IN_BATCH} messages.")
+        raise InvalidArgumentError(f"The body is not a JSON array of 1 to {MAX_IN_BATCH} messages.")
     messages = (_entry(entry, f"Message {number}", now) for number, entry in enumerate(entries))
     return b"".join(data_section(message) for message in messages)
 
 
 def _entry(entry: object, where: str, now: Instant) -> bytes:
     if not isinstance(entry, dict):
-        raise InvalidArgument(f"{where} is not a JSON object with a Body.")
+        raise InvalidArgumentError(f"{where} is not a JSON object with a Body.")
     body, user = entry.get("Body", ""), entry.get("UserProperties") or {}
     if not isinstance(body, str):
-        raise InvalidArgument(f"{where}: Body is not a string.")
+        raise InvalidArgumentError(f"{where}: Body is not a string.")
     if not isinstance(user, dict):
-        raise InvalidArgument(f"{where}: UserProperties is not a JSON object.")
+        raise InvalidArgumentError(f"{where}: UserProperties is not a JSON object.")
     for name, value in user.items():
         if not isinstance(value, str | int | float | None):
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 f"{where}: UserProperties.{name:.60} is not a string, a number, true or false."
             )
     parts = _parts(entry.get("BrokerProperties") or {}, f"{where}: BrokerProperties")
@@ -246,7 +246,7 @@ def _entry(entry: object, where: str, now: Instant) -> bytes:
 
 def _parts(given: object, where: str) -> _Parts:
     if not isinstance(given, dict):
-        raise InvalidArgument(f"{where} is not a JSON object.")
+        raise InvalidArgumentError(f"{where} is not a JSON object.")
     parts = _Parts()
     for name, value in given.items():
         if value is None:
@@ -267,7 +267,7 @@ def _json(text: str | bytes, what: str) -> object:
     try:
         value: object = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        raise InvalidArgument(f"{what} is not JSON.") from None
+        raise InvalidArgumentError(f"{what} is not JSON.") from None
     return value
 
 
@@ -277,13 +277,13 @@ def _no_constant(name: str) -> object:
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidArgument(f"{name} is {value!r:.60}: use a string.")
+        raise InvalidArgumentError(f"{name} is {value!r:.60}: use a string.")
     return value
 
 
 def _ascii(name: str, text: str) -> str:
     if not text.isascii():
-        raise InvalidArgument(f"{name} is not ASCII.")
+        raise InvalidArgumentError(f"{name} is not ASCII.")
     return text
 
 
@@ -291,7 +291,7 @@ def _instant(name: str, value: object) -> Instant:
     try:
         return read_instant(_text(name, value).strip())
     except (ValueError, OverflowError):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             f"{name} is {value!r:.60}: use an instant such as 'Sun, 06 Nov 1994 08:49:37 GMT'."
         ) from None
 

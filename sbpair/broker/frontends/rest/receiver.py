@@ -9,7 +9,7 @@ from ....amqp.performatives import Condition
 from ...clock import ClockReading
 from ...entities.queue import FrontEnd, Queue
 from ...entities.stored_message import StoredMessage
-from ...errors import BrokerError, EntityNotFound
+from ...errors import BrokerError, EntityNotFoundError
 from ...faults import Operation
 from ..admin.http_messages import Request, Response
 from ..namespace_frontend import NamespaceFrontend
@@ -76,7 +76,7 @@ class RestReceiver:
         self._frontend.remove_tenant(self.queue, self)
 
     def deliver(self, now: ClockReading) -> bool:
-        """Take one message; return False when there is none. Raises EntityDisabled, SessionRequired."""
+        """Take one message; return False when there is none. Raises EntityDisabledError, SessionRequiredError."""
         take = self._source.receive_and_delete if self._deletes else self._source.receive
         message = take(now.entity)
         if message is None:
@@ -101,7 +101,7 @@ class RestReceiver:
 
     def deleted(self, path: str, condition: Condition) -> None:
         """Answer that the entity was deleted."""
-        self._settle(UNTOUCHED.of(self._refuse(EntityNotFound(path), self._last)))
+        self._settle(UNTOUCHED.of(self._refuse(EntityNotFoundError(path), self._last)))
 
     def stir(self) -> None:
         """Nothing to do: the answer is in ``fate``."""

@@ -33,12 +33,12 @@ from ...entities.queue import Queue
 from ...entities.stored_message import LockToken
 from ...errors import (
     BrokerError,
-    EntityNotFound,
-    HeaderTooLarge,
-    InvalidArgument,
-    MessageLockLost,
-    MessageTooLarge,
-    SessionLockLost,
+    EntityNotFoundError,
+    HeaderTooLargeError,
+    InvalidArgumentError,
+    LockLostError,
+    MessageTooLargeError,
+    SessionLostError,
 )
 from ...faults import Effect, LateVisibility, Operation
 from ..address import parse_address
@@ -52,11 +52,11 @@ from .receiver import RestReceiver
 DEFAULT_TIMEOUT, MAX_TIMEOUT = 60.0, 3600.0  # seconds
 _GUID = re.compile(r"\{?[0-9A-Fa-f]{8}(?:-?[0-9A-Fa-f]{4}){3}-?[0-9A-Fa-f]{12}\}?")
 _STATUSES: dict[type[BrokerError], int] = {
-    EntityNotFound: 410,
-    MessageLockLost: 404,
-    SessionLockLost: 404,
-    MessageTooLarge: 403,
-    HeaderTooLarge: 403,
+    EntityNotFoundError: 410,
+    LockLostError: 404,
+    SessionLostError: 404,
+    MessageTooLargeError: 403,
+    HeaderTooLargeError: 403,
 }
 
 
@@ -96,14 +96,14 @@ class RestCall:
         return Right.SEND if self.verb is RestOperation.SEND else Right.LISTEN
 
     def timeout(self) -> float:
-        """Return how long the caller waits, in seconds. Raises InvalidArgument outside 0 to 3600."""
+        """Return how long the caller waits, in seconds. Raises InvalidArgumentError outside 0 to 3600."""
         try:
             text = dict(parse_qsl(self.request.query, max_num_fields=32)).get("timeout", str(DEFAULT_TIMEOUT))
             seconds = float(text)
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds <= MAX_TIMEOUT:
-            raise InvalidArgument(f"timeout is not a number of seconds from 0 to {MAX_TIMEOUT:g}.")
+            raise InvalidArgumentError(f"timeout is not a number of seconds from 0 to {MAX_TIMEOUT:g}.")
         return seconds
 
 
@@ -203,9 +203,9 @@ def _send(
 
 
 def _token(call: RestCall, queue: Queue, now: ClockReading) -> LockToken:
-    """Return the lock named in the call, if it holds the named message. Raises MessageLockLost."""
+    """Return the lock named in the call, if it holds the named message. Raises LockLostError."""
     token = LockToken(uuid.UUID(call.lock).bytes_le)
     message = queue.locked_message(token, now.entity)
     if call.reference not in (message_reference(message), str(message.sequence_number)):
-        raise MessageLockLost
+        raise LockLostError
     return token
