@@ -1,6 +1,6 @@
 """The README's shell blocks, pasted one after the other into a fresh shell, run to the end, and end.
 
-Here pip and pytest are stand-ins: pip installs the command of this environment, and the two demos are short.
+Here pip, uv and pytest are stand-ins: pip installs the command of this environment, and the two demos are short.
 `.ci/run` pastes the same blocks with the real ones.
 """
 
@@ -24,6 +24,7 @@ pip() {
   printf '#!/bin/sh\\n[ "$1" != demo ] || set -- "$@" --messages 100 --outage 1\\nexec "%s" -m sbpair "$@"\\n' \
     "$TESTED" > "$VIRTUAL_ENV/bin/sbpair" && chmod +x "$VIRTUAL_ENV/bin/sbpair"
 }
+uv() { :; }
 pytest() { echo "pytest $*"; }
 """
 

@@ -278,7 +278,9 @@ class AsyncSenderPool:
         self._opening: _Opening | None = None  # the one for which calls wait
         self._beside: dict[_Opening, None] = {}  # others for which they wait, while calls keep apart
         self._outdated: set[_Opening] = set()  # continue, but their failure says nothing
-        self._waiters: dict[asyncio.Future[None], None] = {}  # waiting calls, the longest first
+        self._waiters: dict[
+            object, asyncio.Future[None]
+        ] = {}  # calls that wait or were woken, the longest first
 
     @property
     def links(self) -> int:
@@ -320,19 +322,23 @@ class AsyncSenderPool:
         """
         if is_fresh:
             self._retire(self._doubted_at, spares_busy=self._crowding.is_reduced)
-        while (pooled := self.try_acquire()) is None:
-            if self._is_ended:
-                raise ServiceBusError(CLOSED)
-            self._open_another()
-            try:
-                await self._wait(until)
-            except StillWaitingError:
-                raise
-            except Exception:  # no link of its own can be opened
-                if self._is_ended or time.monotonic() >= until or (pooled := self._share()) is None:
+        call = object()
+        try:
+            while (pooled := self.try_acquire()) is None:
+                if self._is_ended:
+                    raise ServiceBusError(CLOSED)
+                self._open_another()
+                try:
+                    await self._wait(until, call)
+                except StillWaitingError:
                     raise
-                break
-        return pooled
+                except Exception:  # no link of its own can be opened
+                    if self._is_ended or time.monotonic() >= until or (pooled := self._share()) is None:
+                        raise
+                    break
+            return pooled
+        finally:
+            self._waiters.pop(call, None)
 
     def release(self, pooled: AsyncPooledSender) -> None:
         """Return a sender after a successful call."""
@@ -378,8 +384,8 @@ class AsyncSenderPool:
         self._tasks.let_end("sbpair-close", pooled.close())
 
     def recall(self) -> None:
-        """End the wait of every call with StillWaitingError, so that its flow decides again."""
-        for waiter in self._waiters:
+        """End the wait of every call with StillWaiting, so that its flow decides again."""
+        for waiter in self._waiters.values():
             if not waiter.done():
                 waiter.set_exception(StillWaitingError(message="The entity failed over meanwhile."))
 
@@ -387,7 +393,7 @@ class AsyncSenderPool:
         """Give later calls only senders opened after this call, and open one for the calls that wait."""
         self._retire(time.monotonic())
         self._outdate(self._awaited_openings())
-        if any(not waiter.done() for waiter in self._waiters):
+        if any(not waiter.done() for waiter in self._waiters.values()):
             self._open_another()
 
     def trim(self, now: float, keep: int = 1) -> float | None:
@@ -440,7 +446,10 @@ class AsyncSenderPool:
     def _open_another(self) -> None:
         """Open a sender unless enough are being opened: one; while calls keep apart, one for each that waits."""
         self._outdate([opening for opening in self._awaited_openings() if opening.is_late])
-        wanted = len(self._waiters) + 1 if self._crowding.is_reduced else 1
+        waiting = (
+            sum(not waiter.done() for waiter in self._waiters.values()) if self._crowding.is_reduced else 0
+        )
+        wanted = waiting + 1
         under_way = len(self._awaited_openings())
         if under_way >= min(wanted, MAX_SENDERS - len(self._senders)) or (self._is_closed and self._senders):
             return
@@ -514,11 +523,10 @@ class AsyncSenderPool:
         elif self._failed is not None and not self._is_closed:
             self._failed(error)
 
-    async def _wait(self, until: float) -> None:
-        """Wait until a sender may have room. Raises as :meth:`acquire`."""
+    async def _wait(self, until: float, call: object) -> None:
+        """Wait until a sender may have room; a call that waits again keeps its place. Raises as :meth:`acquire`."""
         loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._waiters[waiter] = None
+        waiter = self._waiters[call] = loop.create_future()
         timer = loop.call_at(loop.time() + until - time.monotonic(), self._late, waiter, self._opening)
         try:
             await waiter
@@ -530,7 +538,6 @@ class AsyncSenderPool:
             raise
         finally:
             timer.cancel()
-            del self._waiters[waiter]
 
     def _late(self, waiter: asyncio.Future[None], first: _Opening | None) -> None:
         """Fail a call whose time is over, by the opening that it first waited for if that continues."""
@@ -545,17 +552,17 @@ class AsyncSenderPool:
         waiter.set_exception(late)
 
     def _wake(self, error: Exception | None = None) -> None:
-        for waiter in self._waiters:
+        for waiter in self._waiters.values():
             _end_wait(waiter, error)
 
     def _wake_first(self, error: Exception | None = None) -> None:
-        waiter = next((waiter for waiter in self._waiters if not waiter.done()), None)
+        waiter = next((waiter for waiter in self._waiters.values() if not waiter.done()), None)
         if waiter is not None:
             _end_wait(waiter, error)
 
     def _left(self, pooled: AsyncPooledSender, *, is_sound: bool) -> None:
         pooled.calls -= 1
-        is_left = self._is_closed and all(waiter.done() for waiter in self._waiters)
+        is_left = self._is_closed and all(waiter.done() for waiter in self._waiters.values())
         if not (pooled.is_retired or pooled.has_overrun or is_left):
             if self._waiters:
                 self._wake_first()

@@ -125,6 +125,28 @@ async def test_calls_that_wait_are_served_in_order(make: MakePool) -> None:
     assert order == [0, 1, 2]
 
 
+async def test_a_call_that_is_woken_in_vain_keeps_its_place(make: MakePool) -> None:
+    it = make()
+    used = await it.several(MAX_SENDERS)
+    order: list[int] = []
+
+    async def call(number: int) -> None:
+        await it.pool.acquire(time.monotonic() + PATIENCE)
+        order.append(number)
+
+    calls = [asyncio.ensure_future(call(number)) for number in range(3)]
+    await turns()
+    it.pool.release(used[0])
+    assert it.pool.try_acquire() is used[0]  # another was quicker
+    await turns()
+    assert order == []
+    for pooled in used[:3]:
+        it.pool.release(pooled)
+        await turns()
+    assert order == [0, 1, 2]
+    await asyncio.gather(*calls)
+
+
 async def test_an_opening_that_fails_raises_a_copy_of_the_error_to_every_call_that_waits(
     make: MakePool,
 ) -> None:
@@ -271,7 +293,7 @@ async def test_a_call_is_judged_by_the_opening_that_it_first_waited_for(
     old.progress.probe(time.monotonic())
     monkeypatch.setattr(old.progress, "_changed_at", time.monotonic() - waiting.OVERDUE)
     monkeypatch.setattr(new.progress, "_changed_at", time.monotonic() + PATIENCE)
-    (waiter,) = it.pool._waiters
+    (waiter,) = it.pool._waiters.values()
     it.pool._late(waiter, old)
     with pytest.raises(OperationTimeoutError) as late:
         await early
