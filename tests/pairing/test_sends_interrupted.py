@@ -99,7 +99,7 @@ class Sending:
         """Whether every link is idle, and nothing is taken."""
         runtime, pools = self.runtime, list(self.runtime._pools.values())
         workers = (*runtime._openers.values(), runtime._workers, runtime._closers)
-        idle = {pooled for pool in pools for pooled in pool._idle if not pooled.has_overrun}
+        idle = {pooled for pool in pools for pooled in pool._idle.copy() if not pooled.has_overrun}
         for each in workers:
             each.push()  # a start that was interrupted waits for the next
         return (
