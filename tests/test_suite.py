@@ -109,7 +109,7 @@ PAGE = (ROOT / "docs" / "how-to" / "contribute.md").read_text("utf-8")
 @pytest.mark.spec("R-130")
 def test_what_a_contributor_installs_is_what_the_readme_tests_with():
     (extras, groups) = re.findall(
-        r"^pip install -e '\.\[([\w,]+)\]'((?: --group \w+)+)$", PAGE, re.MULTILINE
+        r"^uv pip install -e '\.\[([\w,]+)\]'((?: --group \w+)+)$", PAGE, re.MULTILINE
     )[0]
     assert (extras, groups.replace("--group", "").split()) == ("test", ["lint"])
     assert "uv pip install -q '.[test]' && pytest -q" in (ROOT / "README.md").read_text("utf-8")

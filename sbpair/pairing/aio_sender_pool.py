@@ -384,7 +384,7 @@ class AsyncSenderPool:
         self._tasks.let_end("sbpair-close", pooled.close())
 
     def recall(self) -> None:
-        """End the wait of every call with StillWaiting, so that its flow decides again."""
+        """End the wait of every call with StillWaitingError, so that its flow decides again."""
         for waiter in self._waiters.values():
             if not waiter.done():
                 waiter.set_exception(StillWaitingError(message="The entity failed over meanwhile."))
