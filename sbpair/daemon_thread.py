@@ -17,7 +17,8 @@ class NoThreadError(RuntimeError):
 async def in_daemon_thread(call: Callable[[], Result], name: str) -> Result:
     """The result of ``call``; a caller that is cancelled leaves it behind.
 
-    Raises what ``call`` raises, and NoThreadError when the system cannot create a thread.
+    Raises what ``call`` raises (RuntimeError for StopIteration, as a generator does), and NoThreadError when the system
+    cannot create a thread.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
@@ -31,9 +32,13 @@ async def in_daemon_thread(call: Callable[[], Result], name: str) -> Result:
             done.set_exception(error)
 
     def run() -> None:
-        result, error = None, None
+        result: Result | None = None
+        error: Exception | None = None
         try:
             result = call()
+        except StopIteration as raised:  # no future can carry it, and the caller would wait for ever
+            error = RuntimeError(f"{name} raised StopIteration")
+            error.__cause__ = raised
         except Exception as raised:
             error = raised
         try:

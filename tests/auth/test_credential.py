@@ -313,6 +313,16 @@ async def test_a_credential_that_fails_after_its_caller_was_cancelled_fails_with
     assert unheard == []
 
 
+@pytest.mark.spec("R-9")
+async def test_a_credential_that_raises_stop_iteration_fails_at_once() -> None:
+    class Exhausted:
+        def get_token(self, *scopes: str) -> Given:
+            return next(iter(()))
+
+    with pytest.raises(CredentialRefusedError, match="raised StopIteration"):
+        await asyncio.wait_for(Bearer(Exhausted()).token("sb://x/y"), PATIENCE)
+
+
 async def test_a_credential_that_never_answers_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbpair.auth.credential.ASK_WITHIN", 0.05)
     never = threading.Event()

@@ -50,11 +50,11 @@ class OtherAdministration:
         with suppress(ResourceExistsError):
             self._inner.create_queue(name, **settings)
 
-    def get_queue(self, name: str) -> QueueProperties:
+    def get_queue(self, name: str) -> QueueProperties | None:
         try:
             found = self._inner.get_queue(name)
         except HttpResponseError:
-            return next(iter(self._inner.list_queues()))
+            return next(iter(self._inner.list_queues()), None)
         found.lock_duration = timedelta(seconds=30)
         found.default_message_time_to_live = timedelta(days=7)
         found.auto_delete_on_idle = timedelta(days=7)
