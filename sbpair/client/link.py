@@ -342,6 +342,23 @@ class Receiver(ClientLink):
             either: tuple[asyncio.Future[Any], ...] = (self._credit_ends, self.detached)
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
+    async def drain(self, credit: int) -> None:
+        """Receive what waits now, ``credit`` messages at most. Raises ConnectionLostError when the link ends."""
+        self.flow(credit, drain=True)
+        await self.drained()
+        if self.detached.done():
+            raise ConnectionLostError(f"the link to {self.path} was detached", self.detached.result())
+
+    async def withdraw(self, within: float) -> bool:
+        """Withdraw the credit; return whether the peer cleared it in time; until then messages may come."""
+        self.flow(self.credit, drain=True)
+        try:
+            async with asyncio.timeout(within):
+                await self.drained()
+        except TimeoutError:
+            return False
+        return True
+
     def settle(self, first: int, last: int, state: DeliveryState) -> None:
         """Propose ``state`` for deliveries ``first`` to ``last``; the peer's settled disposition confirms it."""
         if not self.detached.done():

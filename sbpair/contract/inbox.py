@@ -133,12 +133,7 @@ class Inbox:
         if receiver is None or receiver.detached.done():
             return
         if receiver.credit:
-            receiver.flow(receiver.credit, drain=True)
-            try:
-                async with asyncio.timeout(2.0):
-                    await receiver.drained()
-            except TimeoutError:
-                pass
+            await receiver.withdraw(within=2.0)
         for number in self._held:
             receiver.give_back(number, number, Released())
         await receiver.close()

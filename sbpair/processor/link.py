@@ -292,13 +292,8 @@ class EntityLink(ABC):
         """Withdraw the credit and wait for the drain; messages that still arrive are given back."""
         self.is_stopping = True
         receiver = self._receiver
-        if receiver is not None and receiver.is_open:
-            receiver.flow(receiver.credit, drain=True)
-            try:
-                async with asyncio.timeout(CONFIRM_WITHIN):
-                    await receiver.drained()
-            except TimeoutError:
-                logger.info("%s on the %s did not drain its link", receiver.path, self.side)
+        if receiver is not None and receiver.is_open and not await receiver.withdraw(CONFIRM_WITHIN):
+            logger.info("%s on the %s did not drain its link", receiver.path, self.side)
 
     async def close(self) -> None:
         """Give back the messages in flight, wait for the last confirmations, and detach."""

@@ -167,8 +167,7 @@ class Receiving:
     async def _round(self, credit: int) -> None:
         receiver = self._receiver
         self._arrived.clear()
-        receiver.flow(credit, drain=True)
-        await receiver.drained()
+        await receiver.drain(credit)
         try:
             for event in self._arrived:
                 self._others.append(event.delivery_id)
@@ -176,8 +175,6 @@ class Receiving:
                     self._settlements.add(self._others.pop(), None)
         finally:
             self._settlements.flush(receiver)
-        if receiver.detached.done():
-            raise ConnectionLostError(f"the link to {receiver.path} was detached", receiver.detached.result())
         self.claim.end_round(len(self._arrived))
 
     async def confirmed(self) -> None:

@@ -162,10 +162,7 @@ async def purge(
     try:
         while not stop.is_set():
             before = seen
-            receiver.flow(PURGE_ROUND, drain=True)
-            await receiver.drained()
-            if receiver.detached.done():
-                raise ConnectionLostError(f"no link to {path}", receiver.detached.result())
+            await receiver.drain(PURGE_ROUND)
             if seen == before:
                 return
     finally:
@@ -210,11 +207,11 @@ class _Rounds:
         """Receive the next messages with their sequence numbers; returns an empty list when there are no more.
 
         A message that is delivered again because its lock ended is recognized by its number, and kept locked again.
+        Raises ConnectionLostError when the link ends: others have not locked what does not come then.
         """
         for _ in range(MAX_REPEATED_ROUNDS):
             self._arrived.clear()
-            self.receiver.flow(ROUND, drain=True)
-            await self.receiver.drained()
+            await self.receiver.drain(ROUND)
             taken = [(read_parked(event.payload).sequence_number or 0, event) for event in self._arrived]
             fresh = {number for number, _ in taken} - self._seen
             if fresh or not taken:

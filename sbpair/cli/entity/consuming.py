@@ -110,10 +110,7 @@ async def _receiving(
         yield receiver
     finally:
         if receiver.credit:
-            receiver.flow(receiver.credit, drain=True)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(5.0):
-                    await receiver.drained()
+            await receiver.withdraw(within=5.0)
         release(receiver, (event.delivery_id for event in arrivals.messages))
         await receiver.close()
 
