@@ -96,7 +96,7 @@ FACTS: tuple[tuple[str, str], ...] = (
 class VerdictRule:
     """A condition, its verdict, and the question that an *unproven* message leaves open.
 
-    ``{role}`` in it is replaced by what is wrong with the journals of that role (:meth:`.Evidence.answered`).
+    ``{role}`` in it is replaced by what is wrong with the journals of that role (:meth:`.Evidence.fill_in`).
     """
 
     condition: str

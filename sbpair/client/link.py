@@ -1,7 +1,7 @@
 """Sender and receiver links: a sender that reports each outcome, a receiver that settles.
 
 Per message they use callbacks, because a future for each would cost more than the message itself. Coroutines exist
-for callers with few messages: :meth:`Sender.send` and :meth:`Receiver.settled`.
+for callers with few messages: :meth:`Sender.send` and :meth:`Receiver.settle_and_wait`.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ class Receiver(ClientLink):
             raise ConnectionLostError(f"the link to {self.path} was detached", self.detached.result())
 
     async def withdraw(self, within: float) -> bool:
-        """Withdraw the credit; return whether the peer cleared it in time; until then messages may come."""
+        """Withdraw the credit; return whether the peer cleared it ``within`` seconds. Until then messages may come."""
         self.flow(self.credit, drain=True)
         try:
             async with asyncio.timeout(within):

@@ -28,8 +28,6 @@ Body = dict[object, object]
 class ManagementCall:
     """One request: its ``body``, the ``queue``, the connection, ``now`` in milliseconds, and its transaction.
 
-
-
     The accessors of fields raise InvalidArgumentError for a missing value or another type, OutOfRangeError for a value
     out of range; both errors name the field.
     """
