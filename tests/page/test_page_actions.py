@@ -132,6 +132,15 @@ REFUSED = {
         400,
         "'a' must be a string, a number",
     ),
+    "accented type": (
+        "orders",
+        {"content_type": "té"},
+        400,
+        "content_type has a letter that is not ASCII: '\\xe9'",
+    ),
+    "half a letter": ("orders", {"body": "\ud83d"}, 400, "body has a letter that is not UTF-8: '\\ud83d'"),
+    "half a name": ("orders", {"properties": {"\ud83d": 1}}, 400, "The name of a property has a letter"),
+    "half a value": ("orders", {"properties": {"a": "\ud83d"}}, 400, "The property 'a' has a letter"),
     "no message": ("orders", None, 400, "message must be an object"),
 }
 
@@ -149,11 +158,14 @@ def test_what_cannot_be_sent_is_refused_by_name_and_nothing_is_stored(act, conto
     assert contoso.counts("orders").total == contoso.counts("carts").total == 0
 
 
+LETTERS = st.text(st.characters(codec=None))  # halves of surrogate pairs too: JSON has them
+
+
 @given(
     st.dictionaries(
         st.sampled_from(("body", "message_id", "session_id", "subject", "content_type", "properties", "x")),
         st.one_of(
-            st.text(), st.integers(), st.none(), st.dictionaries(st.text(), st.floats() | st.lists(st.text()))
+            LETTERS, st.integers(), st.none(), st.dictionaries(LETTERS, st.floats() | st.lists(st.text()))
         ),
     )
 )

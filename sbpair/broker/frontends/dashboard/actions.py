@@ -47,6 +47,7 @@ class Draft:
         for name, value in texts.items():
             if not isinstance(value, str):
                 raise InvalidArgumentError(f"{name} must be a string.")
+            _check_letters(name, value, "ascii" if name == "content_type" else "utf-8")
         return cls(**texts, properties=_properties(given.get("properties", {})))  # type: ignore[arg-type]
 
     def encode(self) -> bytes:
@@ -65,6 +66,16 @@ class Draft:
         ).encode()
 
 
+def _check_letters(name: str, text: str, encoding: str = "utf-8") -> None:
+    """Raise InvalidArgumentError for letters that AMQP cannot carry: JSON has halves of surrogate pairs too."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(
+            f"{name} has a letter that is not {encoding.upper()}: {text[error.start]!a}."
+        ) from None
+
+
 def _properties(given: object) -> tuple[tuple[str, str | bool | int | float], ...]:
     if not isinstance(given, dict):
         raise InvalidArgumentError("properties must be an object of names and values.")
@@ -78,6 +89,9 @@ def _properties(given: object) -> tuple[tuple[str, str | bool | int | float], ..
             raise InvalidArgumentError(
                 f"The property {name[:40]!r} must be a string, a number, true or false."
             )
+        _check_letters("The name of a property", name)
+        if isinstance(value, str):
+            _check_letters(f"The property {name[:40]!r}", value)
     return tuple(given.items())
 
 
