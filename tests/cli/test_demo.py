@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
+import threading
 from collections import Counter
 from datetime import timedelta
 
@@ -264,3 +266,23 @@ def test_waiting_ends_when_it_holds_or_when_the_time_is_up():
 
     assert board.wait_for(lambda now: now.received == 3, timeout=0)
     assert not board.wait_for(lambda now: now.received == 4, timeout=0)
+
+
+@pytest.mark.spec("R-132")
+def test_lines_that_several_threads_note_are_told_in_the_order_of_their_times():
+    told = []
+    board = Scoreboard(10, told.append)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [
+            threading.Thread(target=lambda: [board.note("something") for _ in range(200)]) for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert [entry.at for entry in told] == sorted(entry.at for entry in told)
+    assert board.read().timeline == tuple(told)

@@ -96,14 +96,12 @@ class Scoreboard:
             self._changed.notify_all()
 
     def note(self, text: str) -> None:
-        """Add a line to the timeline."""
-        entry = TimelineEntry(self.elapsed_seconds(), text)
-
-        def change(score: Score) -> None:
-            score.timeline = (*score.timeline, entry)
-
-        self.update(change)
-        self._on_entry(entry)
+        """Add a line to the timeline, and tell it; the lines of several threads are in the order of their times."""
+        with self._changed:
+            entry = TimelineEntry(self.elapsed_seconds(), text)
+            self._score.timeline = (*self._score.timeline, entry)
+            self._changed.notify_all()
+            self._on_entry(entry)
 
     def wait_for(self, holds: Callable[[Score], bool], timeout: float) -> bool:
         """Wait until ``holds`` is true. Returns False after ``timeout`` seconds."""
