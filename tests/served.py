@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from sbpair.testing.streams import accept_until
 
@@ -21,7 +21,8 @@ async def served(serve: Serve) -> AsyncIterator[int]:
         try:
             await serve(reader, writer)
             writer.close()
-            await writer.wait_closed()
+            with suppress(OSError):  # its peer reset it
+                await writer.wait_closed()
         except BaseException:
             writer.transport.abort()
             raise

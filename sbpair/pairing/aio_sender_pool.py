@@ -278,9 +278,7 @@ class AsyncSenderPool:
         self._opening: _Opening | None = None  # the one for which calls wait
         self._beside: dict[_Opening, None] = {}  # others for which they wait, while calls keep apart
         self._outdated: set[_Opening] = set()  # continue, but their failure says nothing
-        self._waiters: dict[
-            object, asyncio.Future[None]
-        ] = {}  # calls that wait or were woken, the longest first
+        self._waiters: dict[object, asyncio.Future[None]] = {}  # by call that waits or was woken, in order
 
     @property
     def links(self) -> int:
@@ -446,10 +444,9 @@ class AsyncSenderPool:
     def _open_another(self) -> None:
         """Open a sender unless enough are being opened: one; while calls keep apart, one for each that waits."""
         self._outdate([opening for opening in self._awaited_openings() if opening.is_late])
-        waiting = (
-            sum(not waiter.done() for waiter in self._waiters.values()) if self._crowding.is_reduced else 0
-        )
-        wanted = waiting + 1
+        wanted = 1
+        if self._crowding.is_reduced:
+            wanted += sum(not waiter.done() for waiter in self._waiters.values())
         under_way = len(self._awaited_openings())
         if under_way >= min(wanted, MAX_SENDERS - len(self._senders)) or (self._is_closed and self._senders):
             return

@@ -352,9 +352,7 @@ class Pair:
 
     def _spool(self, send: SendState) -> SendFlow:
         result = yield send.spool_step()
-        while isinstance(
-            result.error, CaughtUpError
-        ):  # no broker accepted this message, so it must be written
+        while isinstance(result.error, CaughtUpError):  # no broker has this message: it must be written
             result = yield send.spool_step()
         return self._spool_result(send, result)
 

@@ -18,6 +18,7 @@ from sbpair.amqp.types import Timestamp
 from sbpair.client.errors import ConnectionLostError, LinkRefusedError, condition_text
 from sbpair.client.link import runs
 from tests.client.played import Played, outcomes, turns
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.spec("R-66")
 
@@ -258,6 +259,33 @@ async def test_a_drain_ends_when_no_credit_is_left(played: Played) -> None:
     assert receiver.credit == 0
     assert drained
     await receiver.drained()  # nothing to wait for
+
+
+async def test_what_waits_is_received_with_a_drain_and_a_lost_link_ends_it(played: Played) -> None:
+    receiver, link = await a_receiver(played)
+    receiving = asyncio.ensure_future(receiver.drain(3))
+    await turns()
+    assert (link.credit, link.drain) == (3, True)
+    link.drained()
+    played.peer.speak()
+    await receiving
+    again = asyncio.ensure_future(receiver.drain(3))
+    await turns()
+    link.detach(Condition("a:b", "gone"))
+    played.peer.speak()
+    with pytest.raises(ConnectionLostError, match=r"^the link to orders was detached: a:b: gone$"):
+        await again
+
+
+async def test_credit_that_a_peer_does_not_clear_in_time_is_told(played: Played) -> None:
+    receiver, link = await a_receiver(played)
+    receiver.flow(3)
+    assert not await receiver.withdraw(within=0.0)
+    await turns()
+    assert link.drain
+    link.drained()
+    played.peer.speak()
+    assert await receiver.withdraw(within=PATIENCE)
 
 
 async def test_what_is_done_on_a_receiver_that_is_gone_has_no_effect(played: Played) -> None:

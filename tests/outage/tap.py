@@ -133,7 +133,9 @@ class Tap:
             await self._relay_to_target(reader, writer)
             writer.close()
             await writer.wait_closed()
-        except (asyncio.CancelledError, OSError):  # the tap ends and does not wait for a slow client
+        except OSError:  # no target, or a client that reset its connection
+            writer.transport.abort()
+        except asyncio.CancelledError:  # the tap ends and does not wait for a slow client
             writer.transport.abort()
             raise
 

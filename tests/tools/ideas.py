@@ -114,7 +114,7 @@ def consumers(sources: Sources) -> Iterator[str]:
     One is :mod:`sbpair.client.settling`. Whoever gives it a delivery is its user, and does not count. The contract does
     not count either: it asks of a broker what a single disposition does, so it must not have a consumer between.
     """
-    settles = re.compile(r"\breceiver\.(settle|settled|settled_run|settle_and_wait)\(")
+    settles = re.compile(r"\breceiver\.(settle|settled_run|settle_and_wait)\(")
     for path, source in sources.items():
         if settles.search(source) and not path.startswith(("amqp/", "broker/", "testing/", "contract/")):
             yield path

@@ -193,10 +193,7 @@ class NamespaceControl:
     # -- entities
 
     def create_entities(self, plan: NamespacePlan) -> None:
-        """Create the entities of a configuration file that do not exist yet, all or none.
-
-        Raises BadConfigurationError.
-        """
+        """Create the missing entities of a configuration file, all or none. Raises BadConfigurationError."""
         namespace = self._server.frontend.namespace
         self._apply(lambda: plan.create_entities(namespace, self._clock.now()))
 

@@ -514,9 +514,7 @@ class Client:
         """What the primary said of one attempt, after so many seconds: for the check of the interval."""
         is_slow = failure is None and took >= HealthPolicy().slow_after  # H-4
         has_failed = failure in (Failure.UNAVAILABLE, Failure.BUSY) or is_slow
-        if (
-            has_failed or failure is None
-        ):  # a full queue, or a missing right, says nothing of the primary's health
+        if has_failed or failure is None:  # a full queue, or a missing right, says nothing of its health
             times = int(took // HealthPolicy().slow_after) if is_slow else 1
             self._attempts[path].extend([(self.world.now, has_failed)] * times)
         if failure is None:
