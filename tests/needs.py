@@ -70,8 +70,12 @@ def missing() -> tuple[Need, ...]:
 
 def is_left_out(path: Path) -> bool:
     """Whether a file or folder of tests wants a package that is not here."""
-    inside = [ROOT / "tests" / name for need in missing() for name in need.paths]
-    return any(path == each or each in path.parents for each in inside)
+    return not _paths(missing()).isdisjoint((path, *path.parents))
+
+
+@cache
+def _paths(needs: tuple[Need, ...]) -> frozenset[Path]:
+    return frozenset(ROOT / "tests" / name for need in needs for name in need.paths)
 
 
 def lines() -> Iterator[str]:

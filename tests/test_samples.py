@@ -35,6 +35,7 @@ def test_there_are_samples() -> None:
     assert len(SAMPLES) >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(PATIENCE + 10)
 @pytest.mark.parametrize("sample", [_marked(file) for file in SAMPLES])
 def test_a_sample_runs_and_ends_well(

@@ -74,6 +74,7 @@ def test_every_library_that_a_user_installs_has_a_least_version_and_the_sdk_a_la
     assert re.search(r">=7\.\d+,<8", sdk)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("S-10")
 def test_nothing_that_is_read_is_ever_executed() -> None:
     for path in sorted((ROOT / "sbpair").rglob("*.py")):

@@ -59,11 +59,13 @@ def test_the_check_runs_the_tests_of_what_changed(path, tests):
     assert check.tests_of(path) == tests
 
 
+@pytest.mark.slow
 def test_the_check_runs_a_folder_once_and_nothing_that_is_gone():
     chosen = check.chosen(["sbpair/pairing/pair.py", "tests/pairing/test_pair.py", "tests/gone/test_gone.py"])
     assert chosen == ["pairing", "test_floors.py", "test_spec.py"]
 
 
+@pytest.mark.slow
 def test_the_check_runs_the_tests_of_the_packages_that_import_what_changed():
     assert {"client", "syphon", "processor", "cli"} <= set(check.chosen(["sbpair/client/locks.py"]))
     assert check.users(["sbpair/processor/session_link.py"]) == set()
@@ -138,6 +140,7 @@ def test_a_test_without_its_package_is_left_out_by_name_and_in_ci_an_error(monke
     assert list(needs.lines()) == ["left out, for want of not_there: audit (pip install '.[more]')"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("required", "code"), [("", 0), ("1", pytest.ExitCode.USAGE_ERROR)])
 def test_a_quiet_run_names_what_it_leaves_out_and_in_ci_does_not_begin(required, code):
     program = (

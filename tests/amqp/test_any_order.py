@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,6 +87,7 @@ def well_formed(data: bytes) -> list[object]:
     return found
 
 
+@pytest.mark.slow
 @given(st.booleans(), st.lists(st.tuples(st.integers(0, 1), performatives), max_size=30), st.data())
 @settings(max_examples=400, deadline=None)
 def test_any_sequence_of_performatives_is_borne(usual, conversation, data):

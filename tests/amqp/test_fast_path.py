@@ -121,6 +121,7 @@ def test_dispositions_are_read_as_the_general_decoder_reads_them(bodies: list[by
         assert outcome(fast_disposition, reader, data, len(PREFIX), end) == expected
 
 
+@pytest.mark.slow
 @given(st.lists(transfers, min_size=1, max_size=3), st.sampled_from([0, 0, 0, 7, -1]))
 @settings(max_examples=250, deadline=None)
 def test_transfers_are_read_as_the_general_decoder_reads_them(bodies: list[bytes], payload: int) -> None:

@@ -289,6 +289,7 @@ HOSTILE_STREAMS: dict[str, Callable[[], bytes]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", HOSTILE_STREAMS)
 def test_a_hostile_stream_costs_little(case):
     stream = HOSTILE_STREAMS[case]()

@@ -195,6 +195,7 @@ def as_parts(sections: list[bytes]) -> list[bytes] | None:
     return parts
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-66", "X-6")
 @given(
     st.lists(st.sampled_from(ORDER), max_size=6) | st.lists(st.sampled_from(ORDER), max_size=9).map(sorted)

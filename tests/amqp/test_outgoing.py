@@ -142,6 +142,7 @@ flows = st.tuples(st.just("flow"), st.none() | st.integers(0, 6), st.integers(0,
 drops = st.tuples(st.just("detach"), st.integers(0, 1), st.just(0))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 4), st.lists(sends | flows | drops, max_size=14))
 @settings(max_examples=200, deadline=None)
 def test_frames_leave_in_order_as_far_as_the_window_reaches(window: int, steps: list) -> None:

@@ -115,6 +115,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(values)
 @settings(max_examples=300, deadline=None)
 def test_decoding_undoes_encoding_in_value_and_type(value):
@@ -128,6 +129,7 @@ def test_decoding_undoes_encoding_in_value_and_type(value):
     assert encode(decoded) == data
 
 
+@pytest.mark.slow
 @given(values, st.data())
 @settings(max_examples=200, deadline=None)
 def test_a_value_cut_short_is_refused(value, data):

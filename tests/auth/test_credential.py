@@ -155,6 +155,7 @@ async def test_those_who_ask_at_once_are_served_by_one_token(pair: Pair) -> None
     assert len(credential.scopes) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-41")
 @pytest.mark.parametrize("kind", [Blocking, OfAsyncio])
 @pytest.mark.usefixtures("renewed_soon")
@@ -403,6 +404,7 @@ def test_a_token_is_renewed_six_minutes_before_its_end_and_a_short_one_at_three_
     assert renewal_due(1000 + life, 1000) == 1000 + after
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("renewed_soon")
 async def test_a_signature_that_was_updated_is_put_and_one_that_was_not_is_not_put_again(
     pair: Pair, monkeypatch: pytest.MonkeyPatch

@@ -337,6 +337,7 @@ def sqlite():
     connection.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(PREDICATES, NUMBER_OR_NONE, NUMBER_OR_NONE, NUMBER_OR_NONE, TEXT_OR_NONE, TEXT_OR_NONE)
 def test_it_agrees_with_another_sql_where_both_speak(sqlite, predicate, x, y, z, s, t):

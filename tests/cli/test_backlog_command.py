@@ -133,6 +133,7 @@ def test_the_bicep_template_asks_whether_the_namespace_is_partitioned(backlog):
     assert done.stdout.count("enablePartitioning: isPartitioned\n") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-11")
 def test_the_bicep_template_has_the_properties_that_create_gives(backlog, broker, secondary):
     backlog("create", "--count", "1")
@@ -331,6 +332,7 @@ def test_a_redriven_message_is_brought_home_by_the_syphon(backlog, sbpair, broke
     assert Message.decode(home).application_properties == {"number": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("C-2", "C-3")
 @pytest.mark.usefixtures("backlogs")
 def test_what_landed_and_was_refused_after_all_is_found_and_brought_home(backlog, sbpair, broker, secondary):

@@ -143,6 +143,7 @@ def test_it_works_wherever_it_is_started(surroundings):
     assert b"28 800" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_in_the_middle_of_a_table_ends_it_quietly():
     program = (
         '"$0" -m sbpair.cli cost | true; '

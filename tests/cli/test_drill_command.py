@@ -68,6 +68,7 @@ def only_the_ping_is_left(broker, entity):
     return counts.active <= 1 and counts.total == counts.active
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-4", "P-33", "P-42")
 @pytest.mark.parametrize("entity", ["orders", "shipments", "prices"])
 def test_canaries_come_home_and_no_consumer_ever_sees_one(drill, broker, entity):
@@ -116,6 +117,7 @@ def test_canaries_in_a_subscription_are_seen_by_peeking(drill, broker):
     assert broker.namespace("contoso").counts("prices/Subscriptions/audit").active == 2
 
 
+@pytest.mark.slow
 def test_a_consumer_that_is_faster_recognises_them_and_is_no_failure(start, broker, flags, keys):
     seen = []
     over = threading.Event()
@@ -148,6 +150,7 @@ def test_a_consumer_that_is_faster_recognises_them_and_is_no_failure(start, brok
     }
 
 
+@pytest.mark.slow
 def test_a_scratch_queue_may_be_received_from(drill, broker):
     code, report = drill("--entity", "orders", "--proof", "receive", "--with-syphon", "--canaries", "3")
 

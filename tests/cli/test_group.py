@@ -113,6 +113,7 @@ def test_a_reader_that_went_away_ends_it_quietly():
     assert "BrokenPipe" not in done.stderr
 
 
+@pytest.mark.slow
 def test_streams_that_are_closed_do_not_keep_it_from_working():
     program = '"$0" -m sbpair.cli demo --messages 3 --outage 0.5 --json >&- <&-'
     done = subprocess.run(

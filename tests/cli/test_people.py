@@ -40,6 +40,7 @@ def on_a_terminal(*arguments: str, columns: int = 80, **env: str) -> str:
     return printed.decode()
 
 
+@pytest.mark.slow
 def test_the_list_of_backlogs_is_whole_at_80_columns(tmp_path: Path) -> None:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         primary, secondary = (broker.namespace(name) for name in ("contoso", "contoso-dr"))

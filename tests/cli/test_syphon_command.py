@@ -131,6 +131,7 @@ def test_a_wrong_connection_string_is_a_configuration_error_that_names_the_side(
 SIDES = pytest.mark.parametrize("side", ["SBPAIR_PRIMARY", "SBPAIR_SECONDARY"])
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-26")
 @SIDES
 @pytest.mark.parametrize("mode", ["--exit-on-refusal", "--drain"])

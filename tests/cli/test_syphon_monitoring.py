@@ -64,6 +64,7 @@ def test_a_drain_leaves_a_journal_that_is_complete(sbpair, broker, keys, tmp_pat
         assert key not in path.read_text()
 
 
+@pytest.mark.slow
 def test_the_pages_show_a_daemon_at_work_and_an_outage(start, broker, keys):
     park(broker, 3)
     running = start("syphon", "--status-port", "0", *FLAGS, **keys)

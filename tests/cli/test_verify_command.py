@@ -77,6 +77,7 @@ def test_what_differs_is_said_with_what_falls_and_ends_with_1(broker: Broker, sb
     assert "falls: G-1, P-2" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.spec("K-1", "K-5")
 def test_a_key_without_manage_runs_on_a_named_queue_and_leaves_it_empty(broker: Broker, sbpair: Run) -> None:
     flags, keys = _flags(broker)

@@ -55,6 +55,7 @@ def _identity(credential: BearerCredential) -> Iterator[dict[str, str]]:
         thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
 @pytest.mark.spec("K-1", "K-5", "K-6")
 def test_namespaces_by_name_are_checked_with_a_credential_under_an_authority_of_ones_own(

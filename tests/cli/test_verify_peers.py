@@ -23,7 +23,13 @@ def _findings(result: Path) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.spec("K-1")
-@pytest.mark.parametrize("wrong", peers.WRONG)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "it never answers" else name
+        for name in peers.WRONG
+    ],
+)
 def test_a_secondary_that_is_no_namespace_is_said_and_the_primary_is_checked(
     broker: Broker, sbpair: Run, tmp_path: Path, wrong: str
 ) -> None:
@@ -45,6 +51,7 @@ def test_a_secondary_that_is_no_namespace_is_said_and_the_primary_is_checked(
     assert broker.namespace("contoso").queue_names() == ["orders"]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("K-1", "K-5")
 def test_a_broker_of_plain_amqp_gets_a_sentence_for_each_entry(sbpair: Run, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
@@ -62,6 +69,7 @@ def test_a_broker_of_plain_amqp_gets_a_sentence_for_each_entry(sbpair: Run, tmp_
     assert "no answer within 4 s" in found["sending-1"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("K-1")
 def test_a_run_ends_after_the_time_it_is_given_and_leaves_nothing(
     broker: Broker, sbpair: Run, tmp_path: Path

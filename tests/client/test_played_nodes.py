@@ -226,6 +226,7 @@ async def test_paths_are_authorized_once_however_many_ask_and_again_when_forgott
     assert played.connection.claims == 2
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-41")
 async def test_a_token_that_is_put_later_and_ends_sooner_is_renewed_in_time(
     played: Played, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ ELSEWHERE = {"errors-10", "wire-14"}
 """Entries that cannot tell on a broker at rest that is reached without TLS; see below."""
 
 
+@pytest.mark.slow
 @pytest.mark.client("sbpair")
 @pytest.mark.spec("K-3", "K-4")
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ def _replay(broker: Broker, those: list[Recorded]) -> dict[str, list[str]]:
     return dict(zip([each.entry for each in those], asyncio.run(all_of_them()), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.client("sbpair")
 @pytest.mark.spec("K-6")
 def test_a_recorded_run_is_answered_the_same_by_another_broker_and_otherwise_by_one_that_is_wrong(
@@ -83,6 +84,7 @@ def test_a_recorded_run_is_answered_the_same_by_another_broker_and_otherwise_by_
     assert any("it answered 'confirmed accepted, settled'" in each for each in otherwise), otherwise
 
 
+@pytest.mark.slow
 @pytest.mark.spec("K-6")
 def test_a_recording_has_no_key_no_signature_and_no_name_of_a_host(
     broker_of: Callable[..., Broker], tmp_path: Path

@@ -26,6 +26,7 @@ def found_out(broker: Broker, sabotage: Sabotage) -> list[Finding]:
     return asyncio.run(Run(targets, plan).findings())
 
 
+@pytest.mark.slow
 @pytest.mark.client("sbpair")
 @pytest.mark.spec("K-2", "K-4")
 @pytest.mark.parametrize("name", SABOTAGES)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.tools import workflows
 from tests.tools.source import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -47,3 +51,30 @@ def test_a_release_has_the_version_of_its_tag() -> None:
 
     assert '[ "$GITHUB_REF_NAME" = "v$version" ]' in said
     assert "python -m build" in said
+
+
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="the block is for bash, as the runner of a release has it"
+)
+def test_a_release_links_to_the_repository_that_made_it(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (step,) = [
+        step for step in workflows.steps_of("release", "build") if step.title.startswith("Where it is")
+    ]
+    github = {
+        "GITHUB_SERVER_URL": "https://github.example",
+        "GITHUB_REPOSITORY": "contoso/sbpair",
+        "GITHUB_REF_NAME": "v0.1.0",
+        "PATH": "/usr/bin:/bin",
+    }
+
+    assert [outcome for _, outcome, _ in workflows.run([step], tmp_path, github)] == ["ok"]
+
+    address = "https://github.example/contoso/sbpair"
+    assert tomllib.loads((tmp_path / "pyproject.toml").read_text("utf-8"))["project"]["urls"] == {
+        "Repository": address,
+        "Documentation": f"{address}/blob/v0.1.0/docs/index.md",
+        "Changelog": f"{address}/blob/v0.1.0/CHANGELOG.md",
+        "Issues": f"{address}/issues",
+        "Security": f"{address}/security/policy",
+    }

@@ -45,6 +45,7 @@ def growth() -> Iterator[Callable[[], int]]:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("S-25")
 @pytest.mark.parametrize("part", [8, pytest.param(1, marks=pytest.mark.trial)])
 def test_what_is_remembered_of_many_properties_has_a_bound(

@@ -102,6 +102,7 @@ def messages(draw: st.DrawFn) -> ServiceBusMessage:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-21", "G-22")
 @given(messages())
 def test_what_the_sdk_lets_a_sender_set_comes_back_as_it_was(message: ServiceBusMessage) -> None:

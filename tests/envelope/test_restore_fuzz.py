@@ -84,6 +84,7 @@ def check(payload: bytes, *, is_whole: bool = False) -> None:
     read_parked(payload)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-24")
 @given(aliases, headers)
 @settings(max_examples=150, deadline=None)
@@ -95,6 +96,7 @@ def test_restoring_ends_for_every_alias_of_every_type_and_size(
     check(message(aimed, header), is_whole=True)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-24")
 @given(aliases, st.integers(0, 2_000), st.binary(max_size=8))
 @settings(max_examples=150, deadline=None)

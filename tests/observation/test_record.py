@@ -181,6 +181,7 @@ def test_a_field_has_one_type_in_all_events():
     assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
 
 
+@pytest.mark.slow
 def test_the_documented_types_are_those_that_are_written():
     written = {"int": int, "str": str, "float": float, "list[str]": list, "bool": bool}
     for event, kinds in (

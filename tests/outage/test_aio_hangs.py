@@ -43,6 +43,7 @@ def in_trouble(aio_pairing, trouble: str) -> Iterator[Callable[[], object]]:
             yield lambda: until_the_end.enter_context(aio_pairing.primary.fault("orders", kind))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-18", "P-3", "F-23", "F-24", "F-25")
 @pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
 @pytest.mark.parametrize("trouble", TROUBLE)
@@ -60,6 +61,7 @@ async def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
     assert client.state_of("orders") is EntityState.SUSPECT
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-18", "P-3", "F-25")
 @pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
 @pytest.mark.parametrize("trouble", TROUBLE)
@@ -78,6 +80,7 @@ async def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_dea
     assert 1 <= sum(aio_pairing.parked()) <= 1 + receipt.ambiguous  # a backlog may answer too late
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-18", "F-25")
 @pytest.mark.parametrize("trouble", ["silent peer", "withheld ack"])
 async def test_the_link_of_a_call_that_overran_is_not_used_again(aio_pairing, in_trouble) -> None:
@@ -136,6 +139,7 @@ async def test_after_a_cancelled_send_the_sender_goes_on(aio_pairing, trouble: s
     assert (await sender.send_messages(ServiceBusMessage("after"))).stored_in is StoredIn.PRIMARY
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-19", "F-35")
 async def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every_cause(
     aio_pairing, parks_early: None
@@ -151,6 +155,7 @@ async def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every
     aio_pairing.secondary.bring_up()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-7")
 @pytest.mark.parametrize(
     ("fault", "is_ambiguous"), [(Withhold(), True), (RejectWith("amqp:internal-error"), False)], ids=str

@@ -125,6 +125,7 @@ def test_with_backlogs_assumed_nothing_is_made(pairing, failed_over) -> None:
     assert sender.send_messages(ServiceBusMessage("x")).backlog == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spec("H-50")
 def test_forty_clients_that_start_together_make_sixty_administration_calls_at_most(
     pairing, monkeypatch: pytest.MonkeyPatch

@@ -30,6 +30,7 @@ def publish(pair: Namespaces, folder: Path, *orders: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-123")
 def test_a_worker_and_publishers_that_start_in_an_outage_do_every_task_of_it_and_of_the_next(
     tmp_path: Path,

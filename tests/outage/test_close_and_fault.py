@@ -98,6 +98,7 @@ def test_closing_both_sides_closes_the_client(pairing: Pairing, late: None) -> N
     assert not [event for event in pairing.told if isinstance(event, PairFaulted)]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-50", "P-33")
 def test_until_then_the_side_that_is_open_takes_what_is_for_it_and_pings_have_ended(
     pairing: Pairing, failed_over: Callable[..., PairedServiceBusClient]

@@ -279,6 +279,7 @@ def test_a_token_service_that_refuses_is_not_asked_for_each_message(pairing: Pai
     assert 1 <= refusing.asked <= 5
 
 
+@pytest.mark.slow
 @pytest.mark.spec("H-23", "H-30")
 async def test_with_asyncio_a_token_service_that_refuses_is_not_asked_for_each_message(
     aio_pairing: AsyncPairing,

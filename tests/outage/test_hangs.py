@@ -37,6 +37,7 @@ TROUBLE: dict[str, Callable[..., object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-18", "P-3", "F-23", "F-24", "F-25")
 @pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
 @pytest.mark.parametrize("trouble", TROUBLE)
@@ -54,6 +55,7 @@ def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
     assert client.state_of("orders") is EntityState.SUSPECT
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-18", "P-3", "F-25")
 @pytest.mark.parametrize("is_open", [False, True], ids=["cold link", "open link"])
 @pytest.mark.parametrize("trouble", TROUBLE)
@@ -81,6 +83,7 @@ def test_many_hanging_sends_leave_no_thread_behind(pairing) -> None:
                 sender.send_messages(ServiceBusMessage("lost"), timeout=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-7")
 @pytest.mark.parametrize(
     ("fault", "is_ambiguous"), [(Withhold(), True), (RejectWith("amqp:internal-error"), False)], ids=str
@@ -95,6 +98,7 @@ def test_the_receipt_says_whether_a_copy_may_be_on_the_primary(
     assert receipt.ambiguous is is_ambiguous
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-19", "F-35")
 def test_with_both_namespaces_silent_the_send_ends_in_time_and_names_every_cause(
     pairing, parks_early: None

@@ -73,6 +73,7 @@ def test_kombu_publishes_through_an_outage_and_consumes_afterwards(
     assert sorted(found) == [2, 3]
 
 
+@pytest.mark.slow
 async def test_taskiq_kicks_through_an_outage_and_works_afterwards(
     servicebus_pair: NamespacePair, client: aio.PairedServiceBusClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ async def test_taskiq_kicks_through_an_outage_and_works_afterwards(
     assert sorted(done) == [0, 1, 2]
 
 
+@pytest.mark.slow
 async def test_faststream_publishes_through_an_outage_and_consumes_afterwards(
     servicebus_pair: NamespacePair, client: aio.PairedServiceBusClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ def in_use() -> tuple[int, int, int]:
     return len(threads), len(asyncio.all_tasks()), len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-71", "G-2")
 @pytest.mark.parametrize("messages", [2_000, pytest.param(10_000, marks=pytest.mark.trial)])
 async def test_threads_tasks_and_descriptors_do_not_grow_with_thousands_of_messages(

@@ -84,6 +84,7 @@ def held(either: Either) -> tuple[int, ...]:
     return open_sockets(), threading.active_count(), len(asyncio.all_tasks()), *at_the_brokers(either)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-20", "R-13")
 async def test_after_a_month_of_idle_nights_and_outages_a_client_holds_what_it_held_in_the_first_week(
     either: Either,

@@ -24,6 +24,7 @@ from tests.stopwatch import Stopwatch
 OVERRUN = 1.5  # seconds after its deadline that a blocking send may take
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-28", "G-4", "G-7", "G-18")
 async def test_what_arrives_while_the_answers_vanish_is_stored_once_and_acknowledged_by_a_backlog_only(
     either: Either, parks_early: None, tap: Tap
@@ -38,6 +39,7 @@ async def test_what_arrives_while_the_answers_vanish_is_stored_once_and_acknowle
     assert (either.primary.counts("orders").active, sum(either.parked())) == (2, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-27", "G-18")
 async def test_a_peer_that_died_without_a_word_is_found_out_by_the_deadline(
     either: Either, parks_early: None, tap: Tap
@@ -55,6 +57,7 @@ async def test_a_peer_that_died_without_a_word_is_found_out_by_the_deadline(
     assert either.primary.counts("orders").active == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-6", "R-8")
 async def test_a_link_that_was_being_opened_before_the_operators_word_fails_no_send_after_it(
     either: Either, tap: Tap
@@ -94,6 +97,7 @@ def black_hole() -> Iterator[int]:
         yield port
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-26", "G-18")
 async def test_where_packets_vanish_before_there_is_a_connection_the_send_is_parked_by_its_deadline(
     either: Either, parks_early: None, black_hole: int
@@ -177,6 +181,7 @@ async def test_a_connection_that_ends_under_a_send_is_opened_again_and_nothing_i
     assert either.primary.counts("orders").active == 4  # one of them twice
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-39", "G-1", "G-3")
 async def test_connections_that_are_blocked_one_by_one_and_freed_in_another_order_lose_nothing(
     either: Either, tap: Tap

@@ -32,6 +32,7 @@ print(receipt.stored_in.name, bad)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-108", "R-5")
 def test_a_process_without_a_descriptor_does_not_leave_a_healthy_primary(pairing) -> None:
     strings = (pairing.primary.connection_string, pairing.secondary.connection_string)

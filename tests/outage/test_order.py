@@ -223,6 +223,7 @@ async def test_a_session_does_not_change_its_queue_when_that_fails(either: Eithe
     assert sorted(parked(either)) == [[], ["2", "4"]]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("O-8")
 async def test_an_unknown_outcome_ends_its_connection_before_the_next_message(
     aio_pairing: AsyncPairing,

@@ -30,6 +30,7 @@ def through(proxy: ChaosProxy, pairing: Pairing) -> PairedServiceBusClient:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-28", "G-4")
 def test_where_answers_vanish_a_message_is_stored_once_and_acknowledged_through_a_backlog(
     pairing: Pairing, parks_early: None

@@ -121,6 +121,7 @@ async def test_a_send_whose_link_ends_in_wait_goes_again_over_a_new_one_and_says
     assert either.primary.counts("orders").active == 3
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-58", "G-18")
 @pytest.mark.parametrize(("interval", "budget"), [(0, 60), (60, 1)])
 async def test_without_credit_a_send_ends_by_its_deadline(

@@ -96,6 +96,7 @@ async def test_a_clock_that_is_set_ahead_while_the_syphon_runs_costs_a_renewal_a
         assert await arrived(pair) == {f"m{number}": 1 for number in range(21)}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-66", "G-4")
 async def test_a_woken_syphon_forwards_nothing_that_its_successor_has_forwarded() -> None:
     """It is suspended with deliveries in its socket; their locks end and another syphon forwards the messages."""

@@ -255,6 +255,7 @@ def test_a_forked_child_leaves_the_spool_to_its_parent(pairing, spool) -> None:
     assert client.count_spooled() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-1", "G-2", "G-3", "F-35")
 def test_a_cut_of_both_under_load_loses_nothing_and_keeps_the_order_of_every_sender(pairing, spool) -> None:
     pairing.primary.create_queue("invoices")
@@ -331,6 +332,7 @@ async def with_both_down(either: Either, spool: str) -> tuple[Any, Any]:
     return client, sender
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-18", "G-7", "F-89")
 async def test_a_disk_that_stalls_holds_no_send_and_what_it_writes_later_comes_home(
     either: Either, spool: str, monkeypatch: pytest.MonkeyPatch
@@ -369,6 +371,7 @@ def workers_of(client: PairedServiceBusClient) -> Workers:
     return runtime._threads._workers if hasattr(runtime, "_threads") else runtime._workers
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-18", "G-7")
 async def test_a_client_closes_while_the_disk_of_its_spool_stalls_and_the_file_is_free_once_it_answers(
     either: Either, spool: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -397,6 +400,7 @@ def is_free(spool: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-18", "G-7")
 async def test_what_a_disk_writes_after_everything_recovered_comes_home_without_another_send(
     either: Either, spool: str, monkeypatch: pytest.MonkeyPatch

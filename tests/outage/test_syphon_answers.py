@@ -60,6 +60,7 @@ async def test_completions_whose_answers_are_lost_block_nothing_and_repeat_nothi
     assert pair.set_aside() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-22", "G-27")
 async def test_stopped_at_twenty_random_moments_it_loses_and_repeats_nothing(pair: Pair) -> None:
     """It stops as for SIGTERM. The locks last five minutes, so a message that is not released stays invisible."""

@@ -37,6 +37,7 @@ def copies(pair: Pair) -> int:
     return waiting + pair.primary.counts("orders").active
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-16", "G-1", "G-3", "F-7", "F-9", "F-10")
 async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in_flight(pair: Pair) -> None:
     sent = {f"m{n}" for n in range(MESSAGES)}
@@ -68,6 +69,7 @@ async def test_three_kills_in_mid_drain_lose_nothing_and_repeat_only_what_was_in
     assert max(found.values()) <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-27", "F-22", "G-1", "G-4")
 @pytest.mark.parametrize(
     "is_told_twice",

@@ -63,6 +63,7 @@ def serving(command: tuple[str, ...], pair: Namespaces, folder: Path) -> Iterato
         assert "Traceback" not in program.log()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -82,6 +83,7 @@ def test_every_order_of_an_outage_is_taken_and_arrives_once(
     assert pair.received() == sorted(f"order {number}" for number in range(80))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [UVICORN, GUNICORN], ids=["fastapi", "flask"])
 def test_workers_that_start_in_the_outage_take_orders(
     command: tuple[str, ...], pair: Namespaces, tmp_path: Path

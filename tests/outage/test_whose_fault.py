@@ -46,6 +46,7 @@ def secondary_tap(either: Either) -> Iterator[Tap]:
         yield tap
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-4", "G-7")
 async def test_after_a_garbled_answer_a_send_that_is_raised_is_ambiguous_and_counts(
     either: Either, tap: Tap
@@ -61,6 +62,7 @@ async def test_after_a_garbled_answer_a_send_that_is_raised_is_ambiguous_and_cou
     assert either.primary.counts("orders").active == 1
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-4", "P-4")
 async def test_after_a_garbled_answer_a_send_is_redirected_and_says_that_it_is_ambiguous(
     either: Either, tap: Tap
@@ -71,6 +73,7 @@ async def test_after_a_garbled_answer_a_send_is_redirected_and_says_that_it_is_a
     assert (receipt.stored_in, receipt.ambiguous) == (StoredIn.BACKLOG, True)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-4", "P-5")
 async def test_a_garbled_answer_of_a_backlog_leads_to_the_next(either: Either, secondary_tap: Tap) -> None:
     client = await held(either)

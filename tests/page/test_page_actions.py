@@ -161,6 +161,7 @@ def test_what_cannot_be_sent_is_refused_by_name_and_nothing_is_stored(act, conto
 LETTERS = st.text(st.characters(codec=None))  # halves of surrogate pairs too: JSON has them
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.sampled_from(("body", "message_id", "session_id", "subject", "content_type", "properties", "x")),

@@ -284,6 +284,7 @@ class WithoutFence(OrderedSession):
         self.fence.lets_pass = lambda place: True  # type: ignore[method-assign]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("O-1", "O-4", "O-6")
 def test_no_interleaving_of_the_model_inverts_a_session() -> None:
     from hypothesis.stateful import run_state_machine_as_test

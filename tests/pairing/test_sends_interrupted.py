@@ -128,6 +128,7 @@ STORIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordering", ["none", "session"])
 @pytest.mark.parametrize("story", STORIES)
 def test_nothing_is_lost_and_the_next_send_works(story: str, ordering: str) -> None:

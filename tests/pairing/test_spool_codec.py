@@ -120,6 +120,7 @@ def encoded_or_none(message: AmqpAnnotatedMessage) -> bytes | None:
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-5", "G-22")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MESSAGES)

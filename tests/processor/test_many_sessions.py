@@ -24,6 +24,7 @@ def one_each(first: int, last: int) -> list[bytes]:
     return [numbered(n, session=f"s{n}") for n in range(first, last)]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-90", "C-16")
 def test_a_processor_holds_as_many_sessions_as_its_option_says_at_once() -> None:
     async def story(story: Story) -> None:

@@ -19,6 +19,7 @@ EVERY = 6.0  # seconds between two messages
 LAND_AFTER = timedelta(minutes=5)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("C-4", "C-10", "C-15")
 def test_consumers_pause_no_longer_than_it_takes_messages_to_land() -> None:
     async def story(story: Story) -> None:

@@ -14,6 +14,7 @@ from tests.turns import Seeded, at_turn, permuted
 TURNS = range(120)  # from its start until it has connected, received and handled
 
 
+@pytest.mark.slow
 @pytest.mark.spec("C-17")
 @pytest.mark.parametrize("path", ["orders", "chats"])
 def test_it_leaves_nothing_behind(path: str) -> None:

@@ -141,6 +141,7 @@ class Worker:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-26", "F-12", "F-13", "F-14", "F-15")
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(each, marks=pytest.mark.trial) for each in range(2, 6))]
@@ -422,6 +423,7 @@ def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
         Kept(tmp_path / "data")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-90")
 def test_a_flipped_bit_anywhere_is_detected_or_harmless(kept: Kept, tmp_path: Path) -> None:
     namespace = kept.namespace

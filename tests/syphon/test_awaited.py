@@ -107,6 +107,7 @@ def test_one_lost_acknowledgement_delays_no_other_message_by_more_than_six_secon
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [2, 5])
 def test_after_one_lost_answer_at_most_five_messages_come_home_later_than_eight_seconds(rate: int) -> None:
     async def story(world: Driven) -> None:

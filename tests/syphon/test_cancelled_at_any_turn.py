@@ -13,6 +13,7 @@ from tests.turns import Seeded, at_turn, permuted
 TURNS = range(120)  # from its start until it has connected and forwarded
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-96")
 def test_it_leaves_nothing_behind() -> None:
     async def story(driven: Driven, turn: int) -> None:

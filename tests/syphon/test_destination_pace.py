@@ -220,6 +220,7 @@ async def drained_beside(world: Driven, traffic: LiveTraffic, count: int, within
         return syphon.counters.completed
 
 
+@pytest.mark.slow
 @pytest.mark.spec("H-14")
 def test_live_sends_of_a_primary_that_came_back_with_little_room_do_not_notice_the_drain() -> None:
     async def story(world: Driven) -> None:
@@ -231,6 +232,7 @@ def test_live_sends_of_a_primary_that_came_back_with_little_room_do_not_notice_t
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("H-14")
 def test_a_weak_primary_serves_its_clients_while_2500_messages_come_home() -> None:
     async def story(world: Driven) -> None:

@@ -105,6 +105,7 @@ def test_far_away_too_what_waits_for_one_destination_leaves_room_for_the_others(
     play(story)
 
 
+@pytest.mark.slow
 def test_far_away_too_the_locks_of_messages_that_wait_are_renewed_in_time() -> None:
     async def story(world: Driven) -> None:
         await fill(world)
@@ -119,6 +120,7 @@ def test_far_away_too_the_locks_of_messages_that_wait_are_renewed_in_time() -> N
     play(story)
 
 
+@pytest.mark.slow
 def test_messages_land_over_a_long_way_and_none_is_held() -> None:
     async def story(world: Driven) -> None:
         world.make("orders", "contoso-dr")

@@ -181,6 +181,7 @@ def test_an_entity_that_answers_is_in_reach(effect: object) -> None:
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("C-2", "R-22")
 def test_a_full_twin_leaves_room_for_the_others_and_what_waits_goes_home() -> None:
     async def story(world: Driven) -> None:
@@ -283,6 +284,7 @@ def test_options_out_of_range_are_refused(wrong: dict[str, object]) -> None:
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("C-1", "C-4")
 def test_an_outage_of_an_hour_loses_nothing_and_consumers_pause_for_the_span_at_most() -> None:
     """A message arrives every ten seconds; each of two syphons dies now and then and restarts."""

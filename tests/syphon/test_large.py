@@ -37,6 +37,7 @@ def pair() -> Iterator[Pair]:
         yield pair
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-21")
 async def test_messages_of_any_size_that_their_entity_takes_come_home(pair: Pair) -> None:
     sizes = [2 * MB, 1, 40 * MB, 5 * MB]

@@ -19,6 +19,7 @@ def links_to_the_primary(world: Driven) -> int:
     return world.open_at_the_brokers()["contoso"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-23")
 def test_two_thousand_destinations_drain_over_a_few_links() -> None:
     async def story(world: Driven) -> None:
@@ -43,6 +44,7 @@ def test_two_thousand_destinations_drain_over_a_few_links() -> None:
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-23", "R-22")
 @pytest.mark.parametrize(
     ("effect", "operation"),

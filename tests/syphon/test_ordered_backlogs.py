@@ -154,6 +154,7 @@ def test_the_check_of_order_compares_messages_of_one_client_and_session_only() -
     assert parse_stamp("5") is parse_stamp(5) is None
 
 
+@pytest.mark.slow
 @pytest.mark.spec("O-6")
 async def test_a_killed_syphon_leaves_sessions_that_the_next_brings_home_in_order(ordered: Pair) -> None:
     for first, session in enumerate("abcd"):

@@ -251,6 +251,7 @@ async def test_a_path_that_our_key_does_not_cover_ends_nothing_while_others_are_
     assert (pair.waiting(), pair.set_aside()) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-119")
 async def test_a_hundred_invented_paths_before_those_that_the_key_is_for_cost_only_themselves(
     pair: Pair,

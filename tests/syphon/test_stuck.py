@@ -28,6 +28,7 @@ def stuck(world: Driven, how: str, path: str = "orders"):
     return world.fault("contoso", path, effect, operation)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-22")
 @pytest.mark.parametrize(
     ("how", "count"),
@@ -68,6 +69,7 @@ def test_what_waits_for_one_destination_leaves_room_for_the_others(how: str, cou
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-22")
 @pytest.mark.parametrize("stuck_ones", [1, 3, 10])
 def test_any_number_of_stuck_destinations_leaves_room_for_the_others(stuck_ones: int) -> None:
@@ -95,6 +97,7 @@ def test_any_number_of_stuck_destinations_leaves_room_for_the_others(stuck_ones:
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-22")
 def test_of_more_than_memory_is_kept_for_the_locks_alone_are_held_and_each_comes_twice_at_most() -> None:
     async def story(world: Driven) -> None:

@@ -242,6 +242,7 @@ async def test_a_backlog_that_is_created_later_is_found(pair: Pair) -> None:
     await running
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-44", "F-65", "G-1", "G-2", "G-4")
 async def test_three_syphons_at_once_lose_nothing_and_make_no_duplicates() -> None:
     report = await trial(syphons=3, backlogs=10, messages=4000)
@@ -445,6 +446,7 @@ async def test_a_backlog_that_may_not_be_received_from_stalls_alone_and_does_not
         await running
 
 
+@pytest.mark.slow
 @pytest.mark.spec("S-26")
 async def test_paths_that_do_not_exist_leave_room_for_those_that_do(pair: Pair) -> None:
     """More of them than a connection has claims: the peer keeps a claim of each, and refuses those beyond."""

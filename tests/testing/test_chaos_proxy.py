@@ -265,6 +265,7 @@ class TestBreaking:
             proxy.blackhole(False)
         assert contoso.counts("orders").active == 1
 
+    @pytest.mark.slow
     @pytest.mark.spec("E-8")
     @pytest.mark.parametrize(("direction", "stored"), [("in", 1), ("out", 2)])
     def test_a_black_hole_of_one_direction_lets_the_other_pass(

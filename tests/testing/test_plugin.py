@@ -188,6 +188,7 @@ def test_a_pair_serves_a_test_that_is_a_coroutine(run):
     )
 
 
+@pytest.mark.slow
 def test_a_users_test_of_a_lost_acknowledgement_ends_in_seconds(pytester):
     result = pytester.runpytest_subprocess(*WITH_PLUGIN, "-p", "no:cacheprovider", str(SAMPLE))
     result.assert_outcomes(passed=1)

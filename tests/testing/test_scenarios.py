@@ -22,6 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed <s:ResourceWarning"),
 ]
 MESSAGES = 12
+SLOW = {"ack-lost", "throttle-storm"}
 OF_SENDERS = [name for name in SCENARIOS if name != "silent-receiver"]
 PATIENT = replace(QUICK, operation_timeout=timedelta(seconds=60))
 
@@ -69,7 +70,10 @@ def send_all(client, ledger, pause=0.0):
 
 
 @pytest.mark.spec("G-1", "G-4")
-@pytest.mark.parametrize("name", OF_SENDERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in OF_SENDERS],
+)
 def test_a_paired_sender_loses_nothing_under(name, broker, pair, parks_early):
     pair.primary.create_queue("orders", enable_partitioning=name == "partition-down")
     client, ledger = pair.client(PATIENT), Ledger()

@@ -9,6 +9,8 @@ With --fast it runs, of its package's tests, the files that import a changed mod
 the layering: what to run after each edit. It names the other packages that import the module, whose tests it leaves
 out.
 
+Without --fast the slow tests of these run too.
+
     python -m tests.tools.check [--fast] [--since REVISION] [-n WORKERS] [--list]
 """
 
@@ -38,6 +40,8 @@ ROOMS = {
 ALWAYS = ("test_floors.py", "test_spec.py")
 LAYERING = "test_floors.py"
 DOCS = "test_docs.py"
+SLOW_TOO = ("-m", "not spark and not interop and not trial and not long")
+"""The marks that pyproject.toml deselects, but for `slow`."""
 WITHOUT_SPARK = ("--ignore-missing-imports", "--allow-subclassing-any", "--no-warn-unused-ignores")
 """The flags of mypy where the group spark is not installed: its packages count as untyped."""
 NO_TESTS = 5  # what pytest exits with when every test is deselected
@@ -186,7 +190,9 @@ def main() -> int:
         Step("format", "ruff", "format", "--check", "-q", "."),
         Step("lint", "ruff", "check", "-q", "."),
         Step("types", *types(has_spark=importlib.util.find_spec("pyspark") is not None)),
-        Step(f"tests ({len(tests)})", "pytest", "-q", "-n", asked.n, *tests),
+        Step(
+            f"tests ({len(tests)})", "pytest", "-q", "-n", asked.n, *(() if asked.fast else SLOW_TOO), *tests
+        ),
     ]
     passed = [step.passes() for step in steps]
     if asked.fast and (others := users(paths)):

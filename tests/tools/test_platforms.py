@@ -52,6 +52,7 @@ def test_what_a_module_imports_at_once_is_found(source: str, found: list[str]) -
     assert list(imported_at_once(ast.parse(source))) == found
 
 
+@pytest.mark.slow
 def test_no_module_of_the_package_imports_what_only_some_systems_have() -> None:
     found = {
         str(file.relative_to(ROOT)): wrong

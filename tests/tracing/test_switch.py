@@ -19,6 +19,7 @@ def said(program: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-194")
 def test_clients_syphons_and_processors_import_nothing_of_opentelemetry() -> None:
     program = "import sys, sbpair.aio, sbpair.syphon, sbpair.processor, sbpair.observation, sbpair.tracing"

@@ -49,6 +49,7 @@ class TestEntityFaults:
 
         assert contoso.counts(queue).active == 1
 
+    @pytest.mark.slow
     def test_a_withheld_answer_leaves_the_message_stored_and_the_sender_in_doubt(
         self, client, contoso, queue
     ):
@@ -272,6 +273,7 @@ class TestLife:
         with pytest.raises(BrokerError, match="fabrikam"):
             Broker({"contoso": 0}).namespace("fabrikam")
 
+    @pytest.mark.slow
     def test_the_wall_clock_ends_locks_by_itself(self):
         with Broker({"contoso": 0}) as broker:
             contoso = broker.namespace("contoso")

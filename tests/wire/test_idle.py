@@ -140,6 +140,7 @@ def test_time_is_not_turned_back(broker: Broker) -> None:
         broker.advance_connections(timedelta(seconds=-1))
 
 
+@pytest.mark.slow
 def test_a_receiver_of_the_sdk_that_rested_receives_again(broker: Broker) -> None:
     contoso = broker.namespace("contoso")
     with (

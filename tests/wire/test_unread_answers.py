@@ -160,6 +160,7 @@ def test_a_client_that_leaves_without_reading_leaves_nothing_behind(contoso: Nam
     assert contoso.inspect(lambda server: server.unread.total) == 0
 
 
+@pytest.mark.slow
 def test_all_clients_together_are_bounded_and_others_are_served(contoso: NamespaceControl) -> None:
     count = 2 * MAX_UNREAD_IN_ALL // MAX_UNREAD
     with ExitStack() as stack:
@@ -194,6 +195,7 @@ def test_requests_wait_while_the_window_of_their_answers_is_closed(contoso: Name
             client.read()
 
 
+@pytest.mark.slow
 def test_who_goes_on_asking_behind_a_closed_window_is_disconnected(contoso: NamespaceControl) -> None:
     with Asker(contoso, Limits(incoming_window=1)) as client:
         client.ask(10)
