@@ -21,11 +21,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A package, what installs it, and the tests below tests/ that want it."""
+    """A package, what installs it, the tests below tests/ that want it, and those of which some do (`wanting`)."""
 
     package: str
     line: str
     paths: tuple[str, ...]
+    partly: tuple[str, ...] = ()
 
 
 NEEDS = (
@@ -50,12 +51,12 @@ NEEDS = (
         "'.[test,spark,connect,jdk]' --group pipeline",
         (
             "spark",
-            "test_docs.py",
             "test_help.py",
             "trials/soak/test_soak.py",
             "trials/test_spark_cluster.py",
             "trials/test_spark_kills.py",
         ),
+        partly=("test_docs.py",),
     ),
     Need("deltalake", "--group pipeline", ("spark/test_lakehouse.py",)),
     Need("pyiceberg", "'.[test,audit]' --group pipeline", ("audit/test_lakehouse.py",)),
@@ -78,6 +79,12 @@ def _paths(needs: tuple[Need, ...]) -> frozenset[Path]:
     return frozenset(ROOT / "tests" / name for need in needs for name in need.paths)
 
 
+def wanting(package: str) -> pytest.MarkDecorator:
+    """The mark of a test that wants a package, in a file of which the others do not."""
+    is_missing = any(need.package == package for need in missing())
+    return pytest.mark.skipif(is_missing, reason=f"{package} is not installed")
+
+
 def lines() -> Iterator[str]:
     """What is left out here, for people."""
     for need in missing():
@@ -91,7 +98,7 @@ def check() -> None:
 
 
 def main() -> None:
-    sys.stdout.write("\n".join(f"tests/{name}" for need in NEEDS for name in need.paths) + "\n")
+    sys.stdout.writelines(f"tests/{name}\n" for need in NEEDS for name in (*need.paths, *need.partly))
 
 
 if __name__ == "__main__":

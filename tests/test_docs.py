@@ -20,15 +20,13 @@ from pathlib import Path
 import click
 import pytest
 
-from sbpair.audit.event_names import EVENTS
 from sbpair.cli.group import COMMANDS, cli
 from sbpair.envelope import restore
 from sbpair.pairing.options import ObservationOptions, PairedNamespaceOptions
-from sbpair.spark.message_rows import TYPES
-from sbpair.spark.syphon_source import DRAIN_COLUMNS
 from sbpair.syphon import pump, session_relay
 from sbpair.syphon.in_flight import DEAD_LETTER_REASONS
 from sbpair.syphon.options import SyphonOptions
+from tests.needs import wanting
 from tests.tools import generate_docs
 from tests.tools.blocks.api import API
 from tests.tools.blocks.observation import journal_events
@@ -42,6 +40,13 @@ FENCE = re.compile(r"^(<!-- run -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 RUN_SECONDS = 100
+OF_SPARK = re.compile(r"sbpair\.(spark|audit)\b")
+PAGES_OF_SPARK = {
+    "docs/evidence/audit.md",
+    "docs/reference/api/spark-audit.md",
+    "docs/reference/api/spark.md",
+    "docs/reference/spark.md",
+}  # a block of these is made of the code of the pipeline
 
 
 def name_of(page: Path) -> str:
@@ -127,7 +132,14 @@ def poison_reasons() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=wanting("pyspark") if name_of(page) in PAGES_OF_SPARK else ())
+        for page in PAGES
+    ],
+    ids=name_of,
+)
 def test_generated_blocks_are_fresh(page):
     text = page.read_text("utf-8")
     assert generate_docs.rendered(text) == text, "stale: run `python -m tests.tools.generate_docs`"
@@ -173,14 +185,24 @@ def test_every_command_and_every_flag_is_documented():
     assert missing == []
 
 
-@pytest.mark.parametrize(("page", "module"), API.items())
+@pytest.mark.parametrize(
+    ("page", "module"),
+    [
+        pytest.param(page, module, marks=wanting("pyspark") if OF_SPARK.match(module) else ())
+        for page, module in API.items()
+    ],
+)
 def test_every_public_name_is_in_the_api_reference(page, module):
     text = (DOCS / "reference" / "api" / f"{page}.md").read_text("utf-8")
     listed = set(re.findall(r"(?:^::: |\]\[)sbpair(?:\.\w+)*\.(\w+)", text, re.MULTILINE))
     assert listed == set(import_module(module).__all__)
 
 
+@wanting("pyspark")
 def test_every_column_of_the_spark_sources_is_documented_with_its_type():
+    from sbpair.spark.message_rows import TYPES
+    from sbpair.spark.syphon_source import DRAIN_COLUMNS
+
     blocks = {
         name: text for _, name, text, _ in BLOCK.findall((DOCS / "reference" / "spark.md").read_text("utf-8"))
     }
@@ -212,8 +234,14 @@ def test_every_command_line_in_the_docs_is_one_that_works():
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= flags_of(command), line
 
 
-@pytest.mark.parametrize(("page", "run", "text"), fences("python"))
-def test_python_in_the_docs_compiles_and_imports_what_exists(page, run, text):
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        pytest.param(page, text, marks=wanting("pyspark") if OF_SPARK.search(text) else ())
+        for page, _, text in fences("python")
+    ],
+)
+def test_python_in_the_docs_compiles_and_imports_what_exists(page, text):
     tree = ast.parse(text, page)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sbpair":
@@ -247,6 +275,7 @@ def terminal(name: str) -> str:
     return found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # six programs, one after the other
 def test_the_three_terminals_of_the_quickstart_lose_nothing(tmp_path):
     for name, call in (("python", ""), ("sbpair", "-c 'from sbpair.cli import main; main()'")):
@@ -284,6 +313,9 @@ def until(is_so: Callable[[], bool], within: float = 60) -> None:
         time.sleep(0.1)
 
 
+@wanting("pyarrow")
 @pytest.mark.spec("R-141")
 def test_every_event_of_the_journal_reference_is_known_to_the_audit() -> None:
+    from sbpair.audit.event_names import EVENTS
+
     assert set(journal_events()) - EVENTS == set()

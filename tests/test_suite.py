@@ -50,7 +50,14 @@ def test_no_test_is_marked_to_be_run_again():
         ("tests/pairing/test_pair.py", {"pairing/test_pair.py"}),
         ("tests/pairing/conftest.py", {"pairing"}),
         ("tests/tools/generate_docs.py", {"test_docs.py"}),
+        ("tests/tools/test_workflows.py", {"tools/test_workflows.py"}),
+        ("tests/trials/soak/test_soak.py", {"trials/soak/test_soak.py"}),
         ("docs/index.md", {"test_docs.py"}),
+        ("SECURITY.md", {"test_docs.py", "test_readme.py"}),
+        ("pyproject.toml", {"test_suite.py"}),
+        (".ci/run", {"test_suite.py"}),
+        (".github/workflows/ci.yml", {"deploy/test_workflows.py", "tools/test_workflows.py"}),
+        ("hatch_build.py", {"test_builds.py"}),
         ("samples/send_paired.py", {"test_samples.py"}),
         ("LICENSE", set()),
     ],
@@ -76,6 +83,17 @@ def test_the_fast_check_runs_the_files_that_import_what_changed_and_the_changed_
     assert {"pairing/test_rotation.py", "test_floors.py", "test_docs.py"} <= set(nearest)
     assert "pairing/test_spool_schedule.py" not in nearest
     assert not {"pairing", "test_spec.py"} & set(nearest)
+
+
+def test_the_check_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needs, "missing", lambda: (Need("pyspark", "", ("spark",)),))
+    paths = ["sbpair/auth/token.py", "tests/waiting.py", "tests/test_suite.py"]
+
+    said = list(check.not_run(paths, ["spark", "pairing"], fast=False))
+
+    assert [line.partition(",")[0] for line in said] == ["spark", "all tests"]
+    assert "tests/waiting.py" in said[1]
+    assert "test_suite" not in said[1]
 
 
 def test_the_types_are_checked_without_the_large_packages_of_spark_too():

@@ -34,7 +34,7 @@ NODE = "$cbs"
 
 REFRESH_MARGIN = 360.0  # seconds a token has left when it is renewed
 SHORT_PART = 0.75  # of its life, after which a token too short for that margin is renewed
-FIRST_RETRY, MAX_RETRY_SECONDS = 1.0, 30.0  # seconds between attempts to renew
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0  # seconds between attempts to renew
 
 
 class TokenHost(LinkHost, Protocol):
@@ -202,12 +202,12 @@ class Tokens:
 def renewal_due(expires: float, now: float) -> float:
     """When to renew a token; all in seconds since the epoch. At least one second from now."""
     life = expires - now
-    return now + max(FIRST_RETRY, life - REFRESH_MARGIN, life * SHORT_PART)
+    return now + max(MIN_RETRY_SECONDS, life - REFRESH_MARGIN, life * SHORT_PART)
 
 
 def retry_pause(left: float) -> float:
     """The seconds until a token that has this many left is asked for again."""
-    return min(MAX_RETRY_SECONDS, max(FIRST_RETRY, left / 4))
+    return min(MAX_RETRY_SECONDS, max(MIN_RETRY_SECONDS, left / 4))
 
 
 async def put_token(node: RequestNode, audience: str, token: Token) -> None:

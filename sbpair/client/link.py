@@ -402,10 +402,11 @@ class Receiver(ClientLink):
     def _on_states(self, event: DispositionReceived) -> None:
         if self._on_disposition is not None:
             self._on_disposition(event)
-        span = (event.last - event.first) % SERIAL
-        for delivery_id in [each for each in self._settling if (each - event.first) % SERIAL <= span]:
-            answered = self._settling.pop(delivery_id)
-            if not answered.done():  # cancelled
+        if not self._settling:
+            return
+        for offset in range((event.last - event.first) % SERIAL + 1):
+            answered = self._settling.pop((event.first + offset) % SERIAL, None)
+            if answered is not None and not answered.done():  # cancelled
                 answered.set_result(event.state)
 
     def _end(self, condition: Condition | None) -> None:

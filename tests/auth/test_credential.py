@@ -111,7 +111,7 @@ def syphon_with(pair: Pair, primary: object, secondary: object) -> Syphon:
 def renewed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every token is renewed in a moment, however long it lives."""
     monkeypatch.setattr("sbpair.client.claims.renewal_due", lambda expires, now: now + 0.01)
-    monkeypatch.setattr("sbpair.client.claims.FIRST_RETRY", 0.01)
+    monkeypatch.setattr("sbpair.client.claims.MIN_RETRY_SECONDS", 0.01)
     monkeypatch.setattr("sbpair.auth.credential.SAME_TIME", 0.0)
     monkeypatch.setattr("sbpair.auth.token_memory.RENEWAL_SHARE", 0.0)
     monkeypatch.setattr("sbpair.auth.token_memory.MIN_LIFE_SECONDS", 0.0)

@@ -10,7 +10,7 @@ import pytest
 from sbpair.amqp.message import DataBody, Message, Properties, ValueBody
 from sbpair.amqp.performatives import Condition, Released
 from sbpair.amqp.types import Array, Timestamp
-from sbpair.client.claims import FIRST_RETRY, REFRESH_MARGIN, check, renewal_due
+from sbpair.client.claims import MIN_RETRY_SECONDS, REFRESH_MARGIN, check, renewal_due
 from sbpair.client.errors import ConnectionLostError, LinkRefusedError, TokenRefusedError
 from sbpair.client.locks import renew_locks
 from sbpair.client.request import RequestNode, peek, refusal_of, value_of
@@ -196,8 +196,8 @@ def test_a_token_that_is_refused_says_so_with_status_and_condition(code: object,
         (4 * REFRESH_MARGIN, 3 * REFRESH_MARGIN),
         (1000.0, 750.0),
         (100.0, 75.0),
-        (1.0, FIRST_RETRY),
-        (-50.0, FIRST_RETRY),
+        (1.0, MIN_RETRY_SECONDS),
+        (-50.0, MIN_RETRY_SECONDS),
     ],
 )
 def test_a_token_is_renewed_six_minutes_before_its_end_or_after_most_of_its_life(

@@ -16,7 +16,7 @@ from tests.tools.source import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 READ = {"contents": "read"}
-TO_PUBLISH = {"id-token": "write", "attestations": "write"}
+TO_PUBLISH = {"id-token": "write", "attestations": "write", "contents": "write"}
 
 
 def jobs(workflow: Path) -> dict[str, dict]:
@@ -53,28 +53,58 @@ def test_a_release_has_the_version_of_its_tag() -> None:
     assert "python -m build" in said
 
 
-@pytest.mark.skipif(
-    sys.platform == "win32", reason="the block is for bash, as the runner of a release has it"
-)
+TARGET = re.compile(r"(!?)\[[^\]]*\]\(([^)\s]+)\)")
+ADDRESS = "https://github.example/contoso/sbpair"
+GITHUB = {
+    "GITHUB_SERVER_URL": "https://github.example",
+    "GITHUB_REPOSITORY": "contoso/sbpair",
+    "GITHUB_REF_NAME": "v0.1.0",
+    "PATH": "/usr/bin:/bin",
+}
+FOR_BASH = pytest.mark.skipif(sys.platform == "win32", reason="a release is made with bash")
+
+
+def run_step(title: str, where: Path) -> None:
+    """Run the step of the release whose title begins so."""
+    (step,) = [step for step in workflows.steps_of("release", "build") if step.title.startswith(title)]
+    assert [outcome for _, outcome, _ in workflows.run([step], where, GITHUB)] == ["ok"]
+
+
+@FOR_BASH
 def test_a_release_links_to_the_repository_that_made_it(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    (step,) = [
-        step for step in workflows.steps_of("release", "build") if step.title.startswith("Where it is")
-    ]
-    github = {
-        "GITHUB_SERVER_URL": "https://github.example",
-        "GITHUB_REPOSITORY": "contoso/sbpair",
-        "GITHUB_REF_NAME": "v0.1.0",
-        "PATH": "/usr/bin:/bin",
-    }
 
-    assert [outcome for _, outcome, _ in workflows.run([step], tmp_path, github)] == ["ok"]
+    run_step("Where it is", tmp_path)
 
-    address = "https://github.example/contoso/sbpair"
     assert tomllib.loads((tmp_path / "pyproject.toml").read_text("utf-8"))["project"]["urls"] == {
-        "Repository": address,
-        "Documentation": f"{address}/blob/v0.1.0/docs/index.md",
-        "Changelog": f"{address}/blob/v0.1.0/CHANGELOG.md",
-        "Issues": f"{address}/issues",
-        "Security": f"{address}/security/policy",
+        "Repository": ADDRESS,
+        "Documentation": f"{ADDRESS}/blob/v0.1.0/docs/index.md",
+        "Changelog": f"{ADDRESS}/blob/v0.1.0/CHANGELOG.md",
+        "Issues": f"{ADDRESS}/issues",
+        "Security": f"{ADDRESS}/security/policy",
     }
+
+
+@FOR_BASH
+def test_the_readme_of_a_release_links_to_the_repository_too(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "README.md", tmp_path)
+    before = TARGET.findall((tmp_path / "README.md").read_text("utf-8"))
+
+    run_step("The README's links", tmp_path)
+
+    assert len([target for _, target in before if target.startswith("docs/")]) > 20
+    assert TARGET.findall((tmp_path / "README.md").read_text("utf-8")) == [
+        (mark, target if ":" in target else f"{ADDRESS}/{'raw' if mark else 'blob'}/v0.1.0/{target}")
+        for mark, target in before
+    ]
+
+
+@FOR_BASH
+def test_the_notes_of_a_release_are_its_section_of_the_changelog(tmp_path: Path) -> None:
+    sections = [("0.2.0", "later"), ("0.1.0", "new"), ("0.0.1", "old")]
+    text = "".join(f"\n## [{version}] - 2027-01-01\n\n{entry}\n" for version, entry in sections)
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n{text}")
+
+    run_step("What is said of it", tmp_path)
+
+    assert (tmp_path / "notes.md").read_text("utf-8").strip() == "new"

@@ -16,11 +16,12 @@ from sbpair.envelope.restore import Forward, Poison, restore
 MEBIBYTE = 1024 * 1024
 MOST = 24 * MEBIBYTE  # bytes: two caches of 8 MiB, and what is small
 MANY = 3000  # properties
+BODY = b"an order"  # a shorter one is restored at length, and nothing is learned of its shape
 
 
 def encoded(number: int, carried: dict[str, object]) -> bytes:
     return Message(
-        properties=Properties(message_id=str(number)), application_properties=carried, body=DataBody((b"x",))
+        properties=Properties(message_id=str(number)), application_properties=carried, body=DataBody((BODY,))
     ).encode()
 
 
@@ -55,6 +56,22 @@ def test_what_is_remembered_of_many_properties_has_a_bound(
     for module in (scan, shape):
         monkeypatch.setattr(module, "MAX_BYTES", 8 * MEBIBYTE // part)
     messages = [with_many_properties(number, MANY // part) for number in range(140)]
+    with growth() as held:
+        assert all(isinstance(restore(each, 0), Forward) for each in messages)
+        assert held() < MOST // part
+
+
+@pytest.mark.slow
+@pytest.mark.spec("S-25")
+def test_what_is_remembered_of_many_destinations_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = 32
+    for module in (scan, shape):
+        monkeypatch.setattr(module, "MAX_BYTES", 8 * MEBIBYTE // part)
+    messages = (
+        encoded(number, {"x-ms-path": f"orders{number:06}", "pad": "p" * length})
+        for length in range(40)  # a shape each
+        for number in range(100_000, 100_000 + shape.MAX_PLANS)
+    )
     with growth() as held:
         assert all(isinstance(restore(each, 0), Forward) for each in messages)
         assert held() < MOST // part

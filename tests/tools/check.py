@@ -2,8 +2,8 @@
 
 The change is everything since the merge base with main, committed or not. A changed module of sbpair runs the
 tests of its package, and of the packages that import it; a changed test file runs itself; a changed helper of a test
-package runs that package; a changed page or docs tool runs the tests of the docs. The exit code is 0 when all of it
-passes.
+package runs that package; a changed page or docs tool runs the tests of the docs; a changed part of the project itself
+runs the tests that read it. What it leaves out it names. The exit code is 0 when all that it runs passes.
 
 With --fast it runs, of its package's tests, the files that import a changed module themselves, the changed ones, and
 the layering: what to run after each edit. It names the other packages that import the module, whose tests it leaves
@@ -19,10 +19,11 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.needs import is_left_out
@@ -66,14 +67,22 @@ def tests_of(path: str) -> set[str]:
             return {name} if (TESTS / name).is_dir() else set()
         case ("tests", file) if file.startswith("test_"):
             return {file}
+        case ("tests", *folders, file) if file.startswith("test_"):
+            return {"/".join((*folders, file))}
         case ("tests", ("trials" | "tools"), *_):
             return {DOCS}
-        case ("tests", room, file) if file.startswith("test_"):
-            return {f"{room}/{file}"}
         case ("tests", room, _, *_):
             return {room}
-        case ("docs", *_) | ("README.md" | "CHANGELOG.md",):
+        case ("docs", *_):
             return {DOCS}
+        case (file,) if file.endswith(".md"):
+            return {DOCS, "test_readme.py"}
+        case (".ci", *_) | ("pyproject.toml" | "uv.lock",):
+            return {"test_suite.py"}
+        case (".github", *_):
+            return {"deploy/test_workflows.py", "tools/test_workflows.py"}
+        case ("hatch_build.py",):
+            return {"test_builds.py"}
         case ("samples", *_):
             return {"test_samples.py"}
     return set()
@@ -142,6 +151,18 @@ def nearest(paths: Iterable[str]) -> list[str]:
     return sorted(name for name in near | changed | {LAYERING} if (TESTS / name).exists())
 
 
+def not_run(paths: Iterable[str], names: Iterable[str], *, fast: bool) -> Iterator[str]:
+    """What a change asks for and the check leaves out, for people."""
+    paths = list(paths)
+    for name in names:
+        if is_left_out(TESTS / name):
+            yield f"{name}, which wants packages that are not here (`pytest` names them)"
+    if fast and (others := users(paths)):
+        yield f"{', '.join(sorted(others))}, which import what changed"
+    if shared := [path for path in paths if re.fullmatch(r"tests/(?!test_)\w+\.py", path)]:
+        yield f"all tests, which {', '.join(shared)} is a part of: `pytest -n 6`"
+
+
 def types(*, has_spark: bool) -> tuple[str, ...]:
     """The command that checks the types."""
     return ("mypy", "--strict", *(() if has_spark else WITHOUT_SPARK), "sbpair")
@@ -195,8 +216,7 @@ def main() -> int:
         ),
     ]
     passed = [step.passes() for step in steps]
-    if asked.fast and (others := users(paths)):
-        sys.stdout.write(f"not run: {', '.join(sorted(others))}, which import what changed\n")
+    sys.stdout.writelines(f"not run: {line}\n" for line in not_run(paths, names, fast=asked.fast))
     return 0 if all(passed) else 1
 
 
