@@ -6,7 +6,8 @@ A page marks a block; what is between its two comments is replaced:
     ...
     <!-- /generated:options -->
 
-A page that needs packages which are not installed is left as it is, and named. test_docs.py fails when a block is stale. ``tests/tools/blocks`` has the blocks by subject.
+A page that needs packages which are not installed is left as it is, and named. test_docs.py fails when a block is
+stale. ``tests/tools/blocks`` has the blocks by subject.
 """
 
 from __future__ import annotations
