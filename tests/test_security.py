@@ -25,11 +25,15 @@ BETWEEN_PROCESSES_OF_ONE_JOB = {"sbpair/spark/audit/engine.py"}
 
 
 def tracked() -> Iterator[tuple[str, str]]:
-    """Every text file of the repository."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
-    ).stdout
-    for name in filter(None, listed.split("\0")):
+    """Every text file of the repository, or of the source distribution."""
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
+        ).stdout
+        names = [name for name in listed.split("\0") if name]
+    else:
+        names = [str(file.relative_to(ROOT)) for file in sorted(ROOT.rglob("*")) if file.is_file()]
+    for name in names:
         try:
             yield name, (ROOT / name).read_text(encoding="utf-8")
         except (UnicodeDecodeError, FileNotFoundError):
