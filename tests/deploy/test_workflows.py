@@ -86,14 +86,16 @@ def test_a_release_links_to_the_repository_that_made_it(tmp_path: Path) -> None:
 
 
 @FOR_BASH
-def test_the_readme_of_a_release_links_to_the_repository_too(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "README.md", tmp_path)
-    before = TARGET.findall((tmp_path / "README.md").read_text("utf-8"))
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md"])
+def test_what_a_release_says_of_itself_links_to_the_repository_too(tmp_path: Path, page: str) -> None:
+    for each in ("README.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / each, tmp_path)
+    before = TARGET.findall((tmp_path / page).read_text("utf-8"))
 
-    run_step("The README's links", tmp_path)
+    run_step("The links of", tmp_path)
 
-    assert len([target for _, target in before if target.startswith("docs/")]) > 20
-    assert TARGET.findall((tmp_path / "README.md").read_text("utf-8")) == [
+    assert [target for _, target in before if target.startswith("docs/")]
+    assert TARGET.findall((tmp_path / page).read_text("utf-8")) == [
         (mark, target if ":" in target else f"{ADDRESS}/{'raw' if mark else 'blob'}/v0.1.0/{target}")
         for mark, target in before
     ]
