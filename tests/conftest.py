@@ -39,7 +39,7 @@ settings.register_profile(
 settings.register_profile("exploring", settings.get_profile("beside others"), derandomize=False)
 settings.load_profile("beside others")
 
-SLOW = (  # these begin first: at the end of a run nothing else would be left beside them
+LONGEST = (  # these begin first: at the end of a run nothing else would be left beside them
     "tests/test_readme.py",
     "tests/cli/test_demo.py",
     "tests/test_docs.py",
@@ -102,8 +102,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ranks = {name: rank for rank, name in enumerate(SLOW)}
-    items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(SLOW)))
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(LONGEST)))
 
 
 def pytest_collection(session: pytest.Session) -> None:
