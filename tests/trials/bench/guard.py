@@ -28,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.tools.archives import unpack
 from tests.trials.bench.machine import machine
 from tests.trials.bench.workloads import WORKLOADS
 
@@ -149,7 +150,7 @@ def sources_of(revision: str, directory: Path) -> Path:
     """Write the package of a revision below `directory`. Raises MissingReferenceError."""
     packed = _git("archive", revision, "sbpair")
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(directory, filter="data")
+        unpack(archive, directory)
     return directory
 
 

@@ -10,6 +10,8 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.tools.archives import unpack
+
 PACKAGE = "azure-servicebus"
 FETCH_WITHIN = 180  # seconds
 
@@ -44,6 +46,6 @@ def _fetched(release: str, into: Path) -> Path:
 
 def _unpacked(archive: Path, into: Path) -> Path:
     with tarfile.open(archive) as content:
-        content.extractall(into, filter="data")
+        unpack(content, into)
     (root,) = into.iterdir()
     return root
