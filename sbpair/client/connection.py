@@ -442,10 +442,10 @@ class NamespaceConnection(asyncio.Protocol):
             if self._tap is not None:
                 self._tap(True, data)
             transport.write(data)
-        if self._engine.is_closed:
-            transport.close()
-        else:
+        if not self._engine.is_closed:
             self._arm()
+        elif not transport.is_closing():  # TLS that is closed twice cannot be aborted
+            transport.close()
 
     def _arm(self) -> None:
         """Wake the engine in time; sooner than planned when the peer has just announced its idle time-out."""

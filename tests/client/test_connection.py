@@ -53,6 +53,22 @@ async def test_messages_go_and_come_over_tls_that_trusts_the_brokers_authority(
         await connection.close()
 
 
+async def test_a_connection_over_tls_closes_its_socket_once_and_may_be_aborted_then(
+    broker: Broker, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed twice, TLS forgets its socket: to abort it does nothing, and raises in Python 3.11.2."""
+    connection = await connect(tls(pair).along(Route(str(broker.ca_file))))
+    transport = connection._transport
+    assert transport is not None
+    closing, closed = transport.close, list[bool]()
+    monkeypatch.setattr(transport, "close", lambda: (closed.append(True), closing()))
+
+    await connection.close()
+    connection.abort()
+
+    assert closed == [True]
+
+
 @pytest.mark.spec("F-31", "S-6")
 async def test_a_certificate_of_a_stranger_is_refused_and_never_waited_for(pair: Pair) -> None:
     with pytest.raises(NamespaceUnusableError, match="certificate"):

@@ -343,7 +343,10 @@ def _abort(transport: asyncio.Transport) -> None:
         if sock is not None:
             with suppress(OSError, ValueError):  # already closed
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-    transport.abort()
+    with suppress(
+        AttributeError
+    ):  # Python 3.11.2: TLS that was closed twice, here by aiohttp, has forgotten its socket
+        transport.abort()
 
 
 def _reset(sock: socket.socket) -> None:

@@ -237,7 +237,9 @@ class AmqpWire(asyncio.Protocol):
 
         Bytes that the client still sends are dropped, up to CLOSE_TIMEOUT seconds and MAX_DISCARDED bytes.
         """
-        if self._sock is None or self.transport.is_closing():
+        if self.transport.is_closing():  # TLS that is closed twice cannot be aborted
+            return
+        if self._sock is None:
             self.transport.close()  # TLS and WebSocket have their own closing handshakes
         elif self._closing is None:
             loop = asyncio.get_running_loop()
