@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from .state_folder import StateFolder
 
 VERSION = 1
 STATE, OPEN = "_state/state", "_state/open"
-Hashes = npt.NDArray[np.uint64]
+Hashes: TypeAlias = npt.NDArray[np.uint64]  # said to be one: without numpy, mypy would take it for a variable
 
 
 @dataclass
