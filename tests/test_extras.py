@@ -59,6 +59,7 @@ def run(program: str, *arguments: str, folder: Path, **more: str) -> subprocess.
     )
 
 
+@pytest.mark.slow
 def test_a_program_sends_parks_and_processes_without_any_extra(tmp_path: Path) -> None:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         for namespace in broker.namespaces:

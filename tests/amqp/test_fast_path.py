@@ -110,6 +110,7 @@ def outcome(read: object, *arguments: object) -> object:
         return "malformed"
 
 
+@pytest.mark.slow
 @given(st.lists(dispositions, min_size=1, max_size=3), st.sampled_from([0, 0, 0, 1, -1, 9]))
 @settings(max_examples=250, deadline=None)
 def test_dispositions_are_read_as_the_general_decoder_reads_them(bodies: list[bytes], off: int) -> None:

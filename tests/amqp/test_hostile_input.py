@@ -335,6 +335,7 @@ def test_noise_never_raises_at_the_owner(noise, upto):
     server.data_to_send()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("S-8")
 @given(st.data())
 @settings(max_examples=300, deadline=None)

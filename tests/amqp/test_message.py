@@ -347,6 +347,7 @@ ANY_PROPERTIES = st.builds(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-66")
 @given(ANY_PROPERTIES, st.integers(0, 40), st.integers(0, 255))
 @settings(max_examples=300, deadline=None)

@@ -141,6 +141,7 @@ def test_a_value_cut_short_is_refused(value, data):
         skip(octets[:cut], 0, cut)
 
 
+@pytest.mark.slow
 @given(values, st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_value_that_goes_on_behind_its_range_is_refused(value, data):

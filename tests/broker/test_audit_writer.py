@@ -92,6 +92,7 @@ def test_a_directory_that_cannot_be_written_keeps_the_broker_from_starting(tmp_p
         Broker({"contoso": 0}, journal=tmp_path / "file").start()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-2")
 def test_a_broker_that_is_killed_has_told_all_but_its_last_moment_and_leaves_no_last_record(
     tmp_path: Path,

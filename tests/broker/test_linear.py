@@ -61,6 +61,7 @@ def subscribed(namespace: Namespace, count: int, is_partitioned: bool) -> list[S
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_partitioned", [False, True])
 def test_adding_a_rule_takes_as_long_with_few_subscriptions_as_with_many(
     namespace: Namespace, is_partitioned: bool

@@ -279,6 +279,7 @@ VOCABULARY = """
 WORDS = st.sampled_from(VOCABULARY.split())
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     st.one_of(st.text(max_size=60), st.lists(WORDS, max_size=60).map(" ".join), st.lists(WORDS).map("".join))

@@ -90,6 +90,7 @@ def set_aside(namespace, index, numbers, reason="DestinationNotFound"):
     return payloads
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-11", "P-12")
 def test_create_makes_what_is_missing_and_says_so(backlog, broker, secondary):
     first, again = backlog("create", "--count", "3"), backlog("create", "--count", "4")

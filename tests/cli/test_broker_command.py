@@ -302,6 +302,7 @@ def test_commands_work_with_what_a_shell_evaluates(evaluated, sbpair):
     assert drained.returncode == 0, drained.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-60")
 def test_the_readmes_program_sends_with_what_a_shell_evaluates(evaluated):
     readme = (ROOT / "README.md").read_text("utf-8")

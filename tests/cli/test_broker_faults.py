@@ -153,6 +153,7 @@ def test_a_plan_that_cannot_be_set_is_a_usage_error_that_says_why(sbpair, tmp_pa
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-133")
 def test_faults_are_set_told_and_removed_by_commands(start, sbpair):
     running, printed = ready(start, "--allow-faults")

@@ -58,6 +58,7 @@ def told(findings, about):
     return [each["what"] for each in findings if each["about"] == about and each["severity"] != "note"]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-31")
 @pytest.mark.usefixtures("backlogs")
 def test_a_healthy_pairing_passes_with_its_ping_probed(doctor, broker, status_page):
@@ -241,6 +242,7 @@ def test_one_namespace_is_no_pair(doctor, keys):
     assert (code, len(told(findings, "pair"))) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("backlogs")
 def test_people_read_a_table(sbpair, broker, keys, status_page):
     arguments = ("doctor", *FLAGS, "--ca-file", str(broker.ca_file))
@@ -276,6 +278,7 @@ def status_of_ordered(start, keys):
     return next(line.split()[-1] for line in running.errors if "status on" in line)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("O-2", "O-4", "O-6")
 @pytest.mark.usefixtures("backlogs", "ordered")
 def test_a_pairing_that_keeps_order_passes(doctor, status_of_ordered):

@@ -101,6 +101,7 @@ def test_the_syphon_that_runs_brings_them_home(drill, start, flags, keys):
     assert (code, fates(report)) == (0, ["home"] * 3)
 
 
+@pytest.mark.slow
 def test_without_a_syphon_it_fails_and_says_where_they_are(sbpair, broker, flags, keys):
     done = sbpair("drill", *flags, "--entity", "orders", "--canaries", "2", "--wait", "300ms", **keys)
 

@@ -193,6 +193,7 @@ async def test_a_token_is_renewed_before_it_expires_and_the_link_lives_on(
         await connection.close()
 
 
+@pytest.mark.slow
 async def test_a_message_of_many_frames_and_more_messages_than_credit_go_through(pair: Pair) -> None:
     big = parked(0, body=b"x" * 200_000)
     await put(pair.primary, "orders", [big, *(parked(n) for n in range(1, 3000))])

@@ -77,6 +77,7 @@ def a_parked_message(writer: int, dice: random.Random) -> bytes:
     ).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-22")
 def test_what_is_remembered_changes_no_byte(nothing_is_known):
     dice = random.Random(7)

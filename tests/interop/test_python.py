@@ -55,6 +55,7 @@ async def test_the_sdk_of_asyncio_sends_and_receives(broker, contoso, queue, tra
     assert contoso.counts(queue).active == 0
 
 
+@pytest.mark.slow
 @pytest.mark.does("topics")
 async def test_the_sdk_of_asyncio_sends_to_a_topic_and_receives_from_its_subscriptions(contoso):
     contoso.create_topic("python-events")

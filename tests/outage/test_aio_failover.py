@@ -57,6 +57,7 @@ async def test_a_healthy_primary_gets_every_message(aio_pairing) -> None:
     assert client.pings_sent == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-3", "P-4", "P-33")
 async def test_messages_are_parked_after_the_interval_and_go_home_after_a_ping(aio_pairing) -> None:
     client = aio_pairing.client(interval=0.5, ping=1)

@@ -266,6 +266,7 @@ def refused_by(pairing: Pairing | AsyncPairing, refusing: Refusing) -> dict[str,
     return arguments(pairing, bearer) | {"credential": refusing, "options": options, "retry_total": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("H-23", "H-30")
 def test_a_token_service_that_refuses_is_not_asked_for_each_message(pairing: Pairing) -> None:
     refusing = Refusing()

@@ -33,6 +33,7 @@ async def test_what_a_receiver_is_given_reaches_the_sdks_receiver(either: Either
     await either.done(receiver.close())
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-15")
 async def test_sessions_are_listed_as_by_the_sdk(either: Either) -> None:
     either.primary.create_queue("sessions", requires_session=True)
@@ -61,6 +62,7 @@ class _Blocking:
         self._inner.__exit__(*error)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-15")
 async def test_try_timeout_bounds_one_attempt_and_not_the_whole_send(either: Either) -> None:
     kind = aio.PairedServiceBusClient if either.is_asyncio else PairedServiceBusClient

@@ -228,6 +228,7 @@ def test_a_reserved_property_is_refused_and_nothing_is_sent(pairing) -> None:
     assert pairing.primary.counts("orders").active == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-2", "P-6", "G-1", "G-2", "G-4")
 def test_eight_threads_share_one_sender_through_an_outage_and_lose_nothing(pairing) -> None:
     client = pairing.client(interval=0, ping=60)

@@ -136,6 +136,7 @@ def third_of(either: Either, queue: str) -> tuple[object, ...]:
         return third.message_id, third.session_id, b"".join(third.body), third.application_properties or {}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("O-4")
 async def test_a_client_that_starts_parks_until_the_ordered_backlogs_were_seen_empty(
     either: Either, sessions: str

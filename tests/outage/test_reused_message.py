@@ -38,6 +38,7 @@ def parked(either: Either) -> list[tuple[str, object]]:
     return [each for name in names for each in taken(either.secondary, name)]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-12", "G-5")
 @pytest.mark.parametrize("is_open", [True, False], ids=["over an open link", "over a new link"])
 async def test_an_object_that_is_used_again_meanwhile_is_parked_as_it_was(

@@ -119,6 +119,7 @@ def test_with_only_a_backlog_back_the_spool_is_parked_there_in_order(pairing, sp
     assert client.state_of("orders") is EntityState.FAILED_OVER
 
 
+@pytest.mark.slow
 def test_while_older_messages_wait_newer_ones_go_behind_them_though_the_primary_is_there(
     pairing, spool
 ) -> None:

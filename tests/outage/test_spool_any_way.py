@@ -44,6 +44,7 @@ def refused(either: Either) -> list[str]:
     return [event.message_id for event in either.told if isinstance(event, SpooledMessageRefused)]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-2")
 async def test_backlogs_that_take_sessions_only_cost_nothing_that_was_acknowledged(
     either: Either, spool: str
@@ -63,6 +64,7 @@ async def test_backlogs_that_take_sessions_only_cost_nothing_that_was_acknowledg
     assert refused(either) == []
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-2", "P-22")
 async def test_what_is_too_large_once_rewritten_waits_for_the_primary_and_the_others_are_parked(
     either: Either, spool: str

@@ -35,6 +35,7 @@ def pair() -> Iterator[Pair]:
         yield pair_of(broker)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-64")
 async def test_completions_whose_answers_are_lost_block_nothing_and_repeat_nothing(pair: Pair) -> None:
     with ChaosProxy("127.0.0.1", pair.secondary.port) as proxy:

@@ -16,6 +16,7 @@ LARGE = 200_000  # bytes of a body
 MESSAGES = 150  # at most one window in flight: 30 MB
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-20", "G-1", "G-3")
 async def test_a_syphon_without_memory_ends_with_an_error_and_loses_nothing(pair: Pair) -> None:
     body = bytes(LARGE)

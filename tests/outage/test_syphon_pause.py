@@ -44,6 +44,7 @@ async def page_of(process: asyncio.subprocess.Process) -> str:
     raise AssertionError("the syphon ended before it said where its pages are")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-17")
 async def test_a_syphon_that_sleeps_through_its_locks_loses_nothing_and_repeats_each_once(
     broker: Broker, pair: Pair

@@ -99,6 +99,7 @@ def test_entering_a_sender_raises_nothing_while_the_primary_is_away(pairing) -> 
         assert sender.send_messages(ServiceBusMessage("x")).stored_in is StoredIn.BACKLOG
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-5")
 def test_whoever_waits_for_a_link_at_the_failover_parks_at_once(pairing, may_open, crowd) -> None:
     client = pairing.client(interval=60, ping=60)
@@ -111,6 +112,7 @@ def test_whoever_waits_for_a_link_at_the_failover_parks_at_once(pairing, may_ope
     may_open.set()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-6")
 def test_a_primary_whose_name_is_not_found_costs_the_secondary_nothing(
     pairing, monkeypatch, crowd, parks_early

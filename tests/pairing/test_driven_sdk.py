@@ -526,6 +526,7 @@ def failing(*_: object) -> NoReturn:
     raise RuntimeError("the log cannot be written")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-32", "G-13")
 async def test_an_entity_is_pinged_again_after_a_ping_that_raised(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
@@ -541,6 +542,7 @@ async def test_an_entity_is_pinged_again_after_a_ping_that_raised(
         assert runtime.pair.handle_timer(runtime.pair.next_timer()) == ["orders"]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("P-32", "G-13")
 async def test_an_accepted_ping_ends_the_outage_although_its_report_raises(
     driven: Driven, monkeypatch: pytest.MonkeyPatch

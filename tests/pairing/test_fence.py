@@ -294,6 +294,7 @@ def test_no_interleaving_of_the_model_inverts_a_session() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_model_finds_inversions_without_the_fence() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 

@@ -108,6 +108,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-5", "R-8")
 @given(st.lists(st.sampled_from(STEPS), max_size=40))
 def test_whatever_happens_no_call_waits_in_vain_or_gets_a_link_from_before_a_renewal(

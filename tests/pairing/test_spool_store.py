@@ -344,6 +344,7 @@ def test_a_spool_that_others_could_read_is_made_private(
     assert "was readable by other users" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.spec("S-10")
 def test_a_second_owner_is_told_the_path_and_the_process_of_the_first(opened: Open, path: Path) -> None:
     opened().append("orders", entries("a"), now=1)
@@ -484,6 +485,7 @@ def test_a_commit_returns_after_the_log_is_synced(opened: Open) -> None:
 # --- torn writes
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-1", "F-90")
 def test_a_log_cut_at_any_byte_holds_whole_sends_only_and_every_one_that_was_synced(
     opened: Open, path: Path, tmp_path: Path

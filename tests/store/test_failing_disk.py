@@ -128,6 +128,7 @@ def test_on_a_full_disk_sends_are_refused_and_receives_continue(
         assert contoso.counts("orders").total == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-89", "G-26")
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 def test_after_a_failed_sync_the_broker_answers_nothing_and_stops(tmp_path: Path) -> None:

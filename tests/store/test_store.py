@@ -175,6 +175,7 @@ def test_a_crash_after_any_commit_leaves_exactly_what_was_committed(
     kept.close()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-26")
 def test_restarts_do_not_change_the_outcome(tmp_path: Path) -> None:
     """With and without a restart every few steps, the same messages remain."""
@@ -464,6 +465,7 @@ def test_a_flipped_bit_in_a_body_is_reported_with_entity_and_file(kept: Kept) ->
         kept.open()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("F-90")
 def test_a_torn_or_zeroed_end_of_the_log_loses_unfinished_commits_only(kept: Kept, tmp_path: Path) -> None:
     queue = kept.namespace.create_queue("orders", QueueDescription(), NOON)

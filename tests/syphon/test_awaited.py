@@ -91,6 +91,7 @@ async def test_a_message_without_an_answer_goes_again_at_the_time_limit_and_the_
     assert scene.orders.is_open
 
 
+@pytest.mark.slow
 def test_one_lost_acknowledgement_delays_no_other_message_by_more_than_six_seconds() -> None:
     async def story(world: Driven) -> None:
         server = world.servers["contoso"]

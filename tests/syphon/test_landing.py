@@ -39,6 +39,7 @@ def placed(world: Driven, path: str = "orders") -> tuple[int, int]:
     return world.active(HERE, path), world.active(THERE, path)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("C-1", "C-4")
 def test_messages_land_once_the_primary_is_out_of_reach_for_long_enough_and_the_rest_goes_home() -> None:
     async def story(world: Driven) -> None:
@@ -128,6 +129,7 @@ ENTITY_FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.spec("C-1", "C-4")
 @pytest.mark.parametrize("how", ENTITY_FAULTS)
 def test_one_entity_out_of_reach_lands_alone(how: str) -> None:
@@ -238,6 +240,7 @@ def test_poison_is_dead_lettered_as_on_the_way_home() -> None:
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("C-2", "C-4")
 @pytest.mark.parametrize("cuts", [1, 5])
 def test_a_secondary_that_is_lost_at_any_time_makes_no_duplicates(cuts: int) -> None:

@@ -67,6 +67,7 @@ async def test_the_gauges_show_what_waits_while_the_primary_is_away_and_that_it_
         assert gauges(metrics)[f"sbpair_syphon_backlog_depth{second}"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spec("R-62")
 async def test_an_old_number_is_not_shown_while_the_secondary_is_away(pair: Pair) -> None:
     await pair.park([parked(0)])

@@ -165,6 +165,7 @@ async def test_only_so_many_messages_wait_by_themselves() -> None:
     assert scene.orders.waiting == MOST_ALONE + 1
 
 
+@pytest.mark.slow
 def test_a_drain_in_which_every_fifth_answer_is_a_rejection_holds_no_entity() -> None:
     async def story(world: Driven) -> None:
         await world.park(parked(number) for number in range(2000))

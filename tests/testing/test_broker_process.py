@@ -34,6 +34,7 @@ def test_it_answers_while_it_is_entered_and_not_afterwards() -> None:
         socket.create_connection(("localhost", port_of(text)))
 
 
+@pytest.mark.slow
 def test_several_namespaces_and_faults_are_those_of_the_command() -> None:
     with BrokerProcess("--namespace", "a:0", "--namespace", "b:0", "--allow-faults") as broker:
         assert list(broker.connection_strings) == ["a", "b"]

@@ -419,6 +419,7 @@ def proxied():
         yield target, proxy, client
 
 
+@pytest.mark.slow
 @pytest.mark.spec("E-7")
 def test_a_cut_reaches_a_client_whose_target_does_not_read():
     with proxied() as (_, proxy, client):
@@ -436,6 +437,7 @@ def test_a_proxy_ends_while_its_target_does_not_read():
         wait_until(lambda: proxies_that_run() <= before)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("E-7")
 def test_a_connection_that_was_cut_can_be_reset_while_its_client_does_not_read():
     with proxied() as (server, proxy, client):

@@ -98,6 +98,7 @@ def test_a_handler_is_tested_with_a_processor(run):
     )
 
 
+@pytest.mark.slow
 def test_the_clock_is_the_tests_own(run):
     run(
         """

@@ -43,6 +43,7 @@ def on_disk(tmp_path: Path) -> Iterator[OnDisk]:
     found.broker.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("G-26")
 def test_the_sdk_finds_its_messages_after_a_restart_with_the_same_connection_string(on_disk: OnDisk) -> None:
     on_disk.contoso.create_queue("orders")

@@ -197,6 +197,7 @@ def test_scheduled_and_deferred_messages_of_several_partitions_are_found_by_numb
     assert contoso.counts(queue).total == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spec("Q-12")
 def test_sessions_keep_their_order_and_their_state(client, make_queue):
     queue = make_queue(enable_partitioning=True, requires_session=True)

@@ -243,6 +243,7 @@ class TestSettling:
 
         assert contoso.counts(queue).total == 0
 
+    @pytest.mark.slow
     def test_a_lock_outlives_its_connection(self, client, contoso, queue, forgiving_of_sockets):
         send(client, queue, ServiceBusMessage("x"))
         patient = ServiceBusClient.from_connection_string(contoso.connection_string)

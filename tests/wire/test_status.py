@@ -100,6 +100,7 @@ def test_an_update_may_take_what_a_receiver_holds(broker, contoso, admin, client
         contoso.let_updates_take_locks(False)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("X-11")
 def test_a_receiver_that_an_update_detaches_attaches_again_by_itself(contoso, admin, make_queue):
     orders = make_queue()

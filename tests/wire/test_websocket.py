@@ -49,6 +49,7 @@ def test_the_blocking_sdk_sends_and_receives_over_websocket(broker, contoso, que
     assert contoso.counts(queue).active == 0
 
 
+@pytest.mark.slow
 @pytest.mark.does("websocket")
 async def test_the_sdk_of_asyncio_sends_and_receives_over_websocket(broker, contoso, queue):
     """Over TLS only: without it the SDK passes ``ssl=None``, which aiohttp no longer accepts."""
