@@ -65,8 +65,6 @@ def tests_of(path: str) -> set[str]:
         case ("sbpair", room, *_):
             name = ROOMS.get(room, room)
             return {name} if (TESTS / name).is_dir() else set()
-        case ("tests", file) if file.startswith("test_"):
-            return {file}
         case ("tests", *folders, file) if file.startswith("test_"):
             return {"/".join((*folders, file))}
         case ("tests", ("trials" | "tools"), *_):

@@ -343,9 +343,7 @@ def _abort(transport: asyncio.Transport) -> None:
         if sock is not None:
             with suppress(OSError, ValueError):  # already closed
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
-    with suppress(
-        AttributeError
-    ):  # Python 3.11.2: TLS that was closed twice, here by aiohttp, has forgotten its socket
+    with suppress(AttributeError):  # of Python 3.11.2, for TLS that was closed twice, here by aiohttp
         transport.abort()
 
 
