@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import uuid
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +52,7 @@ class Writer:
     role: str
     ordinal: int = 0
     name: str = field(default_factory=lambda: str(uuid.uuid4()))
+    checksum: int = 0
     _file: IO[bytes] | None = None
 
     @property
@@ -73,7 +75,9 @@ class Writer:
             'Z","mono":1.5,"pair":{"primary":"contoso","secondary":"contoso-dr"},'
             f'"event":"{event}","path":"orders",{before}', ids, after + "}\n", "",
         )  # fmt: skip
-        self.file.write(memoryview(lines.buffers()[2]))
+        chunk = lines.buffers()[2].to_pybytes()
+        self.checksum += sum(map(zlib.crc32, chunk.splitlines()))
+        self.file.write(chunk)
 
     def say(self, event: str, fields: str) -> None:
         """One event without an id, an hour after the messages."""
@@ -81,8 +85,15 @@ class Writer:
         record = {"v": 1, "writer": self.name, "role": self.role, "ordinal": self.ordinal, "at": later,
                   "mono": 2.5, "pair": {"primary": "contoso", "secondary": "contoso-dr"},
                   "event": event, "path": "orders"}  # fmt: skip
-        self.file.write(json.dumps(record | json.loads(fields)).encode() + b"\n")
+        line = json.dumps(record | json.loads(fields)).encode()
+        self.checksum += zlib.crc32(line)
+        self.file.write(line + b"\n")
         self.ordinal += 1
+
+    def close(self) -> None:
+        end = {"file": 1, "records": self.ordinal + 1, "lost": 0, "is_last": True, "checksum": self.checksum}
+        self.say("journal_closed", json.dumps(end))
+        self.file.close()
 
 
 def make_up(directory: Path, events: int) -> dict[str, int]:
@@ -98,9 +109,7 @@ def make_up(directory: Path, events: int) -> dict[str, int]:
         syphon.say("backlogs_drained", "{}")
     receivers[0].say("entity_emptied", "{}")
     for writer in (*senders, *syphons, *receivers):
-        end = {"file": 1, "records": writer.ordinal + 1, "lost": 0, "is_last": True}
-        writer.say("journal_closed", json.dumps(end))
-        writer.file.close()
+        writer.close()
     lost = -(-messages // 1000)
     return {"delivered": messages - lost, "lost": lost}
 
