@@ -24,8 +24,29 @@ def require(extra: str, what: str) -> None:
     """Check that ``extra`` is installed, which ``what`` needs. Raises ExtraMissingError."""
     missing = next((package for package in PACKAGES[extra] if not _is_there(package)), None)
     if missing is not None:
-        text = f"{what} needs {missing}, which is not installed: pip install 'sbpair[{extra}]'"
+        text = f"{what} needs {missing}, which is not installed: {install_line(extra)}"
         raise ExtraMissingError(text, name=missing)
+
+
+def install_line(*extras: str) -> str:
+    """The command that adds ``extras`` to this installation, from the folder, file or repository that it came from."""
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.request import url2pathname
+
+    wanted = f"[{','.join(extras)}]"
+    try:
+        origin = json.loads(distribution("sbpair").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:  # a source tree on the path
+        origin = {}
+    url = origin.get("url", "")
+    if "vcs_info" in origin:
+        found = origin["vcs_info"]
+        return f"pip install 'sbpair{wanted} @ {found['vcs']}+{url}@{found['commit_id']}'"
+    if not url.startswith("file:"):
+        return f"pip install 'sbpair{wanted}'"
+    is_editable = origin.get("dir_info", {}).get("editable", False)
+    return f"pip install {'-e ' if is_editable else ''}'{url2pathname(url.removeprefix('file://'))}{wanted}'"
 
 
 def installed_extras() -> list[str]:

@@ -7,6 +7,7 @@ packages of the extras are hidden from the child process.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from sbpair.broker import Broker
-from sbpair.extras import PACKAGES, installed_extras
+from sbpair.extras import PACKAGES, install_line, installed_extras
 from tests.tools.source import ROOT
 
 BASE = os.environ.get("SBPAIR_BASE_PYTHON", "")
@@ -72,27 +73,63 @@ def test_a_program_sends_parks_and_processes_without_any_extra(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "said", "extra"),
     [
-        (
-            "import sbpair.broker",
-            "sbpair.broker needs cryptography, which is not installed: pip install 'sbpair[broker]'",
-        ),
-        (
-            "from sbpair.observation import Metrics; Metrics()",
-            "Metrics needs httpx, which is not installed: pip install 'sbpair[observe]'",
-        ),
-        (
-            "from sbpair.cli import main; main(['demo'])",
-            "sbpair: the command sbpair needs click, which is not installed: pip install 'sbpair[cli]'",
-        ),
+        ("import sbpair.broker", "sbpair.broker needs cryptography", "broker"),
+        ("from sbpair.observation import Metrics; Metrics()", "Metrics needs httpx", "observe"),
+        ("from sbpair.cli import main; main(['demo'])", "sbpair: the command sbpair needs click", "cli"),
     ],
 )
-def test_what_needs_an_extra_says_which_line_installs_it(tmp_path: Path, program: str, said: str) -> None:
+def test_what_needs_an_extra_says_which_line_installs_it(
+    tmp_path: Path, program: str, said: str, extra: str
+) -> None:
     done = run(program, folder=tmp_path)
 
     assert done.returncode != 0
-    assert done.stderr.splitlines()[-1].removeprefix("sbpair.extras.ExtraMissingError: ") == said
+    line = done.stderr.splitlines()[-1].removeprefix("sbpair.extras.ExtraMissingError: ")
+    what, _, install = line.partition(", which is not installed: ")
+    assert what == said
+    assert re.fullmatch(rf"pip install (-e )?'.*\[{extra}\]'", install)
+
+
+@pytest.mark.spec("X-28")
+@pytest.mark.parametrize(
+    ("origin", "line"),
+    [
+        (None, "pip install 'sbpair[cli,audit]'"),
+        ('{"url": "file:///home/a%20b/sbpair", "dir_info": {}}', "pip install '/home/a b/sbpair[cli,audit]'"),
+        (
+            '{"url": "file:///home/me/sbpair", "dir_info": {"editable": true}}',
+            "pip install -e '/home/me/sbpair[cli,audit]'",
+        ),
+        (
+            '{"url": "file:///tmp/sbpair-0.1.0-py3-none-any.whl", "archive_info": {}}',
+            "pip install '/tmp/sbpair-0.1.0-py3-none-any.whl[cli,audit]'",
+        ),
+        (
+            '{"url": "https://forge.example/sbpair.git", "vcs_info": {"vcs": "git", "commit_id": "f00"}}',
+            "pip install 'sbpair[cli,audit] @ git+https://forge.example/sbpair.git@f00'",
+        ),
+    ],
+)
+def test_the_line_installs_from_where_this_installation_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str | None, line: str
+) -> None:
+    made = tmp_path / "sbpair-0.1.0.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text("Metadata-Version: 2.4\nName: sbpair\nVersion: 0.1.0\n")
+    if origin is not None:
+        (made / "direct_url.json").write_text(origin)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert install_line("cli", "audit") == line
+
+
+@pytest.mark.spec("X-28")
+def test_a_source_tree_that_is_not_installed_is_installed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+
+    assert install_line("cli") == "pip install 'sbpair[cli]'"
 
 
 def test_every_extra_that_a_user_may_want_is_known_by_its_packages() -> None:

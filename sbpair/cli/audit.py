@@ -14,6 +14,7 @@ import click
 from sbpair.cli.daily_audit import DailyFlags, run_daily
 from sbpair.cli.errors import ConfigurationError, ExitCode, one_line
 from sbpair.cli.parameters import DurationType
+from sbpair.extras import install_line
 
 if TYPE_CHECKING:
     from sbpair.audit import Engine, Expected, Summary
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 LOCAL, SPARK = "local", "spark"
 PAGE_OF_DAYS = "current/days.html"
-INSTALL = "pip install 'sbpair[audit]'"
 
 
 def _aliases(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -250,7 +250,7 @@ def _engine(chosen: str) -> Iterator[Engine | None]:
 def _install(error: ImportError) -> str:
     """Return what to install for a missing package; an error of Spark already says so."""
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"{error.name.partition('.')[0]} is not installed; {INSTALL}"
+        return f"{error.name.partition('.')[0]} is not installed; {install_line('audit')}"
     return one_line(error)
 
 

@@ -23,6 +23,7 @@ from sbpair.auth.reference import resolve
 from sbpair.cli.errors import ConfigurationError
 from sbpair.cli.output import remember
 from sbpair.cli.parameters import PlainName
+from sbpair.extras import install_line
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential
@@ -41,7 +42,6 @@ FILE = "file:"
 PUBLIC_CLOUD = ".servicebus.windows.net"
 SECRET_FIELDS = ("sharedaccesskey", "sharedaccesssignature")
 Command = TypeVar("Command", bound=Callable[..., object])
-INSTALL = "pip install 'sbpair[identity]'"
 MAX_BACKLOGS = 10_000  # backlog queues
 ADMIN_CONNECT_TIMEOUT = 10.0  # seconds: an operator can wait longer than a send
 name_option = click.option(
@@ -217,7 +217,9 @@ def ambient(flag: str) -> TokenCredential:
         return _ambient()
     except ImportError as error:
         text = f"{flag} is the name of a namespace, which is opened by your Azure credential"
-        raise ConfigurationError(f"{text}: {INSTALL}, or give a connection string") from error
+        raise ConfigurationError(
+            f"{text}: {install_line('identity')}, or give a connection string"
+        ) from error
 
 
 @functools.cache

@@ -259,6 +259,8 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
         self, primary: SdkNamespace, secondary: SdkNamespace, options: PairedNamespaceOptions | None
     ) -> None:
         options = options or PairedNamespaceOptions()
+        if not isinstance(options, PairedNamespaceOptions):
+            raise TypeError(f"options must be PairedNamespaceOptions, not {type(options).__name__}")
         for side in (primary, secondary):
             side.check_credential(is_asyncio=self._IS_ASYNCIO)
         label = check_pair(primary, secondary, options.primary_namespace_name)
@@ -366,7 +368,10 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
     def _processor_options(self, options: ProcessorOptions | None) -> ProcessorOptions:
         from sbpair.processor.options import ProcessorOptions
 
-        return options or ProcessorOptions()
+        options = options or ProcessorOptions()
+        if not isinstance(options, ProcessorOptions):
+            raise TypeError(f"options must be ProcessorOptions, not {type(options).__name__}")
+        return options
 
     def _was_last(self, path: str) -> bool:
         """Whether the sender that was closed was the last of this entity."""

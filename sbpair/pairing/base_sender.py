@@ -22,7 +22,7 @@ from .options import PairedNamespaceOptions
 from .outcome import Failure, Location, Outcome, Refused, SendReceipt, Stored, StoredIn, Stranded
 from .request import PairedMessageBatch, SendRequest, one_session, prepare
 from .rotation import Choice
-from .sdk import is_smaller
+from .sdk import explain_refused_token, is_smaller
 
 STANDARD_BATCH = 256 * 1024
 """Bytes in a batch if no link has reported a limit: that of the Standard tier."""
@@ -188,6 +188,8 @@ def empty_batch(max_size_in_bytes: int | None, limit: int, path: str = "") -> Pa
 
 
 def _error(path: str, outcome: Refused | Stranded) -> Exception:
+    for cause in outcome.causes if isinstance(outcome, Stranded) else (outcome.error,):
+        explain_refused_token(cause)
     if isinstance(outcome, Stranded):
         stranded = outcome.spool_error or BacklogUnavailableError(path, outcome.causes)
         stranded.__cause__ = outcome.causes[0] if outcome.causes else None

@@ -12,7 +12,9 @@ LINES: dict[type[events.PairingEvent], LogLine] = {
     events.EntitySuspected: LogLine(
         WARNING, "sends to {path} fail: {cause}; the failover interval is running"
     ),
-    events.EntityFailedOver: LogLine(WARNING, "{path} has failed over, its messages are parked: {cause}"),
+    events.EntityFailedOver: LogLine(
+        WARNING, "{path} has failed over, its messages are parked until a syphon brings them home: {cause}"
+    ),
     events.EntityRecovered: LogLine(WARNING, "all senders of {path} use the primary again: {cause}"),
     events.EntityReturning: LogLine(WARNING, "{path} returns: more and more sends try the primary"),
     events.ReturnAborted: LogLine(WARNING, "a trial send to {path} failed and is parked: {cause}"),
@@ -47,7 +49,7 @@ LINES: dict[type[events.PairingEvent], LogLine] = {
     events.PingFailed: LogLine(INFO, "a ping to {path} was not accepted: {cause}"),
     events.HeadroomShort: LogLine(
         WARNING,
-        "message {message_id} for {path} could not be parked: {size} bytes, where the smaller limit is {limit}",
+        "message {message_id} for {path} may be too large to be parked: {size} bytes, the smaller limit is {limit}",
     ),
     events.PairingDisabled: LogLine(WARNING, "pairing is disabled: {cause}"),
     events.ClassifierFailed: LogLine(ERROR, "the classifier of the options failed: {cause}"),

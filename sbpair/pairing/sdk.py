@@ -47,6 +47,27 @@ def token_status_of(error: BaseException) -> int | None:
     return status if is_token and isinstance(status, int) and not isinstance(status, bool) else None
 
 
+_NEXT_STEPS = {
+    401: "The credential was refused: check the key and its name, and that it was not regenerated.",
+    403: "The credential lacks a right here: a sender needs Send.",
+    404: "There is no such entity: create it, or correct its name.",
+}
+
+
+def explain_refused_token(error: Exception) -> None:
+    """Say in the text of the SDK's error why ``$cbs`` refused the token, and what to do; other errors stay as they are.
+
+    The SDK has one class and one text for a wrong key and for an entity that does not exist.
+    """
+    status = token_status_of(error)
+    if status is None:
+        return
+    told = " ".join(str(getattr(error, "inner_exception", "")).split())
+    text = f"{_NEXT_STEPS.get(status, 'The credential was refused.')} {told}"
+    error.message = text  # type: ignore[attr-defined]  # of every AzureError
+    error.args = (text, *error.args[1:])
+
+
 def was_rejected(error: BaseException) -> bool:
     """Whether the service rejected the message itself, which means that it is not stored.
 

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from sbpair.envelope.names import namespace_label
+from sbpair.extras import install_line
 
 from .checkpoint import origin_name
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 FOREVER, MAX_PATIENCE_SECONDS = "forever", 10.0**9  # seconds
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})  # Spark passes these on to every sink
-INSTALL = "pip install 'sbpair[identity]', or give a connection string"
 PRIMARY = ("connectionString", "fullyQualifiedNamespace", "endpointAddress")
 SECONDARY = ("secondaryConnectionString", "secondaryFullyQualifiedNamespace", "secondaryEndpointAddress")
 PAIR = (*PRIMARY, *SECONDARY, "primaryNamespaceName", "backlogQueueCount")
@@ -241,6 +241,7 @@ def ambient() -> TokenCredential:
     try:
         from azure.identity import DefaultAzureCredential
     except ImportError as error:
-        raise ValueError(f"a namespace given by name needs azure-identity: {INSTALL}") from error
+        what = f"{install_line('identity')}, or give a connection string"
+        raise ValueError(f"a namespace given by name needs azure-identity: {what}") from error
     credential: TokenCredential = DefaultAzureCredential()
     return credential

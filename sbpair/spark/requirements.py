@@ -22,8 +22,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+from sbpair.extras import install_line
+
 MIN_VERSION, NEXT_MAJOR = (4, 0), (5,)
-INSTALL = "pip install 'sbpair[spark]'"
 DRIVER_PACKAGES = ("pandas", "pyarrow", "matplotlib")
 MIN_JAVA = 17
 JAVA_TIMEOUT = 30.0  # seconds for `java -version`
@@ -45,7 +46,9 @@ def require() -> None:
     """Check the version of pyspark, the only requirement of every Spark process. Raises SparkMissingError."""
     version = str(import_package("pyspark").__version__)
     if not MIN_VERSION <= _numbers(version) < NEXT_MAJOR:
-        raise SparkMissingError(f"pyspark {version} is installed, 4.0 to 4.x is required; {INSTALL}")
+        raise SparkMissingError(
+            f"pyspark {version} is installed, 4.0 to 4.x is required; {install_line('spark')}"
+        )
 
 
 def require_driver_packages() -> None:
@@ -68,7 +71,7 @@ def is_installed(package: str) -> bool:
 
 def missing(package: str) -> SparkMissingError:
     """The error that says what to install."""
-    return SparkMissingError(f"{package} is not installed; {INSTALL}")
+    return SparkMissingError(f"{package} is not installed; {install_line('spark')}")
 
 
 def import_package(package: str) -> ModuleType:
@@ -100,7 +103,7 @@ def use_java() -> Path:
         return wheel
     found = f" ({'; '.join(seen)})" if seen else ""
     raise SparkMissingError(
-        f"Spark needs Java 17 or later{found}; pip install 'sbpair[spark,jdk]' provides it"
+        f"Spark needs Java 17 or later{found}; {install_line('spark', 'jdk')} provides it"
     )
 
 

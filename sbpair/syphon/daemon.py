@@ -99,6 +99,8 @@ class Syphon:
         )
 
     def _set_up(self, primary: NamespaceAccess, secondary: NamespaceAccess, options: SyphonOptions) -> None:
+        if not isinstance(options, SyphonOptions):
+            raise TypeError(f"options must be SyphonOptions, not {type(options).__name__}")
         primary = _reach(primary, options.route, options.primary_endpoint_address)
         secondary = _reach(secondary, options.route, options.secondary_endpoint_address)
         self.options = options

@@ -1,4 +1,4 @@
-"""Test utilities: a delivery ledger, a fault-injecting proxy, a broker process, a credential for the in-repo broker.
+"""Test utilities: a delivery ledger, a fault-injecting proxy, a broker process, and the types of fixtures.
 
 pytest loads the plugin ``sbpair.testing.plugin`` automatically, with the fixtures ``servicebus_namespace``,
 ``servicebus_pair`` and others. Names are imported on first use.
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .chaos_proxy import ChaosProxy
     from .frames import Action, ActiveRule, FrameRule
     from .ledger import Inversion, Ledger, LedgerReport
-    from .pair import BearerCredential
+    from .pair import BearerCredential, NamespacePair
+    from .processor import RunningProcessor
 
 _HOMES = {
     "Action": "frames",
@@ -27,6 +28,8 @@ _HOMES = {
     "Inversion": "ledger",
     "Ledger": "ledger",
     "LedgerReport": "ledger",
+    "NamespacePair": "pair",
+    "RunningProcessor": "processor",
 }
 __all__ = [
     "Action",
@@ -39,6 +42,8 @@ __all__ = [
     "Inversion",
     "Ledger",
     "LedgerReport",
+    "NamespacePair",
+    "RunningProcessor",
 ]
 
 

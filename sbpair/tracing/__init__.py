@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sbpair.extras import install_line
+
 from . import current
 
 __all__ = ["MissingExtraError", "use_opentelemetry"]
@@ -31,7 +33,7 @@ def use_opentelemetry() -> Callable[[], None]:
         from .opentelemetry import OpenTelemetry
     except ImportError as error:
         raise MissingExtraError(
-            f"OpenTelemetry is not installed ({error}): pip install 'sbpair[otel]'"
+            f"OpenTelemetry is not installed ({error}): {install_line('otel')}"
         ) from error
 
     tracing = OpenTelemetry()

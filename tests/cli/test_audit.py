@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.group import cli
+from sbpair.extras import install_line
 from tests.audit.story import Story
 
 
@@ -98,7 +99,7 @@ def test_without_pyarrow_it_is_said_what_to_install(tmp_path: Path) -> None:
     )
 
     assert done.returncode == ExitCode.CONFIGURATION
-    assert done.stderr.strip() == "sbpair: pyarrow is not installed; pip install 'sbpair[audit]'"
+    assert done.stderr.strip() == f"sbpair: pyarrow is not installed; {install_line('audit')}"
 
 
 def test_a_directory_without_journals_is_an_error_that_names_it(tmp_path: Path) -> None:

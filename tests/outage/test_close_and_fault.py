@@ -166,7 +166,7 @@ async def test_a_primary_that_refuses_its_key_raises_the_sdks_own_error_at_each_
     either.ways = strings(either, wrong="primary")
     client = either.client()
     sender = client.get_queue_sender("orders")
-    with pytest.raises(ServiceBusAuthenticationError):
+    with pytest.raises(ServiceBusAuthenticationError, match="check the key and its name"):
         await either.send(sender, ServiceBusMessage("refused"))
     assert (await either.heard(SideFaulted)).side == "primary"
     assert client.primary.state is SideState.REFUSED

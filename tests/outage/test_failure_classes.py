@@ -195,6 +195,14 @@ async def test_a_queue_that_is_made_again_is_sent_to_over_a_new_link_and_is_no_o
     assert (either.primary.counts("orders").active, either.parked()) == (1, [0, 0])
 
 
+@pytest.mark.spec("X-27")
+async def test_a_misspelt_queue_is_named_and_the_error_says_what_to_do(either: Either) -> None:
+    """The SDK's own error has the class of a refused key and no word of the name."""
+    sender = either.client().get_queue_sender("ordres")
+    with pytest.raises(ServiceBusAuthenticationError, match=r"create it, or correct its name.*/ordres'"):
+        await either.send(sender, ServiceBusMessage("x"))
+
+
 @pytest.mark.spec("F-42", "F-55")
 async def test_a_queue_that_is_deleted_during_a_send_is_missing_and_is_no_outage(
     either: Either, tap: Tap

@@ -21,6 +21,7 @@ from sbpair.pairing.sdk import (
     carry_trace,
     condition_of,
     ended_connection,
+    explain_refused_token,
     is_smaller,
     message_limit,
     messages_of,
@@ -94,6 +95,27 @@ def test_the_status_of_a_refused_token_is_found_inside() -> None:
 
     assert token_status_of(ServiceBusError("x", error=TokenAuthFailure(404, b"gone"))) == 404
     assert token_status_of(ServiceBusError("x", error=ValueError())) is None
+
+
+@pytest.mark.spec("X-27")
+def test_a_refused_token_is_explained_once_and_other_errors_stay_as_they_are() -> None:
+    from azure.servicebus._pyamqp.error import TokenAuthFailure
+
+    error = ServiceBusError("x", error=TokenAuthFailure(404, b"no 'ordres'"))
+    for _ in range(2):
+        explain_refused_token(error)
+    assert str(error) == error.message
+    assert error.message == (
+        "There is no such entity: create it, or correct its name. CBS Token authentication failed. Status code: 404 "
+        "Description: no 'ordres'"
+    )
+    odd = ServiceBusError("x", error=TokenAuthFailure(500, None))
+    explain_refused_token(odd)
+    assert str(odd) == "The credential was refused. CBS Token authentication failed. Status code: 500"
+    other, wrapped = ValueError("x"), ServiceBusError("x", error=ValueError("y"))
+    for each in (other, wrapped):
+        explain_refused_token(each)
+    assert (str(other), str(wrapped)) == ("x", "x")
 
 
 def test_the_messages_of_the_sdks_own_batch_are_found() -> None:

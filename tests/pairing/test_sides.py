@@ -9,8 +9,10 @@ import pytest
 from azure.core.credentials import AzureSasCredential
 from azure.servicebus import TransportType
 
+from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.pairing.address import LinkSettings, SdkNamespace, SdkSettings, proxy_url
 from sbpair.pairing.retry import RetryPolicy
+from sbpair.syphon import Syphon, SyphonOptions
 
 KEYS = "SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0"
 CONTOSO = f"Endpoint=sb://contoso.servicebus.windows.net;{KEYS}"
@@ -167,3 +169,20 @@ def test_a_credential_that_the_skin_cannot_ask_is_refused_by_its_side() -> None:
         TypeError, match=r"^the primary credential must be a TokenCredential, .*, not Neither$"
     ):
         of(Neither()).check_credential(is_asyncio=False)
+
+
+@pytest.mark.spec("X-29")
+def test_options_of_another_kind_are_refused_where_they_are_given() -> None:
+    primary, secondary = CONTOSO, CONTOSO.replace("contoso.", "contoso-dr.")
+    for wrong in ({"failover_interval": 1}, SyphonOptions()):
+        with pytest.raises(
+            TypeError, match=f"^options must be PairedNamespaceOptions, not {type(wrong).__name__}$"
+        ):
+            PairedServiceBusClient.from_connection_strings(primary, secondary, options=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^options must be SyphonOptions, not PairedNamespaceOptions$"):
+        Syphon.from_connection_strings(primary, secondary, options=PairedNamespaceOptions())  # type: ignore[arg-type]
+    with (
+        PairedServiceBusClient.from_connection_strings(primary, secondary) as client,
+        pytest.raises(TypeError, match=r"^options must be ProcessorOptions, not dict$"),
+    ):
+        client.get_queue_processor("orders", print, options={"deduplicate": 1})  # type: ignore[arg-type]

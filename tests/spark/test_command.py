@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from sbpair.broker import Broker
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.group import cli
+from sbpair.extras import install_line
 from tests.spark.ledger import BACKLOGS, backlogs, ids_in, park, string
 
 
@@ -75,7 +76,7 @@ def test_without_pyspark_it_is_said_what_to_install(tmp_path: Path) -> None:
     )
 
     assert done.returncode == ExitCode.CONFIGURATION
-    assert done.stderr.splitlines()[-1] == "sbpair: pyspark is not installed; pip install 'sbpair[spark]'"
+    assert done.stderr.splitlines()[-1] == f"sbpair: pyspark is not installed; {install_line('spark')}"
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from sbpair.extras import install_line
 from sbpair.tracing import current
 from sbpair.tracing.current import headers_of
 
@@ -41,7 +42,7 @@ try:
 except MissingExtraError as error:
     print(error, current.active)
 """
-    assert "pip install 'sbpair[otel]' None" in said(program)
+    assert f"{install_line('otel')} None" in said(program)
 
 
 @pytest.mark.parametrize(

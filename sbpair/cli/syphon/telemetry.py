@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from sbpair.cli.errors import ConfigurationError
+from sbpair.extras import install_line
 from sbpair.tracing import MissingExtraError, use_opentelemetry
 
 SERVICE = "sbpair-syphon"
@@ -33,7 +34,7 @@ def exported_telemetry(is_wanted: bool) -> Iterator[None]:
     except MissingExtraError as error:
         raise ConfigurationError(f"--otel: {error}") from error
     except ImportError as error:
-        raise ConfigurationError(f"--otel: {error}; pip install 'sbpair[otel]'") from error
+        raise ConfigurationError(f"--otel: {error}; {install_line('otel')}") from error
 
     resource = Resource.create({SERVICE_NAME: SERVICE}).merge(OTELResourceDetector().detect())
     with ExitStack() as stack:

@@ -24,7 +24,7 @@ _ROW = pa.schema([("part", pa.int32()), ("content", pa.binary())])
 
 
 class SparkEngine:
-    """An engine for :func:`sbpair.audit.audit`.
+    """An engine for ``sbpair.audit.audit``.
 
     ``spark`` is any session, of Spark Connect too; executors need sbpair and pyarrow, and must see the journals and
     the output directory under the same paths.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from inspect import getdoc
 from types import ModuleType
 
-from tests.tools.source import ROOT
+from tests.tools.source import ROOT, table
 
 EMULATOR = {
     "python": "emulator.py",
@@ -45,13 +46,24 @@ API = {
 
 
 def api(name: str) -> str:
-    """Directives of mkdocstrings for the public names of a module; sbpair.aio links what it shares with sbpair."""
+    """A table of the public names of a module, for who reads the file, and the site's directives for their entries.
+
+    sbpair.aio links what it shares with sbpair.
+    """
     module = import_module(name)
     shared = [public for public in module.__all__ if name == "sbpair.aio" and _is_shared(module, public)]
     own = sorted(set(module.__all__) - set(shared))
     links = ", ".join(f"[`{public}`][sbpair.{public}]" for public in sorted(shared))
+    rows = [(f"`{public}`", _summary(getattr(module, public))) for public in own]
     directives = "\n".join(f"::: {name}.{public}\n" for public in own)
-    return (f"The same objects as in `sbpair`: {links}.\n\n" if shared else "") + directives
+    intro = f"The same objects as in `sbpair`: {links}.\n\n" if shared else ""
+    return f"{intro}{table(('name', 'what it is'), rows)}\n{directives}"
+
+
+def _summary(value: object) -> str:
+    """The first line of its docstring; of a value, the value."""
+    is_described = isinstance(value, type) or callable(value)
+    return (getdoc(value) or "").partition("\n")[0] if is_described else f"`{value!r}`"
 
 
 def _is_shared(module: ModuleType, name: str) -> bool:
