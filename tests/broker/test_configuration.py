@@ -179,6 +179,11 @@ def test_the_emulators_file_says_the_same_in_its_words() -> None:
         ),
         ('[contoso.queues.q]\nlock_duration = "P"', "expected a duration"),
         (
+            '[contoso.queues.q]\nlock_duration = "10m"',
+            "contoso.queues.q.lock_duration: expected a duration from 5 seconds (5000) to the allowed maximum of "
+            "'5' minutes (300000), not '10m'",
+        ),
+        (
             "[contoso.queues.q]\nrequires_session = 1",
             "queues.q.requires_session: expected true or false, not 1",
         ),
@@ -231,6 +236,10 @@ def rule(config: dict[str, object]) -> dict[str, object]:
     return config["Topics"][0]["Subscriptions"][0]["Rules"][1]["Properties"]
 
 
+def subscription(config: dict[str, object]) -> dict[str, object]:
+    return config["Topics"][0]["Subscriptions"][0]["Properties"]
+
+
 def changed(change: Callable[[dict[str, object]], object]) -> str:
     config = json.loads(json.dumps(EMULATOR))
     change(config["UserConfig"]["Namespaces"][0])
@@ -251,6 +260,21 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
         (
             changed(lambda it: it["Queues"][0]["Properties"].update(LockDuration="1 min")),
             "Namespaces[0].Queues[0].Properties.LockDuration: expected a duration",
+        ),
+        (
+            changed(lambda it: it["Queues"][0]["Properties"].update(LockDuration="30s")),
+            "config.json: UserConfig.Namespaces[0].Queues[0].Properties.LockDuration: "
+            "expected a duration such as \"PT5M\", not '30s'",
+        ),
+        (
+            changed(lambda it: it["Queues"][0]["Properties"].update(LockDuration="PT10M")),
+            "Namespaces[0].Queues[0].Properties.LockDuration: expected a duration from 5 seconds (5000) to the "
+            "allowed maximum of '5' minutes (300000), not 'PT10M'",
+        ),
+        (
+            changed(lambda it: subscription(it).update(MaxDeliveryCount=0)),
+            "Topics[0].Subscriptions[0].Properties.MaxDeliveryCount: expected a whole number from 1 to "
+            "2147483647, not 0",
         ),
         (
             changed(lambda it: it["Queues"][0]["Properties"].update(LockTime="PT1M")),
@@ -284,7 +308,7 @@ def test_a_bad_file_of_the_emulators_is_told_by_key_and_remedy(text: str, said: 
     ("text", "said"),
     [
         ('[contoso.queues.q]\nforward_to = "none"', "contoso/q: The messaging entity 'none'"),
-        ('[contoso.queues.q]\nlock_duration = "10m"', "contoso/q: "),
+        ("[contoso.queues.q]\nmax_size_in_megabytes = 10240", "contoso/q: "),
         ("[contoso.queues.q]\n[contoso.topics.q]", "contoso/q: The messaging entity 'q' already exists"),
     ],
 )
@@ -298,7 +322,7 @@ def test_what_cannot_be_made_is_told_by_its_path(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        "[contoso.queues.z]\nlock_duration = '10m'",
+        "[contoso.queues.z]\nmax_size_in_megabytes = 10240",
         "[contoso.queues.z]\nforward_to = 'none'",
         "[contoso.topics.t.subscriptions.s]\nforward_to = 'none'",
         "[contoso.topics.events.subscriptions.s.rules]\na = { sql = '1 = 1' }\nA = { sql = '1 = 1' }",

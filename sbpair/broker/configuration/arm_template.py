@@ -298,7 +298,7 @@ def _plans(file: str, resources: list[Resource]) -> list[NamespacePlan]:
 
 
 def _add(file: str, namespace: _Found, resource: Resource) -> None:
-    table = Table(file, f"{resource.where}.properties", dict(resource.values))
+    table = Table(file, f"{resource.where}.properties", dict(resource.values), is_iso=True)
     path = resource.names[1].replace("~", "/") if len(resource.names) > 1 else ""  # how ARM writes a slash
     under = (path, resource.names[2]) if len(resource.names) > 2 else ("", "")
     match KINDS[resource.kinds]:

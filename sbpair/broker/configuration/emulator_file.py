@@ -37,7 +37,7 @@ def read_emulator_file(file: str, text: str) -> list[NamespacePlan]:
         raise BadConfigurationError(f"{file}: expected JSON: {str(error) or 'nested too deeply'}") from None
     if not isinstance(values, dict):
         raise BadConfigurationError(f"{file}: expected a JSON object with UserConfig")
-    whole = Table(file, "", values)
+    whole = Table(file, "", values, is_iso=True)
     config = whole.table("UserConfig")
     whole.end()
     config.take("Logging")

@@ -9,19 +9,12 @@ from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 from ..clock import parse_duration
+from ..entities.descriptions import SPANS, range_of
 from ..entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
 from ..entities.rules.rule import SYSTEM_FIELDS
 from ..entities.rules.values import Value
 from ..errors import BrokerError, InvalidRuleError
 
-SPANS = frozenset(
-    (
-        "lock_duration",
-        "default_message_time_to_live",
-        "duplicate_detection_history_time_window",
-        "auto_delete_on_idle",
-    )
-)
 RULES = "authorization_rules"  # contain keys, so not configurable: use add_policy or an administration client
 _SHORT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -35,11 +28,15 @@ class BadConfigurationError(BrokerError):
 
 @dataclass(slots=True)
 class Table:
-    """The table ``values`` at ``where`` in ``file``. Keys are taken one by one; :meth:`end` rejects the rest."""
+    """The table ``values`` at ``where`` in ``file``. Keys are taken one by one; :meth:`end` rejects the rest.
+
+    ``is_iso``: whether durations are ISO 8601 only, as in the files of others.
+    """
 
     file: str
     where: str
     values: dict[str, object]
+    is_iso: bool = False
     _known: list[str] = field(default_factory=list)
 
     def wrong(self, key: str, expected: str) -> BadConfigurationError:
@@ -112,7 +109,7 @@ class Table:
     def _under(self, key: str, value: object) -> Table:
         if not isinstance(value, dict):
             raise self.wrong(key, f"a table, not {_kind(value)}")
-        return Table(self.file, f"{self.where}.{key}" if self.where else key, dict(value))
+        return Table(self.file, f"{self.where}.{key}" if self.where else key, dict(value), self.is_iso)
 
     def description(self, kind: type[Description], spelling: dict[str, str] | None = None) -> Description:
         """Return the description built from the table's fields; ``spelling`` maps field names to the file's keys."""
@@ -123,7 +120,10 @@ class Table:
             key = (spelling or {}).get(each.name, each.name)
             value = self.take(key)
             if value is not None and value != "":
-                given[each.name] = self._value(key, each.name, str(each.type), value)
+                given[each.name] = found = self._value(key, each.name, str(each.type), value)
+                if expected := range_of(each.name, found):
+                    what = "a duration " if each.name in SPANS else ""
+                    raise self.wrong(key, f"{what}{expected}, not {value!r:.60}")
         return kind(**given)
 
     def _value(self, key: str, name: str, kind: str, value: object) -> object:
@@ -138,12 +138,13 @@ class Table:
     def span(self, key: str, value: object) -> int | None:
         """Return a duration such as ``PT5M`` or ``90s`` in milliseconds; None for the largest, which means never.
 
-        Raises BadConfigurationError for any other value.
+        Raises BadConfigurationError for any other value, and for ``90s`` in a file of ISO 8601 durations.
         """
-        expected = f'a duration such as "PT5M" or "90s", not {value!r:.60}'
+        examples = '"PT5M"' if self.is_iso else '"PT5M" or "90s"'
+        expected = f"a duration such as {examples}, not {value!r:.60}"
         if not isinstance(value, str):
             raise self.wrong(key, expected)
-        if found := _SHORT.fullmatch(value):
+        if not self.is_iso and (found := _SHORT.fullmatch(value)):
             return round(float(found[1]) * _UNITS[found[2]])
         try:
             return parse_duration(value)

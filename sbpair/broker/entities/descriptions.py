@@ -133,10 +133,11 @@ class QueueDescription:
             forward_to=_target(self.forward_to),
             forward_dead_lettered_messages_to=_target(self.forward_dead_lettered_messages_to),
         )
-        for name, holds, range_text in _RULES:
+        for name in _RANGES:
             value = getattr(resolved, name)
-            if not holds(value):
-                raise InvalidDescriptionError(f"{name} is {value!r}: {range_text}.")
+            if expected := range_of(name, value):
+                unit = "milliseconds, " if name in SPANS else ""
+                raise InvalidDescriptionError(f"{name} is {value!r}: {unit}{expected}.")
         check_access_rules(resolved.authorization_rules)
         return resolved
 
@@ -208,33 +209,45 @@ def _metadata(value: object) -> bool:
     return value is None or (isinstance(value, str) and len(value) <= 1024)
 
 
-_RULES: tuple[tuple[str, Callable[[object], bool], str], ...] = (
+SPANS = frozenset(
     (
         "lock_duration",
-        _whole(5 * SECOND, 5 * MINUTE),
-        "milliseconds, from 5 seconds (5000) to the allowed maximum of '5' minutes (300000)",
-    ),
-    ("requires_duplicate_detection", _flag, "True or False"),
-    ("requires_session", _flag, "True or False"),
-    ("enable_partitioning", _flag, "True or False"),
-    ("max_size_in_megabytes", _whole(1, PREMIUM_SIZES[-1]), f"a whole number from 1 to {PREMIUM_SIZES[-1]}"),
-    ("default_message_time_to_live", _whole_or_none(SECOND), "milliseconds, at least 1000, or None"),
-    ("dead_lettering_on_message_expiration", _flag, "True or False"),
-    (
+        "default_message_time_to_live",
         "duplicate_detection_history_time_window",
-        _whole(20 * SECOND, 7 * DAY),
-        "milliseconds from 20 s to 7 days",
-    ),
-    ("max_delivery_count", _whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
-    ("enable_batched_operations", _flag, "True or False"),
-    ("status", STATUSES.__contains__, f"one of {', '.join(STATUSES)}"),
-    ("auto_delete_on_idle", _whole_or_none(5 * MINUTE), "milliseconds, at least 5 minutes (300000), or None"),
-    ("forward_to", _path_or_none, "the path of a queue or topic, or None"),
-    ("forward_dead_lettered_messages_to", _path_or_none, "the path of a queue or topic, or None"),
-    ("user_metadata", _metadata, "text of at most 1024 characters, or None"),
-    ("enable_express", _flag, "True or False"),
-    ("max_message_size_in_kilobytes", _whole_or_none(1, 102_400), "a whole number from 1 to 102400, or None"),
+        "auto_delete_on_idle",
+    )
 )
+_RANGES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "lock_duration": (
+        _whole(5 * SECOND, 5 * MINUTE),
+        "from 5 seconds (5000) to the allowed maximum of '5' minutes (300000)",
+    ),
+    "requires_duplicate_detection": (_flag, "True or False"),
+    "requires_session": (_flag, "True or False"),
+    "enable_partitioning": (_flag, "True or False"),
+    "max_size_in_megabytes": (_whole(1, PREMIUM_SIZES[-1]), f"a whole number from 1 to {PREMIUM_SIZES[-1]}"),
+    "default_message_time_to_live": (_whole_or_none(SECOND), "at least 1 second (1000), or None"),
+    "dead_lettering_on_message_expiration": (_flag, "True or False"),
+    "duplicate_detection_history_time_window": (_whole(20 * SECOND, 7 * DAY), "from 20 s to 7 days"),
+    "max_delivery_count": (_whole(1, INT_MAX), f"a whole number from 1 to {INT_MAX}"),
+    "enable_batched_operations": (_flag, "True or False"),
+    "status": (STATUSES.__contains__, f"one of {', '.join(STATUSES)}"),
+    "auto_delete_on_idle": (_whole_or_none(5 * MINUTE), "at least 5 minutes (300000), or None"),
+    "forward_to": (_path_or_none, "the path of a queue or topic, or None"),
+    "forward_dead_lettered_messages_to": (_path_or_none, "the path of a queue or topic, or None"),
+    "user_metadata": (_metadata, "text of at most 1024 characters, or None"),
+    "enable_express": (_flag, "True or False"),
+    "max_message_size_in_kilobytes": (
+        _whole_or_none(1, 102_400),
+        "a whole number from 1 to 102400, or None",
+    ),
+}
+
+
+def range_of(name: str, value: object) -> str | None:
+    """Return the range of a field if ``value`` is outside of it, else None; of a span in milliseconds too."""
+    holds, expected = _RANGES.get(name, (None, ""))
+    return expected if holds is not None and not holds(value) else None
 
 
 @dataclass(frozen=True, slots=True)
