@@ -299,6 +299,8 @@ def test_the_three_terminals_of_the_quickstart_lose_nothing(tmp_path):
         assert program.returncode == 0
         assert {line.split(": ")[1] for line in printed.splitlines()} == {"primary", "backlog"}
         until(lambda: "0 messages wait" in bash(terminal("check")).communicate(timeout=60)[0])
+        by_hand = bash(terminal("by hand"))
+        assert (by_hand.communicate(timeout=60)[0], by_hand.returncode) == ("1\n", 0)
     finally:
         for process in running:
             with contextlib.suppress(ProcessLookupError):

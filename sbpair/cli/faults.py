@@ -11,6 +11,7 @@ import click
 from sbpair.cli.errors import CommandError, ConfigurationError, ExitCode
 from sbpair.cli.namespaces import fetch
 from sbpair.cli.output import plain, remember
+from sbpair.cli.parameters import read_setting
 
 Command = TypeVar("Command", bound=Callable[..., object])
 TIMEOUT = 15.0  # seconds
@@ -74,7 +75,7 @@ def set_(url: str | None, token: str, settings: tuple[str, ...]) -> None:
       sbpair faults set namespace=contoso effect=throttle entity=orders times=3
       sbpair faults set namespace=contoso scenario=flapping
     """
-    fault = dict(map(_setting, settings))
+    fault = dict(map(read_setting, settings))
     answer = json.loads(_ask("POST", url, token, json.dumps(fault)))
     click.echo(" ".join(map(str, answer["ids"])))
 
@@ -95,18 +96,6 @@ def clear(url: str | None, token: str, ids: tuple[int, ...], clears_all: bool) -
         raise click.UsageError("name the ids of faults, or --all", click.get_current_context())
     for part in [""] if clears_all else [f"/{number}" for number in ids]:
         _ask("DELETE", url, token, part=part)
-
-
-def _setting(text: str) -> tuple[str, object]:
-    """Read `name=value`, the value as JSON if it is a number, true or false. Raises UsageError."""
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise click.UsageError(f"{text!r:.60} is not NAME=VALUE", click.get_current_context())
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        found = value
-    return name, found if isinstance(found, bool | int | float) else value
 
 
 def _line(row: dict[str, object]) -> str:

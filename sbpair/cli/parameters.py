@@ -1,4 +1,4 @@
-"""Parameter types of the command line: durations, rates, sizes, names, entity paths, existing paths.
+"""Parameter types of the command line: durations, settings, rates, sizes, names, entity paths, existing paths.
 
 Each reads the text of one flag. A value of the wrong form is a usage error (exit code 2) that shows the
 expected form; a path that does not exist is a configuration error (exit code 3).
@@ -6,6 +6,7 @@ expected form; a path that does not exist is a configuration error (exit code 3)
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from datetime import timedelta
@@ -50,6 +51,18 @@ def span_text(span: timedelta) -> str:
     in_ms = {"h": 3_600_000, "m": 60_000, "s": 1000}
     unit = next((unit for unit, size in in_ms.items() if whole and whole % size == 0), None)
     return f"{whole // in_ms[unit]}{unit}" if unit else f"{whole}ms"
+
+
+def read_setting(text: str) -> tuple[str, object]:
+    """Read `name=value`, the value as JSON if it is a number, true or false. Raises UsageError."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.UsageError(f"{text!r:.60} is not NAME=VALUE", click.get_current_context())
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = value
+    return name, found if isinstance(found, bool | int | float) else value
 
 
 class Rate(click.ParamType[float]):

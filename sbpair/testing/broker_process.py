@@ -50,7 +50,7 @@ class BrokerProcess:
         self.ca_file = ""
         """The certificate authority, for administration clients."""
         self.endpoints: dict[str, str] = {}
-        """What else the command printed: ``faults_url``, ``faults_token``, ``time_url``, ``management_url``."""
+        """What else was printed: ``faults_url``, ``faults_token``, ``time_url``, ``time_token``, ``management_url``."""
 
     def __enter__(self) -> BrokerProcess:
         self._errors = tempfile.TemporaryFile()

@@ -38,6 +38,16 @@ def environment(**more: str) -> dict[str, str]:
     return kept | {"PYTHONWARNINGS": "error", "NO_COLOR": "1"} | more
 
 
+def evaluate(lines: str) -> dict[str, str]:
+    """Return what a shell exports for sbpair once it has evaluated ``lines``."""
+    script = 'set -eu; eval "$1"; env -0'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", lines], capture_output=True, text=True, check=True, env=environment()
+    )
+    exported = dict(each.partition("=")[::2] for each in done.stdout.split("\0"))
+    return {name: value for name, value in exported.items() if name.startswith("SBPAIR_")}
+
+
 AS_CREATED = {  # the settings of a backlog queue that `sbpair backlog create` makes
     "max_size_in_megabytes": 5120,
     "max_delivery_count": 2**31 - 1,

@@ -9,12 +9,13 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from datetime import timedelta
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from tests.cli.conftest import environment
+from tests.cli.conftest import environment, evaluate
 from tests.tools.proofs import ROOT
 
 NOT_BEFORE_IT_IS_READY = (  # each would cost every start some milliseconds
@@ -164,6 +165,29 @@ def test_queues_and_topics_are_partitioned_where_the_command_says_so(start):
     assert running.stop() == (0, "")
 
 
+@pytest.mark.spec("E-9")
+def test_entities_have_the_settings_that_the_command_gives_them(start):
+    _, printed = ready(
+        start,
+        "--queue", "contoso/carts,requires_session=true,lock_duration=30s,partitioned",
+        "--topic", "contoso/events/Subscriptions/billing,max_delivery_count=3,forward_to=carts,partitioned",
+        "--topic", "contoso/events,default_message_time_to_live=PT1H,user_metadata=ours,partitioned",
+    )  # fmt: skip
+    with ServiceBusAdministrationClient.from_connection_string(
+        printed["namespaces"][0]["connection_string"], connection_verify=printed["ca_file"]
+    ) as administration:
+        carts, events = administration.get_queue("carts"), administration.get_topic("events")
+        billing = administration.get_subscription("events", "billing")
+    assert (carts.requires_session, carts.lock_duration, carts.enable_partitioning) == (
+        True,
+        timedelta(seconds=30),
+        True,
+    )
+    assert (events.default_message_time_to_live, events.user_metadata) == (timedelta(hours=1), "ours")
+    assert events.enable_partitioning
+    assert (billing.max_delivery_count, billing.forward_to.rpartition("/")[2]) == (3, "carts")
+
+
 def test_for_people_it_prints_connection_strings_and_the_ca_file(start):
     running = start("broker", "--namespace", "contoso:0")
     lines = [running.line() for _ in range(5)]
@@ -209,7 +233,20 @@ def test_what_is_no_name_with_a_port_is_a_usage_error(sbpair, value):
         (("--queue", "orders"), "NAMESPACE/QUEUE"),
         (("--namespace", "a:0", "--topic", "b/events"), "--topic names no --namespace: b"),
         (("--topic", "events"), "NAMESPACE/TOPIC"),
-        (("--queue", "contoso/orders,partition"), "NAMESPACE/QUEUE,partitioned"),
+        (("--queue", "contoso/orders,partition"), "'partition' is not NAME=VALUE"),
+        (("--queue", "contoso/"), "NAMESPACE/QUEUE"),
+        (
+            ("--queue", "contoso/carts,requires_sesion=true"),
+            "'--queue': contoso/carts: requires_sesion: expected no such key; did you mean requires_session?",
+        ),
+        (
+            ("--queue", "contoso/carts,requires_session=1"),
+            "contoso/carts: requires_session: expected true or false, not 1",
+        ),
+        (
+            ("--topic", "contoso/events/Subscriptions/billing,lock_duration=10m"),
+            "contoso/events/Subscriptions/billing: lock_duration: expected a duration from 5 seconds (5000)",
+        ),
         (("--topic", "contoso/events/Subscriptions/"), "NAMESPACE/TOPIC"),
     ],
 )
@@ -217,7 +254,7 @@ def test_namespaces_and_queues_that_do_not_fit_are_usage_errors(sbpair, argument
     done = sbpair("broker", *arguments)
 
     assert done.returncode == 2
-    assert says in done.stderr
+    assert says in " ".join(done.stderr.split())
 
 
 def test_a_queue_name_that_cannot_be_is_a_configuration_error(sbpair):
@@ -285,11 +322,9 @@ def evaluated(start) -> dict[str, str]:
         "broker", "--namespace", "contoso:0", "--namespace", "contoso-dr:0", "--queue", "contoso/orders",
         "--print-env",
     )  # fmt: skip
-    lines = "".join(running.line() for _ in range(3))
-    script = 'set -eu; eval "$1"; printf "%s\\0" "$SBPAIR_PRIMARY" "$SBPAIR_SECONDARY" "$SBPAIR_CA_FILE"'
-    done = subprocess.run(["sh", "-c", script, "sh", lines], capture_output=True, text=True, check=True)
-    names = ("SBPAIR_PRIMARY", "SBPAIR_SECONDARY", "SBPAIR_CA_FILE")
-    return dict(zip(names, done.stdout.split("\0"), strict=False))
+    exported = evaluate("".join(running.line() for _ in range(3)))
+    assert set(exported) == {"SBPAIR_PRIMARY", "SBPAIR_SECONDARY", "SBPAIR_CA_FILE"}
+    return exported
 
 
 @pytest.mark.spec("R-60")
@@ -312,6 +347,37 @@ def test_the_readmes_program_sends_with_what_a_shell_evaluates(evaluated):
         capture_output=True, text=True, timeout=60, env=environment(**evaluated),
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "StoredIn.PRIMARY\n"), done.stderr
+
+
+@pytest.mark.spec("E-9")
+@pytest.mark.parametrize("page", [("Web page: http://127.0.0.1:", ()), ("", ("--page", "off"))])
+def test_beside_what_a_shell_evaluates_the_address_of_the_page_is_all_that_is_said(start, page):
+    said, flags = page
+    running = start("broker", "--namespace", "contoso:0", "--print-env", *flags)
+    assert set(evaluate(running.line() + running.line())) == {"SBPAIR_PRIMARY", "SBPAIR_CA_FILE"}
+    code, told = running.stop()
+    assert (code, told[: len(said)], told.count("\n")) == (0, said, len(flags) == 0)
+
+
+@pytest.mark.spec("E-9")
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        (
+            "contoso/events/billing",
+            "sbpair: 'events/billing' is the name of a topic; "
+            "a subscription is written contoso/events/Subscriptions/billing\n",
+        ),
+        ("contoso/a/events/billing", "is written contoso/a/events/Subscriptions/billing\n"),
+        ("contoso/events/Subscriptions/billing", ""),
+        ("contoso/events", ""),
+    ],
+)
+def test_a_topic_that_looks_like_a_subscription_is_made_and_said(start, topic, said):
+    running, printed = ready(start, "--topic", topic)
+    assert printed["namespaces"][0]["topics"] == [topic.removeprefix("contoso/").split("/Subscriptions/")[0]]
+    code, told = running.stop()
+    assert (code, told.endswith(said), told.count("\n")) == (0, True, said != "")
 
 
 def test_two_ways_to_print_exclude_each_other(sbpair):

@@ -10,9 +10,10 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusServerBusyError
 
-from sbpair.broker import Broker, FaultRule, PartitionDown, Throttle
-from sbpair.broker.faults.plan import PlannedFault
+from sbpair.broker import Broker
+from sbpair.broker.faults.plan import read_plan
 from sbpair.broker.server import fault_control, json_control
+from tests.cli.conftest import evaluate
 from tests.waiting import PATIENCE
 
 get, post = partial(httpx.get, timeout=PATIENCE), partial(httpx.post, timeout=PATIENCE)
@@ -72,19 +73,38 @@ def test_faults_are_set_told_and_removed_over_http(start):
     assert running.stop() == (0, "")
 
 
-def test_of_several_faults_all_are_set_or_none(monkeypatch):
-    several = [
-        PlannedFault("contoso", FaultRule(Throttle(), "orders")),
-        PlannedFault("contoso", FaultRule(PartitionDown(0), "orders")),  # which has no partitions
-    ]
-    monkeypatch.setattr(fault_control, "planned_faults", lambda table: several)
+@pytest.mark.spec("E-9")
+def test_a_plan_is_set_over_http_as_from_a_file():
     with Broker({"contoso": 0}) as broker, fault_control.FaultControl(broker) as control:
         contoso = broker.namespace("contoso")
         contoso.create_queue("orders")
         shown = {"Authorization": f"Bearer {control.token}"}
-        refused = post(control.url, json={}, headers=shown)
+        down = {"namespace": "contoso", "effect": "down"}
+        done = post(control.url, json={"seed": 7, "fault": [THROTTLE, down]}, headers=shown)
+        assert (done.status_code, done.json()) == (201, {"ids": [1, 2]})
+        assert [each["effect"] for each in get(control.url, headers=shown).json()] == ["throttle", "down"]
+        planned = read_plan("seed = 7\n" + PLAN + "[[fault]]\nnamespace = 'contoso'\neffect = 'down'")
+        assert [each.rule for each in contoso.faults] == [each.rule for each in planned]
+
+
+@pytest.mark.spec("E-9")
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        ({"namespace": "contoso", "entity": "orders", "effect": "partition-down"}, "partition"),
+        ({"namespace": "contoso", "effect": "flood"}, "flood"),
+        ({"effect": "down"}, "namespace"),
+        (3, "must be a table of settings"),
+    ],
+)
+def test_of_several_faults_all_are_set_or_none(second, says):
+    with Broker({"contoso": 0}) as broker, fault_control.FaultControl(broker) as control:
+        contoso = broker.namespace("contoso")
+        contoso.create_queue("orders")  # which has no partitions
+        shown = {"Authorization": f"Bearer {control.token}"}
+        refused = post(control.url, json={"fault": [THROTTLE, second]}, headers=shown)
         assert refused.status_code == 400
-        assert "partition" in refused.json()["error"]
+        assert says in refused.json()["error"]
         assert get(control.url, headers=shown).json() == []
         assert contoso.faults == []
 
@@ -97,8 +117,10 @@ def test_beyond_a_number_of_faults_the_next_is_refused_until_some_are_removed(mo
             assert http.post(control.url, json=THROTTLE).status_code == 201
             refused = http.post(control.url, json=THROTTLE)
             assert refused.status_code == 409
-            assert refused.json() == {"error": "There are 1 faults: remove some first."}
+            assert refused.json() == {"error": "There can be 1 faults at most: remove some first."}
             assert http.delete(control.url).status_code == 204
+            plan = {"fault": [THROTTLE, THROTTLE]}
+            assert http.post(control.url, json=plan).status_code == 409
             assert http.post(control.url, json=THROTTLE).status_code == 201
 
 
@@ -151,6 +173,21 @@ def test_a_plan_that_cannot_be_set_is_a_usage_error_that_says_why(sbpair, tmp_pa
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.spec("E-9")
+def test_faults_and_time_are_controlled_with_what_a_shell_evaluates(start, sbpair):
+    running = start(
+        "broker", "--namespace", "contoso:0", "--allow-faults", "--driven-time", "--print-env"
+    )  # fmt: skip
+    exported = evaluate("".join(running.line() for _ in range(6)))
+
+    done = sbpair("faults", "set", "namespace=contoso", "effect=down", **exported)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sbpair("faults", "list", **exported).stdout.startswith("1: down on contoso")
+
+    headers = {"Authorization": f"Bearer {exported['SBPAIR_TIME_TOKEN']}"}
+    assert post(exported["SBPAIR_TIME_URL"], json={"advance": 60}, headers=headers).status_code == 204
 
 
 @pytest.mark.slow

@@ -61,6 +61,17 @@ def read_plan(text: str) -> list[PlannedFault]:
         plan = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgumentError(f"The plan is not TOML: {error}.") from None
+    return _of_plan(plan)
+
+
+def posted_faults(body: object) -> list[PlannedFault]:
+    """Return the faults of a whole plan, ``{"fault": [...]}``, or of one table, as :func:`planned_faults`."""
+    if isinstance(body, Mapping) and "fault" in body:
+        return _of_plan({str(key): value for key, value in body.items()})
+    return planned_faults(body)
+
+
+def _of_plan(plan: dict[str, object]) -> list[PlannedFault]:
     seed = plan.pop("seed", 0)
     faults = plan.pop("fault", [])
     if isinstance(seed, bool) or not isinstance(seed, int):

@@ -1,7 +1,8 @@
 """Faults and time over HTTP, for tests in other languages: on a loopback port, with its own token.
 
     GET    /faults        all faults that are set, with their hits
-    POST   /faults        set {"namespace": "contoso", "effect": "throttle", ...} or {"scenario": ...}; returns the ids
+    POST   /faults        set {"namespace": "contoso", "effect": "throttle", ...} or {"scenario": ...}; returns the ids.
+                          {"fault": [...]} sets several, all or none
     DELETE /faults/ID     clear one fault
     DELETE /faults        clear all faults
     POST   /time          {"advance": 90.5} or {"advance_connections": 600}: seconds of entity or connection time
@@ -19,13 +20,13 @@ from datetime import timedelta
 from aiohttp import web
 
 from ..faults import ActiveFault
-from ..faults.plan import planned_faults
+from ..faults.plan import posted_faults
 from .broker import Broker
 from .control import NamespaceControl
 from .json_control import JsonControl, error_response
 
 ADVANCE, ADVANCE_CONNECTIONS = "advance", "advance_connections"
-MAX_SECONDS = 10 * 365 * 86_400  # ten years  # ten years
+MAX_SECONDS = 10 * 365 * 86_400  # ten years
 
 
 class FaultControl(JsonControl[tuple[NamespaceControl, ActiveFault]]):
@@ -75,8 +76,8 @@ class FaultControl(JsonControl[tuple[NamespaceControl, ActiveFault]]):
             table = json.loads(await request.read())
         except (ValueError, RecursionError):
             return error_response(400, "The body is not JSON.")
-        self.check_room()
-        planned = [(self._broker.namespace(each.namespace), each.rule) for each in planned_faults(table)]
+        planned = [(self._broker.namespace(each.namespace), each.rule) for each in posted_faults(table)]
+        self.check_room(len(planned))
         with ExitStack() as undo:  # all of them, or none
             active = []
             for namespace, rule in planned:

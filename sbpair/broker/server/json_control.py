@@ -52,10 +52,12 @@ class JsonControl(HttpEndpoint, Generic[Entry]):
         self.entries[number] = entry
         return number
 
-    def check_room(self) -> None:
-        """Raise HTTPConflict if there are already MAX_ENTRIES entries."""
-        if len(self.entries) >= MAX_ENTRIES:
-            raise web.HTTPConflict(text=f"There are {MAX_ENTRIES} {self._noun}s: remove some first.")
+    def check_room(self, more: int = 1) -> None:
+        """Raise HTTPConflict if with ``more`` there would be more than MAX_ENTRIES entries."""
+        if len(self.entries) + more > MAX_ENTRIES:
+            raise web.HTTPConflict(
+                text=f"There can be {MAX_ENTRIES} {self._noun}s at most: remove some first."
+            )
 
     @abstractmethod
     def withdraw(self, entry: Entry) -> None:

@@ -6,9 +6,10 @@ import json
 import shlex
 import signal
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -21,7 +22,9 @@ from sbpair.cli.broker.arguments import (
     PageAddress,
     ParameterType,
     PartitionsOfNamespace,
+    QueueAtStart,
     QueueInNamespace,
+    TopicAtStart,
     TopicInNamespace,
 )
 from sbpair.cli.broker.config import planned_namespaces, with_broker_config
@@ -32,7 +35,7 @@ from sbpair.cli.parameters import ExistingPath
 from sbpair.cli.signals import SIGNALS, StopRequest, stop_with_stdin
 
 if TYPE_CHECKING:
-    from sbpair.broker import Broker, NamespaceControl
+    from sbpair.broker import Broker, NamespaceControl, QueueDescription, TopicDescription
     from sbpair.broker.configuration import NamespacePlan
 
 NAMESPACES = ("contoso:5672", "contoso-dr:5673")
@@ -41,6 +44,7 @@ USUAL_PORT = 5672
 EMULATOR_NAMESPACES = (("sbemulatorns", USUAL_PORT),)
 EMULATOR_MANAGEMENT = 5300
 TIERS = ("Basic", "Standard", "Premium")
+Description = TypeVar("Description", "QueueDescription", "TopicDescription")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -55,13 +59,19 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     show_default=True,
     help="A namespace and its port; repeat for more. Port 0 takes any free one.",
 )
-@click.option("--queue", "queues", type=QueueInNamespace(), multiple=True, help="Create this queue at start.")
+@click.option(
+    "--queue",
+    "queues",
+    type=QueueInNamespace(),
+    multiple=True,
+    help="Create this queue at start, with the settings of a file, e.g. contoso/carts,requires_session=true.",
+)
 @click.option(
     "--topic",
     "topics",
     type=TopicInNamespace(),
     multiple=True,
-    help="Create this topic, and the subscription if one is named, at start.",
+    help="Create this topic, and the subscription if one is named, at start; settings as for --queue.",
 )
 @click.option(
     "--parameter",
@@ -168,8 +178,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 )
 def command(
     namespaces: tuple[tuple[str, int], ...],
-    queues: tuple[tuple[str, str, bool], ...],
-    topics: tuple[tuple[str, str, str | None, bool], ...],
+    queues: tuple[QueueAtStart, ...],
+    topics: tuple[TopicAtStart, ...],
     parameters: tuple[tuple[str, str], ...],
     one_port: bool,
     host: str,
@@ -223,6 +233,7 @@ def command(
         namespaces = _of_emulator(namespaces, plans)
     namespaces = _with_planned(namespaces, plans)
     _check(namespaces, queues, topics, partitions)
+    _hint_at_subscriptions(topics)
     if open_access and host not in LOOPBACK:
         click.echo(f"sbpair: warning: anyone who can reach {host} may send and receive", err=True)
     faults_at_start = read_faults(plan)
@@ -255,10 +266,11 @@ def command(
     ):
         for each in plans:
             broker.namespace(each.name).create_entities(each)
-        for namespace, queue, is_partitioned in queues:
-            _create_queue(broker.namespace(namespace), queue, is_partitioned, is_kept=data is not None)
-        for namespace, topic, subscription, is_partitioned in topics:
-            _create_topic(broker, namespace, topic, subscription, is_partitioned, data is not None)
+        for queue in queues:
+            _create_queue(broker.namespace(queue.namespace), queue, is_kept=data is not None)
+        # topics with their own settings before those that only a subscription needs
+        for topic in sorted(topics, key=lambda each: each.subscription is not None):
+            _create_topic(broker.namespace(topic.namespace), topic, is_kept=data is not None)
         names = [name for name, _ in namespaces]
         for name in names:
             broker.namespace(name).let_front_ends_cache(front_end_cache)
@@ -270,7 +282,9 @@ def command(
         ):
             endpoints = {**control_endpoints, **page_endpoints, **_management(broker, names[0])}
             if print_env:
-                click.echo(_as_environment(broker, names))
+                click.echo(_as_environment(broker, names, control_endpoints))
+                for url in page_endpoints.values():  # for people: no command reads it
+                    click.echo(f"Web page: {url}", err=True)
             else:
                 render = _as_json if as_json else partial(_as_text, data=data)
                 click.echo(render(broker, names, endpoints))
@@ -308,20 +322,25 @@ def _with_planned(
     return tuple(given.items())
 
 
-def _create_queue(namespace: NamespaceControl, queue: str, is_partitioned: bool, *, is_kept: bool) -> None:
+def _create_queue(namespace: NamespaceControl, queue: QueueAtStart, *, is_kept: bool) -> None:
     there = (name.casefold() for name in namespace.queue_names())
-    if not is_kept or queue.casefold() not in there:  # else created at an earlier start
-        namespace.create_queue(queue, enable_partitioning=is_partitioned or namespace.is_partitioned)
+    if not is_kept or queue.path.casefold() not in there:  # else created at an earlier start
+        namespace.create_queue(queue.path, description=_fit(queue.description, namespace))
 
 
-def _create_topic(
-    broker: Broker, namespace: str, topic: str, subscription: str | None, is_partitioned: bool, is_kept: bool
-) -> None:
-    control = broker.namespace(namespace)
-    if topic.casefold() not in (name.casefold() for name in control.topic_names()):
-        control.create_topic(topic, enable_partitioning=is_partitioned or control.is_partitioned)
-    if subscription is not None and not (is_kept and _has(control, topic, subscription)):
-        control.create_subscription(topic, subscription)
+def _create_topic(namespace: NamespaceControl, topic: TopicAtStart, *, is_kept: bool) -> None:
+    if topic.path.casefold() not in (name.casefold() for name in namespace.topic_names()):
+        namespace.create_topic(topic.path, description=_fit(topic.description, namespace))
+    name = topic.subscription
+    if name is not None and not (is_kept and _has(namespace, topic.path, name)):
+        namespace.create_subscription(topic.path, name, description=topic.of_subscription)
+
+
+def _fit(description: Description, namespace: NamespaceControl) -> Description:
+    """Return the description, partitioned in a partitioned namespace."""
+    return replace(
+        description, enable_partitioning=description.enable_partitioning or namespace.is_partitioned
+    )
 
 
 def _has(namespace: NamespaceControl, topic: str, subscription: str) -> bool:
@@ -331,8 +350,8 @@ def _has(namespace: NamespaceControl, topic: str, subscription: str) -> bool:
 
 def _check(
     namespaces: tuple[tuple[str, int], ...],
-    queues: tuple[tuple[str, str, bool], ...],
-    topics: tuple[tuple[str, str, str | None, bool], ...],
+    queues: tuple[QueueAtStart, ...],
+    topics: tuple[TopicAtStart, ...],
     partitions: tuple[tuple[str, int], ...],
 ) -> None:
     names = Counter(name.casefold() for name, _ in namespaces)
@@ -341,11 +360,25 @@ def _check(
         twice = [str(key) for key, times in counted.items() if times > 1]
         if twice:
             raise click.UsageError(f"{what} {twice[0]} is given twice", click.get_current_context())
-    asked = [("--queue", name) for name, _, _ in queues] + [("--topic", name) for name, *_ in topics]
+    asked = [("--queue", each.namespace) for each in queues]
+    asked += [("--topic", each.namespace) for each in topics]
     asked += [("--partitions", name) for name, _ in partitions]
     for flag, name in asked:
         if name not in dict(namespaces):
             raise click.UsageError(f"{flag} names no --namespace: {name}", click.get_current_context())
+
+
+def _hint_at_subscriptions(topics: tuple[TopicAtStart, ...]) -> None:
+    """Say on standard error which topics look like subscriptions, and how those are written."""
+    meant = {(each.namespace, each.path) for each in topics if each.subscription is not None}
+    for topic in topics:
+        parent, slash, name = topic.path.rpartition("/")
+        if slash and (topic.namespace, topic.path) not in meant:
+            written = f"{topic.namespace}/{parent}/Subscriptions/{name}"
+            click.echo(
+                f"sbpair: {topic.path!r} is the name of a topic; a subscription is written {written}",
+                err=True,
+            )
 
 
 def _as_json(broker: Broker, names: list[str], endpoints: dict[str, str]) -> str:
@@ -353,12 +386,13 @@ def _as_json(broker: Broker, names: list[str], endpoints: dict[str, str]) -> str
     return json.dumps({"namespaces": rows, "ca_file": str(Path(broker.ca_file)), **endpoints})
 
 
-def _as_environment(broker: Broker, names: list[str]) -> str:
-    """Return the first two namespaces as primary and secondary, and their CA file, as shell exports."""
+def _as_environment(broker: Broker, names: list[str], endpoints: dict[str, str]) -> str:
+    """Return the first two namespaces as primary and secondary, their CA file, and ``endpoints``, as shell exports."""
     values = {
         variable: broker.namespace(name).connection_string
         for variable, name in zip(("SBPAIR_PRIMARY", "SBPAIR_SECONDARY"), names, strict=False)
     } | {"SBPAIR_CA_FILE": str(broker.ca_file)}
+    values |= {f"SBPAIR_{name.upper()}": value for name, value in endpoints.items()}
     return "\n".join(f"export {variable}={shlex.quote(value)}" for variable, value in values.items())
 
 
@@ -381,9 +415,8 @@ def _as_text(broker: Broker, names: list[str], endpoints: dict[str, str], data: 
         topics = "".join(f"  topics: {', '.join(found)}" for found in [namespace.topic_names()] if found)
         lines.append(f"{name}  port {namespace.port}  queues: {queues}{topics}")
         lines.append(f"  {namespace.connection_string}")
-    token = endpoints.get("faults_token") or endpoints.get("time_token")
     lines += [
-        f"{what.title()}: {url}, with Authorization: Bearer {token}"
+        f"{what.title()}: {url}, with Authorization: Bearer {endpoints[f'{what}_token']}"
         for what in ("faults", "time")
         if (url := endpoints.get(f"{what}_url"))
     ]

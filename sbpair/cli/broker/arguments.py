@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from sbpair.cli.parameters import read_setting
+
+if TYPE_CHECKING:
+    from sbpair.broker import QueueDescription, SubscriptionDescription, TopicDescription
+
 SUBSCRIPTIONS = re.compile("/subscriptions/", re.IGNORECASE)
-PARTITIONED = ",partitioned"
+PARTITIONED, PARTITIONING = "partitioned", "enable_partitioning"
 OFF = "off"
 ANYWHERE_FREE = "127.0.0.1:0"
 HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", re.ASCII)
+Described = TypeVar("Described")
 NAME = re.compile("[A-Za-z][A-Za-z0-9-]{0,49}")  # as the service's, except for its minimum length
 
 
@@ -69,44 +76,90 @@ class PartitionsOfNamespace(click.ParamType[tuple[str, int]]):
         return name, int(count)
 
 
-class QueueInNamespace(click.ParamType[tuple[str, str, bool]]):
-    """`contoso/orders`, or `contoso/orders,partitioned`."""
+class QueueAtStart(NamedTuple):
+    """A queue that --queue names."""
 
-    name = "namespace/queue[,partitioned]"
+    namespace: str
+    path: str
+    description: QueueDescription
 
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str, bool]:
-        path, is_partitioned = _without_partitioned(value)
+
+class TopicAtStart(NamedTuple):
+    """A topic that --topic names, and its subscription if it names one."""
+
+    namespace: str
+    path: str
+    description: TopicDescription
+    subscription: str | None
+    of_subscription: SubscriptionDescription
+
+
+class QueueInNamespace(click.ParamType[QueueAtStart]):
+    """`contoso/orders`, or with settings `contoso/carts,requires_session=true,partitioned`."""
+
+    name = "namespace/queue[,setting=value]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> QueueAtStart:
+        path, settings = _path_and_settings(value)
         namespace, _, queue = path.partition("/")
-        if not namespace or not queue or "," in queue:
-            self.fail(f"{value!r} is not NAMESPACE/QUEUE or NAMESPACE/QUEUE,partitioned", param, ctx)
-        return namespace, queue, is_partitioned
+        if not namespace or not queue:
+            self.fail(f"{value!r} is not NAMESPACE/QUEUE or NAMESPACE/QUEUE,SETTING=VALUE", param, ctx)
+        from sbpair.broker import BrokerError, QueueDescription
+
+        try:
+            return QueueAtStart(namespace, queue, _describe(QueueDescription, path, settings))
+        except BrokerError as error:
+            self.fail(str(error), param, ctx)
 
 
-class TopicInNamespace(click.ParamType[tuple[str, str, str | None, bool]]):
-    """`contoso/events`, or `contoso/events/Subscriptions/billing`; either may end with `,partitioned`."""
+class TopicInNamespace(click.ParamType[TopicAtStart]):
+    """`contoso/events`, or `contoso/events/Subscriptions/billing`; settings are of what is named last."""
 
-    name = "namespace/topic[/Subscriptions/name][,partitioned]"
+    name = "namespace/topic[/Subscriptions/name][,setting=value]"
 
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str, str | None, bool]:
-        whole, is_partitioned = _without_partitioned(value)
-        namespace, _, path = whole.partition("/")
-        topic, *subscription = SUBSCRIPTIONS.split(path, maxsplit=1)
-        if not namespace or not topic or "," in path or subscription == [""]:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> TopicAtStart:
+        path, settings = _path_and_settings(value)
+        namespace, _, rest = path.partition("/")
+        topic, *names = SUBSCRIPTIONS.split(rest, maxsplit=1)
+        if not namespace or not topic or names == [""]:
             self.fail(
                 f"{value!r} is not NAMESPACE/TOPIC or NAMESPACE/TOPIC/Subscriptions/NAME",
                 param,
                 ctx,
             )
-        return namespace, topic, subscription[0] if subscription else None, is_partitioned
+        from sbpair.broker import BrokerError, SubscriptionDescription, TopicDescription
+
+        of_topic = {each: settings.pop(each) for each in list(settings) if not names or each == PARTITIONING}
+        try:
+            return TopicAtStart(
+                namespace,
+                topic,
+                _describe(TopicDescription, path, of_topic),
+                names[0] if names else None,
+                _describe(SubscriptionDescription, path, settings),
+            )
+        except BrokerError as error:
+            self.fail(str(error), param, ctx)
 
 
-def _without_partitioned(value: str) -> tuple[str, bool]:
-    path = value.removesuffix(PARTITIONED)
-    return path, path != value
+def _path_and_settings(value: str) -> tuple[str, dict[str, object]]:
+    path, *words = value.split(",")
+    return path, dict(read_setting(f"{PARTITIONING}=true" if each == PARTITIONED else each) for each in words)
+
+
+def _describe(kind: type[Described], path: str, settings: dict[str, object]) -> Described:
+    """Return the description with these settings, which are the keys of a configuration file.
+
+    Raises BadConfigurationError.
+    """
+    if not settings:
+        return kind()
+    from sbpair.broker.configuration.table import Table
+
+    table = Table(path, "", settings)
+    found = table.description(kind)
+    table.end()
+    return found
 
 
 class PageAddress(click.ParamType[tuple[str, int] | None]):

@@ -38,7 +38,7 @@ def serving_control(
 ) -> Iterator[dict[str, str]]:
     """Apply the plan, and serve fault and time control over HTTP as far as allowed.
 
-    Yields the URLs and the token that a client needs; nothing when neither is allowed. Raises UsageError for a
+    Yields the URL and the token of each that a client needs; nothing when neither is allowed. Raises UsageError for a
     fault that the broker does not have.
     """
     from sbpair.broker import BrokerError
@@ -55,10 +55,10 @@ def serving_control(
         from sbpair.broker.server.fault_control import FaultControl
 
         control = until_the_end.enter_context(FaultControl(broker, faults=faults, time=time))
-        endpoints = {"faults_url": control.url} if faults else {}
+        endpoints = {"faults_url": control.url, "faults_token": control.token} if faults else {}
         if time:
-            endpoints["time_url"] = control.time_url
-        yield {**endpoints, "faults_token" if faults else "time_token": control.token}
+            endpoints |= {"time_url": control.time_url, "time_token": control.token}
+        yield endpoints
 
 
 @contextmanager
