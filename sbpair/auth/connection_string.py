@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 from .credential import CredentialRefusedError, SharedKey, SharedSignature, Token, TokenSource, expiry_of
 from .route import Route
 
+SHAPE = "Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY"
+"""What Azure's portal shows below *Shared access policies*."""
+
 PLAIN_PORT, TLS_PORT = 5672, 5671
 
 
@@ -104,7 +107,7 @@ def _split(connection_string: object, name: str) -> dict[str, str]:
         raise ConnectionStringError(f"{name} is empty")
     parts = [part.partition("=") for part in connection_string.strip().rstrip(";").split(";")]
     if not all(equals for _, equals, _ in parts):
-        raise ConnectionStringError(f"{name} is malformed: every part must be Name=Value")
+        raise ConnectionStringError(f"{name} is malformed: every part must be Name=Value, as in {SHAPE}")
     fields = {key.strip().lower(): value.strip() for key, _, value in parts}
     if len(fields) != len(parts):
         raise ConnectionStringError(f"{name} has a part twice")

@@ -60,6 +60,16 @@ def test_a_healthy_pairing_has_no_findings():
             "may not Send",
         ),
         (
+            {
+                "refusals": (
+                    Refusal("primary", "orders", "Send", UNAUTHORIZED, "no such policy", is_of_key=True),
+                )
+            },
+            "error",
+            "primary orders",
+            "the key is refused: no such policy",
+        ),
+        (
             {"refusals": (Refusal("primary", "orders", "Send", NOT_FOUND, "no"),)},
             "error",
             "primary orders",

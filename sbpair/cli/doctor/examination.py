@@ -214,7 +214,8 @@ class Examination:
 
     def _refused(self, side: str, path: str, right: str, error: ClientError) -> None:
         condition = str(error.condition.symbol) if error.condition else ""
-        self.refusals.append(Refusal(side, path, right, condition, one_line(error)))
+        is_of_key = isinstance(error, TokenRefusedError)
+        self.refusals.append(Refusal(side, path, right, condition, one_line(error), is_of_key))
 
     async def _ping(self, connection: NamespaceConnection) -> Ping | None:
         path = self.plan.scratch_queue

@@ -22,13 +22,15 @@ class Ping(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refused link to ``path`` on the primary or the secondary, perhaps for a missing right."""
+    """A refused link to ``path`` on the primary or the secondary: for a missing right, or because the key is wrong."""
 
     side: str
     path: str
     right: str
     condition: str
     text: str
+    is_of_key: bool = False
+    """Whether the token was refused, before any right was looked at."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,11 +64,12 @@ def _reachability(facts: PairFacts) -> Iterator[Finding]:
 def _rights(facts: PairFacts) -> Iterator[Finding]:
     """Yield one finding for all entities of a side that are refused for the same reason."""
     missing = {name for each in facts.inventories for name in each.missing}
-    alike: dict[tuple[str, str, str, str], list[Refusal]] = {}
+    alike: dict[tuple[object, ...], list[Refusal]] = {}
     for each in facts.refusals:
         if each.path not in missing:
             of_its_own = each.path if each.condition != UNAUTHORIZED else ""
-            alike.setdefault((each.side, each.right, each.condition, of_its_own), []).append(each)
+            reason = each.side, each.right, each.condition, each.is_of_key, of_its_own
+            alike.setdefault(reason, []).append(each)
     for refusals in alike.values():
         first, more = refusals[0], len(refusals) - 1
         about = f"{first.side} {first.path}".strip() + (f" and {more} more" if more else "")
@@ -93,6 +94,12 @@ def _explain_refusal(refusal: Refusal) -> tuple[str, str, str]:
     }.get((refusal.side, refusal.right), "the ping cannot be sent")
     if refusal.right == "Listen" and is_ordered_backlog(refusal.path):  # O-4
         why = "a sender cannot see that it is empty, and keeps parking; a syphon cannot take messages from there"
+    if refusal.is_of_key:
+        return (
+            f"the key is refused: {refusal.text}",
+            why,
+            "check the key and its name, and that it is for this queue",
+        )
     if refusal.condition == UNAUTHORIZED:
         return f"the key may not {refusal.right} there", why, f"give it {refusal.right}, or check --role"
     return f"{refusal.right} is refused: {refusal.text}", why, "see the reason"
