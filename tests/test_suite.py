@@ -85,6 +85,10 @@ def test_the_fast_check_runs_the_files_that_import_what_changed_and_the_changed_
     assert not {"pairing", "test_spec.py"} & set(nearest)
 
 
+def test_the_check_runs_slow_tests_that_pytest_alone_leaves_out() -> None:
+    assert check.slow_too() == ("-m", "not spark and not interop and not trial and not long")
+
+
 def test_the_check_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "missing", lambda: (Need("pyspark", "", ("spark",)),))
     paths = ["sbpair/auth/token.py", "tests/waiting.py", "tests/test_suite.py"]

@@ -20,9 +20,11 @@ import argparse
 import ast
 import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -41,11 +43,16 @@ ROOMS = {
 ALWAYS = ("test_floors.py", "test_spec.py")
 LAYERING = "test_floors.py"
 DOCS = "test_docs.py"
-SLOW_TOO = ("-m", "not spark and not interop and not trial and not long")
-"""The marks that pyproject.toml deselects, but for `slow`."""
 WITHOUT_SPARK = ("--ignore-missing-imports", "--allow-subclassing-any", "--no-warn-unused-ignores")
 """The flags of mypy where the group spark is not installed: its packages count as untyped."""
 NO_TESTS = 5  # what pytest exits with when every test is deselected
+
+
+def slow_too() -> tuple[str, str]:
+    """The marks that pyproject.toml deselects, but for `slow`."""
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
+    given = shlex.split(options["addopts"])
+    return "-m", given[given.index("-m") + 1].removesuffix(" and not slow")
 
 
 def git(*arguments: str) -> list[str]:
@@ -210,7 +217,13 @@ def main() -> int:
         Step("lint", "ruff", "check", "-q", "."),
         Step("types", *types(has_spark=importlib.util.find_spec("pyspark") is not None)),
         Step(
-            f"tests ({len(tests)})", "pytest", "-q", "-n", asked.n, *(() if asked.fast else SLOW_TOO), *tests
+            f"tests ({len(tests)})",
+            "pytest",
+            "-q",
+            "-n",
+            asked.n,
+            *(() if asked.fast else slow_too()),
+            *tests,
         ),
     ]
     passed = [step.passes() for step in steps]
