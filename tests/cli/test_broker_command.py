@@ -57,7 +57,7 @@ def test_topics_are_listed_at_start_and_where_javascript_needs_the_ca_file_is_sa
 
     lines = [running.line() for _ in range(3)]
     assert lines[0].rstrip().endswith("  queues: none yet  topics: prices, stock")
-    assert "JavaScript: NODE_EXTRA_CA_CERTS" in lines[2]
+    assert "JavaScript: tlsOptions.ca" in lines[2]
 
 
 @pytest.mark.spec("R-82")

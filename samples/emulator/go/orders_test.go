@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"testing"
 
@@ -10,17 +11,24 @@ import (
 )
 
 func TestAnOrderIsReceived(t *testing.T) {
-	broker := exec.Command("sbpair", "broker", "--namespace", "test:0", "--queue", "test/orders", "--json")
+	broker := exec.Command(
+		"sbpair", "broker", "--namespace", "test:0", "--queue", "test/orders", "--json", "--stop-with-stdin")
+	broker.Stderr = os.Stderr        // what it says is shown
+	input, err := broker.StdinPipe() // it closes, at the latest, when this process ends
+	check(err)
 	output, err := broker.StdoutPipe()
 	check(err)
 	check(broker.Start())
-	defer broker.Process.Kill()
+	defer broker.Wait()
+	defer input.Close()
 	var started struct {
 		Namespaces []struct {
 			ConnectionString string `json:"connection_string"`
 		} `json:"namespaces"`
 	}
-	check(json.NewDecoder(output).Decode(&started))
+	if json.NewDecoder(output).Decode(&started) != nil {
+		t.Fatal("the broker did not start: it says why above")
+	}
 
 	ctx := context.Background()
 	client, err := azservicebus.NewClientFromConnectionString(started.Namespaces[0].ConnectionString, nil)

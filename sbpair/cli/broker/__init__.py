@@ -422,9 +422,7 @@ def _as_text(broker: Broker, names: list[str], endpoints: dict[str, str], data: 
     ]
     if url := endpoints.get("management_url"):
         lines.append(f"Administration API: {url}")
-    lines.append(
-        f"CA file, for the administration client (JavaScript: NODE_EXTRA_CA_CERTS): {broker.ca_file}"
-    )
+    lines.append(f"CA file, for the administration client (JavaScript: tlsOptions.ca): {broker.ca_file}")
     if "page_url" in endpoints:
         lines.append(f"Web page: {endpoints['page_url']}")
     lines.append(
