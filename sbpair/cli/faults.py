@@ -22,7 +22,8 @@ SOURCES = ("env:", "file:")
 def command() -> None:
     """List, set and clear the faults of a running broker.
 
-    The broker must have been started with --allow-faults, and prints the address and the token.
+    The broker must have been started with --allow-faults, and prints the address and the token;
+    with --print-env it exports them.
     """
 
 

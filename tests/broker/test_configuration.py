@@ -180,8 +180,8 @@ def test_the_emulators_file_says_the_same_in_its_words() -> None:
         ('[contoso.queues.q]\nlock_duration = "P"', "expected a duration"),
         (
             '[contoso.queues.q]\nlock_duration = "10m"',
-            "contoso.queues.q.lock_duration: expected a duration from 5 seconds (5000) to the allowed maximum of "
-            "'5' minutes (300000), not '10m'",
+            "contoso.queues.q.lock_duration: expected a duration, from 5 seconds to the allowed maximum of "
+            "'5' minutes, not '10m'",
         ),
         (
             "[contoso.queues.q]\nrequires_session = 1",
@@ -268,8 +268,12 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
         ),
         (
             changed(lambda it: it["Queues"][0]["Properties"].update(LockDuration="PT10M")),
-            "Namespaces[0].Queues[0].Properties.LockDuration: expected a duration from 5 seconds (5000) to the "
-            "allowed maximum of '5' minutes (300000), not 'PT10M'",
+            "Namespaces[0].Queues[0].Properties.LockDuration: expected a duration, from 5 seconds to the "
+            "allowed maximum of '5' minutes, not 'PT10M'",
+        ),
+        (
+            changed(lambda it: subscription(it).update(DefaultMessageTimeToLive="PT0.5S")),
+            "Properties.DefaultMessageTimeToLive: expected a duration, at least 1 second, not 'PT0.5S'",
         ),
         (
             changed(lambda it: subscription(it).update(MaxDeliveryCount=0)),

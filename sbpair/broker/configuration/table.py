@@ -17,6 +17,7 @@ from ..errors import BrokerError, InvalidRuleError
 
 RULES = "authorization_rules"  # contain keys, so not configurable: use add_policy or an administration client
 _SHORT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
+_NOT_IN_FILES = re.compile(r" \(\d+\)|, or None")  # milliseconds, and what a missing key means
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FIELDS: dict[str, type] = {"bool": bool, "int": int}  # by the annotation of the field; any other is a string
 Description = TypeVar("Description")
@@ -122,8 +123,9 @@ class Table:
             if value is not None and value != "":
                 given[each.name] = found = self._value(key, each.name, str(each.type), value)
                 if expected := range_of(each.name, found):
-                    what = "a duration " if each.name in SPANS else ""
-                    raise self.wrong(key, f"{what}{expected}, not {value!r:.60}")
+                    words = _NOT_IN_FILES.sub("", expected)
+                    what = "a duration, " if each.name in SPANS else ""
+                    raise self.wrong(key, f"{what}{words}, not {value!r:.60}")
         return kind(**given)
 
     def _value(self, key: str, name: str, kind: str, value: object) -> object:
