@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from datetime import timedelta
 
@@ -99,13 +100,19 @@ def test_a_signal_stops_it_with_exit_code_0(start_cold, number):
 def test_nothing_is_loaded_that_a_start_does_not_need():
     command = (sys.executable, "-X", "importtime", "-m", "sbpair.cli", "broker")
     where = ("--namespace", "contoso:0", "--queue", "contoso/orders", "--json")
-    with subprocess.Popen(
-        [*command, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as run:
-        assert run.stdout is not None
-        json.loads(run.stdout.readline())
-        run.terminate()
-        _, told = run.communicate(timeout=30)
+    with (
+        tempfile.TemporaryFile("w+") as imports,  # not a pipe, which could fill before the line is read
+        subprocess.Popen([*command, *where], stdout=subprocess.PIPE, stderr=imports, text=True) as run,
+    ):
+        try:
+            assert run.stdout is not None
+            json.loads(run.stdout.readline())
+            run.terminate()
+            assert run.wait(timeout=30) == 0
+        finally:
+            run.kill()
+        imports.seek(0)
+        told = imports.read()
     loaded = {line.rpartition("|")[2].strip() for line in told.splitlines()}
     assert "sbpair.broker.server.dashboard" in loaded  # the lines are interpreted as documented
     assert [name for name in NOT_BEFORE_IT_IS_READY if name in loaded] == []
