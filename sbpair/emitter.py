@@ -100,10 +100,7 @@ class Emitter(Generic[EventT]):
     """The log and the callbacks of one source of events. Callbacks may be subscribed in any thread."""
 
     def __init__(self, logger: logging.Logger, lines: Mapping[type[EventT], LogLine]) -> None:
-        """``lines`` of the log by class of event.
-
-        No event may have a field with the name of an attribute of a log record: logging would raise KeyError.
-        """
+        """``lines`` of the log by class of event."""
         self._logger = logger
         self._lines = lines
         self._repeats = Repeats()
@@ -122,7 +119,7 @@ class Emitter(Generic[EventT]):
             is_news = not line.repeats or self._repeats.is_news(name, words[line.repeats], words)
             words.pop("at", None)  # the record has a time of its own
             level = line.level if is_news else logging.DEBUG
-            self._logger.log(level, "%s", line.text(event), extra={"event": name, **words})
+            self._logger.log(level, "%s", line.text(event), extra={"event": name, "fields": words})
         call_all(self._callbacks, event, self._logger)
 
 

@@ -6,6 +6,7 @@ classes of the libraries to exit codes and next steps; any other exception is re
 
 from __future__ import annotations
 
+import errno
 import os
 import traceback
 from collections.abc import Iterator
@@ -65,6 +66,9 @@ CREDENTIALS = Known(ExitCode.AUTHORIZATION, "check the key and its name, and tha
 RIGHTS = Known(ExitCode.AUTHORIZATION, "the key lacks a right; --help names those that the command needs")
 NO_ANSWER = Known(ExitCode.UNAVAILABLE, "check the address and the network, then try again")
 SETTINGS = Known(ExitCode.CONFIGURATION, "")
+PATH = Known(ExitCode.CONFIGURATION, "check the path, and who may use it")
+DISK = Known(ExitCode.UNAVAILABLE, "make room there, or name another place")
+OF_DISK = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 
 # Keyed by class name: commands that do not use the SDK must not load it. The first class found in the error's
 # MRO applies.
@@ -84,6 +88,10 @@ KNOWN: dict[str, Known] = {
     "ClientError": Known(ExitCode.FAILED, ""),
     "StoreFailedError": Known(ExitCode.UNAVAILABLE, ""),
     "BrokerError": SETTINGS,
+    "FileNotFoundError": PATH,
+    "IsADirectoryError": PATH,
+    "NotADirectoryError": PATH,
+    "PermissionError": PATH,
     "OSError": NO_ANSWER,
 }
 
@@ -114,7 +122,9 @@ def with_step(error: BaseException, step: str) -> str:
 
 
 def find_known(error: BaseException) -> Known | None:
-    """Return the row of KNOWN that applies to ``error``, or None."""
+    """Return the row of KNOWN that applies to ``error``, or None; a disk that takes nothing has its own."""
+    if isinstance(error, OSError) and error.errno in OF_DISK:
+        return DISK
     names = (base.__name__ for base in type(error).__mro__)
     return next((KNOWN[name] for name in names if name in KNOWN), None)
 

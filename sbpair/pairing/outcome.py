@@ -60,6 +60,11 @@ class Refused:
     is_too_large: bool
     failure: Failure
 
+    @property
+    def cause(self) -> str:
+        """The class of the error."""
+        return type(self.error).__name__
+
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
@@ -67,6 +72,12 @@ class Stranded:
 
     causes: tuple[Exception, ...]
     spool_error: Exception | None = None
+
+    @property
+    def cause(self) -> str:
+        """The class of the last error: the spool's, if it was asked."""
+        errors = self.causes if self.spool_error is None else (self.spool_error,)
+        return type(errors[-1]).__name__ if errors else "no time was left"
 
 
 Outcome = Stored | Refused | Stranded

@@ -297,8 +297,7 @@ class Pair:
         send = SendState(path, count, message_ids, choice, deadline, deadline - now, now, session, key, size)
         outcome = yield from self._send(send, now, first, spool)
         if not isinstance(outcome, Stored):
-            why = type(send.causes[-1]).__name__ if send.causes else "no time was left"
-            self._events.append(SendRaised(send.now, path, why, *send.next_report()[1:]))
+            self._events.append(SendRaised(send.now, path, outcome.cause, *send.next_report()[1:]))
         return outcome
 
     def _send(self, send: SendState, now: float, first: Result | None, spool: SpoolUse) -> SendFlow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 from urllib.parse import quote_plus
 
 import pytest
@@ -26,12 +27,21 @@ CODES = {
     PortUnavailableError("contoso", "127.0.0.1", 5672, "in use"): ExitCode.CONFIGURATION,
     ConnectionRefusedError("no"): ExitCode.UNAVAILABLE,
     KeyError("no"): ExitCode.FAILED,
+    OSError(errno.ENOSPC, "No space left on device"): ExitCode.UNAVAILABLE,
+    PermissionError(errno.EACCES, "Permission denied", "/var/x"): ExitCode.CONFIGURATION,
 }
 
 
 @pytest.mark.parametrize(("error", "code"), CODES.items(), ids=lambda value: type(value).__name__)
 def test_an_error_has_the_exit_code_of_its_kind(error, code):
     assert explain(error)[1] is code
+
+
+def test_a_full_disk_is_no_matter_of_the_network():
+    for number in (errno.ENOSPC, errno.EROFS):
+        assert explain(OSError(number, "no"))[0].endswith("make room there, or name another place")
+    assert "check the path" in explain(FileNotFoundError(errno.ENOENT, "none", "/var/x"))[0]
+    assert "check the address" in explain(OSError(errno.EHOSTUNREACH, "No route to host"))[0]
 
 
 def test_an_error_nobody_expected_says_that_it_is_a_defect():

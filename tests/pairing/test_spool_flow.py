@@ -9,6 +9,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 
 from sbpair.envelope.park import message_id_of
+from sbpair.pairing.errors import SpoolFullError
 from sbpair.pairing.events import MessageSpooled, SendRaised
 from sbpair.pairing.outcome import Classification, Failure, Outcome, Refused, Stored, Stranded
 from sbpair.pairing.pair import (
@@ -70,6 +71,15 @@ def test_behind_older_messages_neither_namespace_is_tried(driver: Driver) -> Non
     assert driver.steps == [SpoolMessages(60.0)]
 
 
+@pytest.mark.spec("X-30")
+def test_behind_older_messages_a_full_disk_is_the_cause_that_is_told(driver: Driver) -> None:
+    outcome = send(driver, lambda step: Result(5.0, SpoolFullError("full")), SpoolUse.AT_ONCE)
+    assert isinstance(outcome, Stranded)
+    raised = driver.pair.events()[-1]
+    assert isinstance(raised, SendRaised)
+    assert raised.cause == "SpoolFullError"
+
+
 def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: Driver) -> None:
     outcome = send(
         driver,
@@ -109,7 +119,10 @@ def test_a_spool_that_fails_is_no_success_and_every_cause_is_carried(at_once: Dr
     assert isinstance(outcome, Stranded)
     assert outcome.spool_error is full
     assert len(outcome.causes) == 11
-    assert not any(isinstance(event, MessageSpooled) for event in at_once.pair.events())
+    *others, raised = at_once.pair.events()
+    assert not any(isinstance(event, MessageSpooled) for event in others)
+    assert isinstance(raised, SendRaised)
+    assert raised.cause == "OSError"
 
 
 @pytest.mark.spec("P-2", "P-3")

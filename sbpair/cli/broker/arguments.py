@@ -97,6 +97,8 @@ class TopicAtStart(NamedTuple):
 class QueueInNamespace(click.ParamType[QueueAtStart]):
     """`contoso/orders`, or with settings `contoso/carts,requires_session=true,partitioned`."""
 
+    # E-9
+
     name = "namespace/queue[,setting=value]"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> QueueAtStart:
