@@ -42,6 +42,12 @@ NOT_FOUND, UNAUTHORIZED = "amqp:not-found", "amqp:unauthorized-access"
 UNASKED = replace(HEALTHY, syphon=None)
 
 
+def test_what_an_unreachable_primary_hides_is_asked_of_nobody():
+    found = diagnose(replace(HEALTHY, ping=None, unreachable={"primary": "refused"}))
+    assert [finding.about for finding in found] == ["primary"]
+    assert "ping" in [finding.about for finding in diagnose(replace(HEALTHY, ping=None))]
+
+
 def test_a_healthy_pairing_has_no_findings():
     assert diagnose(HEALTHY) == []
 
@@ -235,7 +241,11 @@ def test_a_backlog_queue_that_is_missing_is_told_once():
 
 def test_the_worst_comes_first():
     facts = replace(
-        HEALTHY, ping=None, unreachable={"primary": "no"}, backlogs=(Backlog("b", None, True),), syphon=SEES_B
+        HEALTHY,
+        ping=None,
+        unreachable={"secondary": "no"},
+        backlogs=(Backlog("b", None, True),),
+        syphon=SEES_B,
     )
     assert [finding.severity for finding in diagnose(facts)] == list(Severity)
 

@@ -160,7 +160,7 @@ def _unseen(facts: PairFacts) -> Iterator[Finding]:
     for side, cause in (facts.undescribed or {}).items():
         what = f"the properties of its queues were not checked: {cause}"
         yield Finding(NOTE, side, what, why[side], "run the doctor once with a key that has Manage")
-    if facts.ping is None:
+    if facts.ping is None and "primary" not in facts.unreachable:
         yield Finding(
             NOTE,
             "ping",
