@@ -53,11 +53,11 @@ def span_text(span: timedelta) -> str:
     return f"{whole // in_ms[unit]}{unit}" if unit else f"{whole}ms"
 
 
-def read_setting(text: str) -> tuple[str, object]:
-    """Read `name=value`, the value as JSON if it is a number, true or false. Raises UsageError."""
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise click.UsageError(f"{text!r:.60} is not NAME=VALUE", click.get_current_context())
+def read_setting(text: str, of: str = "") -> tuple[str, object]:
+    """Read `name=value`, the value as JSON if it is a number, true or false. Raises UsageError, which begins ``of``."""
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise click.UsageError(f"{of}{text!r:.60} is not NAME=VALUE", click.get_current_context())
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):

@@ -240,7 +240,8 @@ def test_what_is_no_name_with_a_port_is_a_usage_error(sbpair, value):
         (("--queue", "orders"), "NAMESPACE/QUEUE"),
         (("--namespace", "a:0", "--topic", "b/events"), "--topic names no --namespace: b"),
         (("--topic", "events"), "NAMESPACE/TOPIC"),
-        (("--queue", "contoso/orders,partition"), "'partition' is not NAME=VALUE"),
+        (("--queue", "contoso/orders,partition"), "contoso/orders: 'partition' is not NAME=VALUE"),
+        (("--queue", "contoso/orders,forward_to="), "contoso/orders: 'forward_to=' is not NAME=VALUE"),
         (("--queue", "contoso/"), "NAMESPACE/QUEUE"),
         (
             ("--queue", "contoso/carts,requires_sesion=true"),

@@ -146,7 +146,8 @@ class TopicInNamespace(click.ParamType[TopicAtStart]):
 
 def _path_and_settings(value: str) -> tuple[str, dict[str, object]]:
     path, *words = value.split(",")
-    return path, dict(read_setting(f"{PARTITIONING}=true" if each == PARTITIONED else each) for each in words)
+    settings = (f"{PARTITIONING}=true" if each == PARTITIONED else each for each in words)
+    return path, dict(read_setting(each, f"{path}: ") for each in settings)
 
 
 def _describe(kind: type[Described], path: str, settings: dict[str, object]) -> Described:
