@@ -43,6 +43,7 @@ RUN_SECONDS = 100
 OF_SPARK = re.compile(r"sbpair\.(spark|audit)\b")
 PAGES_OF_SPARK = {
     "docs/evidence/audit.md",
+    "docs/reference/api/audit.md",
     "docs/reference/api/spark-audit.md",
     "docs/reference/api/spark.md",
     "docs/reference/spark.md",
