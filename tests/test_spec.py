@@ -129,7 +129,6 @@ def test_every_row_has_a_well_formed_id_and_a_since():
     assert not [row for row in rows if not SPEC_ID.fullmatch(row.id) or not SINCE.fullmatch(row.since)]
 
 
-@pytest.mark.slow
 def test_what_is_not_driven_is_a_fault_and_has_no_test():
     proved = set().union(*(ids for ids, _ in marks_by_file().values()))
     undriven = [row for row in spec_rows() if row.since.startswith("not driven")]
@@ -145,7 +144,6 @@ def test_every_released_id_has_a_test():
     assert _listed(row.id for row in spec_rows() if row.is_released and row.id not in proved) == ""
 
 
-@pytest.mark.slow
 def test_every_released_id_is_cited_in_the_code():
     cited = set().union(*citations_by_file().values())
     assert _listed(row.id for row in spec_rows() if row.owes_citation and row.id not in cited) == ""
@@ -173,7 +171,6 @@ def test_every_spec_mark_is_well_formed():
     assert {file: wrong for file, (_, wrong) in marks_by_file().items() if wrong} == {}
 
 
-@pytest.mark.slow
 def test_every_proof_looks_through_the_eyes_of_a_known_client():
     assert {proof.client for proof in all_proofs()} - set(CLIENTS) == set()
 
