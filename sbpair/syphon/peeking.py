@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 PAGE = 100  # messages per peek
 STRANDED_EVERY = 900.0  # seconds between checks for stranded backlogs
+STRANDED_AGAIN = 60.0  # while one holds messages: whoever empties it sees that it worked
 MAX_STRANDED = 100  # queues checked
 MIN_AGE_INTERVAL, MAX_AGE_INTERVAL = 0.25, 300.0  # seconds between checks for overdue backlogs
 MAX_COUNTED = 1000  # messages of a backlog
@@ -110,7 +111,12 @@ class StrandedBacklogs:
                 await self.check(connection)
             except ClientError as error:
                 logger.info("the backlogs beyond %d cannot be peeked: %s", self.count, error)
-            await asyncio.sleep(STRANDED_EVERY)
+            await asyncio.sleep(self.pause)
+
+    @property
+    def pause(self) -> float:
+        """The seconds until the next check: fewer while a queue holds messages."""
+        return STRANDED_AGAIN if any(self.found.values()) else STRANDED_EVERY
 
     async def check(self, connection: NamespaceConnection) -> list[str]:
         """Return the queues that hold messages now.
@@ -118,7 +124,7 @@ class StrandedBacklogs:
         A key without rights on them is logged as a warning, because it may be meant for the other backlogs only. Raises
         TokenRefusedError, LinkRefusedError or ConnectionLostError when they cannot be read for another reason.
         """
-        holding = []
+        found: dict[str, bool] = {}
         for index in range(self.count, self.count + MAX_STRANDED):
             backlog = backlog_queue_name(self.label, index)
             try:
@@ -132,10 +138,9 @@ class StrandedBacklogs:
                 break
             if self.found.get(backlog) is not holds and not self.found.get(backlog):
                 self.emit(BacklogStranded(time.time(), backlog, holds))
-            self.found[backlog] = holds
-            if holds:
-                holding.append(backlog)
-        return holding
+            self.found[backlog] = found[backlog] = holds
+        self.found = found  # without those that were deleted
+        return [backlog for backlog, holds in found.items() if holds]
 
 
 @dataclass(slots=True)

@@ -94,10 +94,17 @@ def test_the_alerts_fire_and_end_when_they_should(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.spec("R-191")
+def test_every_rule_on_new_events_sees_those_before_the_first_scrape():
+    for rule in rules():
+        for name, span in re.findall(r"increase\((\w+)\[(\w+)\]\) > ", rule["expr"]):
+            assert f"({name} unless {name} offset {span}) > " in rule["expr"], rule["alert"]
+
+
 @pytest.mark.interop
 @pytest.mark.spec("R-191")
 def test_a_rule_that_overlooks_the_first_event_would_be_noticed(tmp_path):
-    careless = re.sub(r"\n\s+or \(.*\) > 0", "", RULES.read_text("utf-8"))
+    careless = re.sub(r"\n\s+or \(.*\) > \d", "", RULES.read_text("utf-8"))
     assert careless != RULES.read_text("utf-8")
     (tmp_path / "rules.yml").write_text(careless)
     cases = (ROOT / "tests" / "deploy" / "alerts.yml").read_text("utf-8")

@@ -24,6 +24,7 @@ from sbpair.syphon.peeking import (
     MAX_COUNTED,
     MAX_STRANDED,
     PAGE,
+    STRANDED_EVERY,
     BacklogDepth,
     BacklogDepths,
     OverdueBacklogs,
@@ -239,6 +240,23 @@ async def test_backlogs_beyond_the_count_are_checked_until_one_does_not_exist(pl
     assert await stranded.check(played.connection) == [names[2]]
     assert [(each.backlog, each.holds_messages) for each in events[3:]] == [(names[2], True)]
     assert MAX_STRANDED > 4
+
+
+@pytest.mark.spec("R-191")
+async def test_a_backlog_beyond_the_count_that_holds_messages_is_soon_known_to_be_empty_or_gone(
+    played: Played,
+) -> None:
+    stranded = StrandedBacklogs("contoso", 2, [].append)  # type: ignore[arg-type]
+    first, second, third = (f"contoso/x-servicebus-transfer/{index}" for index in range(2, 5))
+    assert stranded.pause == STRANDED_EVERY
+    holding(played, [], first)
+    holding(played, [message(1)], second)
+    played.peer.nodes[f"{third}/$management"] = lambda request: status(404, "gone")
+    await stranded.check(played.connection)
+    assert stranded.pause == 60.0
+    played.peer.nodes[f"{second}/$management"] = lambda request: status(404, "gone")
+    await stranded.check(played.connection)
+    assert (stranded.found, stranded.pause) == ({first: False}, STRANDED_EVERY)
 
 
 @pytest.mark.spec("R-25")
