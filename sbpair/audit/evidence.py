@@ -6,11 +6,12 @@ Times are in microseconds since the epoch. The evidence is derived from facts co
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .clocks import MICROS
-from .writers import SHORT, WriterFacts, greatest, smallest
+from .writers import KILLED, SHORT, WriterFacts, greatest, smallest
 
 MAX_NAMED = 3  # writers named in a reason
 
@@ -23,6 +24,15 @@ class SyphonFacts:
     last_at: int | None
     drained_at: int | None  # when it last found all backlog queues empty
     stranded_from: int | None  # the first backlog index that it does not read
+
+
+@dataclass(frozen=True, slots=True)
+class KilledSyphon:
+    """A syphon whose journal lacks nothing but its closing record."""
+
+    writer: str
+    last_at: int  # of its last record
+    dead_by: int | None  # when the next syphon of its pair started; None if none did
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,7 @@ class Evidence:
         }
         self._kept = {name: self._keeping_of(name) for name in self._namespaces()}
         self._drained = {pair: self._drain_by(found.values()) for pair, found in syphons.items()}
+        self._killed = {pair: self._find_killed_among(found) for pair, found in syphons.items()}
         self._emptied = {place: at - self._skew for place, at in emptied.items()}
 
     def of(self, primary: str | None, path: str, secondary: str | None) -> PairEvidence:
@@ -106,6 +117,15 @@ class Evidence:
             secondary_from=None if there is None else there.start,
             secondary_until=None if there is None else there.until,
         )
+
+    @property
+    def skew(self) -> int:
+        """The tolerated difference of two clocks in microseconds."""
+        return self._skew
+
+    def find_killed(self, primary: str | None, secondary: str) -> tuple[KilledSyphon, ...]:
+        """The syphons of this pair that were killed, or are still writing."""
+        return () if primary is None else self._killed.get((primary, secondary), ())
 
     def traced_primaries(self) -> frozenset[str]:
         """The primaries whose senders and syphons recorded all that they did."""
@@ -189,6 +209,18 @@ class Evidence:
         if earliest is None or any(each.drained_at is None for each in running):
             return stranded, None
         return stranded, earliest - self._skew
+
+    def _find_killed_among(self, syphons: Mapping[str, SyphonFacts]) -> tuple[KilledSyphon, ...]:
+        """A syphon that is started after the last record of another one is taken for its successor."""
+        killed = {each.writer for each in self._writers if each.reason == KILLED}
+        starts = sorted(each.first_at for each in syphons.values() if each.first_at is not None)
+        found = []
+        for writer in sorted(killed & syphons.keys()):
+            last = syphons[writer].last_at
+            if last is not None:
+                later = starts[bisect_right(starts, last) :]
+                found.append(KilledSyphon(writer, last, later[0] if later else None))
+        return tuple(found)
 
     def _blame(self, namespace: str | None, role: str) -> str:
         """The problem of the journals of ``role`` that name ``namespace`` as their primary."""

@@ -42,6 +42,15 @@ Entity: TypeAlias = "tuple[str | None, str]"
 
 
 @dataclass(frozen=True, slots=True)
+class Forwards:
+    """What syphons recorded that they forwarded of messages that arrived more than once: message, writer and time."""
+
+    group: Ints
+    writer: Ints  # an index into Messages.senders
+    at: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class Messages:
     """Messages side by side. Texts are indices into lists, or NULL; ``numbers`` are the columns of numbers."""
 
@@ -53,12 +62,13 @@ class Messages:
     secondary: Ints
     secondaries: list[str]
     sender: Ints
-    senders: list[str]
+    senders: list[str]  # all writers
     sent_in: Ints
     raised_in: Ints  # where the same sender first recorded that a send of it raised
     session: pa.Array  # null for messages without one
     is_promised: Bools  # whether the sender keeps the order of the session
     numbers: Mapping[str, Ints]
+    forwards: Forwards
 
     def __len__(self) -> int:
         return len(self.message)
@@ -109,6 +119,7 @@ class _Fold:
         sent_in = self._fold(least, self.of.sent_in, is_sent)
         has_raised = self.has("raised") & (writer == sender[self.group])
         session, is_promised = self._sessions()
+        numbers = self._numbers()
         return Messages(
             self.message,
             self.entity,
@@ -123,7 +134,8 @@ class _Fold:
             self._fold(least, self.of.sent_in, has_raised),
             session,
             is_promised,
-            self._numbers(),
+            numbers,
+            self._forwards(writer, numbers["copies"]),
         )
 
     def has(self, *names: str) -> Bools:
@@ -179,6 +191,12 @@ class _Fold:
             "ambiguities": ambiguities,
             "of_two_runs": self._of_two_runs(copies),
         }
+
+    def _forwards(self, writer: Ints, copies: Ints) -> Forwards:
+        rows = np.zeros(0, np.int64)
+        if copies.max(initial=0) > 1:
+            rows = np.flatnonzero((copies > 1)[self.group] & self.has("forwarded", "landed"))
+        return Forwards(self.group[rows], writer[rows], self.of.at[rows])
 
     def _count(self, name: str) -> Ints:
         if not self.seen & FACTS[name]:

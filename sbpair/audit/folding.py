@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .aliases import Aliases
 from .clocks import MICROS
@@ -16,10 +17,11 @@ from .engine import Packet, TaskResult
 from .evidence import Evidence
 from .fold import Messages, fold
 from .grouping import NULL, Bools, Ints
+from .killed import times_accepted
 from .order import in_sessions
 from .packets import gather
 from .storage import Storage
-from .tables import MISSING, choose, duplicates_table, messages_table, times_accepted
+from .tables import MISSING, choose, duplicates_table, messages_table
 from .verdict import SOUND, VERDICTS, Judgement, Verdict, judge
 from .waits import Waits
 
@@ -50,6 +52,7 @@ class Found:
     duplicates: Rows = field(default_factory=list)
     duplicated: int = 0
     unexplained: int = 0
+    killed: Counter[str] = field(default_factory=Counter)  # messages whose copies its end explains, by syphon
     repeated: int = 0
     shown: float = 0.0  # the minimum clock difference in seconds that messages show
     waits: dict[tuple[str | None, int | None], Waits] = field(default_factory=dict)
@@ -65,6 +68,7 @@ class Found:
         self.duplicates = sorted(self.duplicates + other.duplicates, key=_duplicate)[:MAX_ROWS]
         self.duplicated += other.duplicated
         self.unexplained += other.unexplained
+        self.killed.update(other.killed)
         self.repeated += other.repeated
         self.shown = max(self.shown, other.shown)
         self.missing += other.missing
@@ -106,17 +110,16 @@ class Fold:
 
     def _collect(self, messages: Messages, judgement: Judgement, table: pa.Table, part: int) -> Found:
         missing = choose(table.select(MISSING), judgement.where(Verdict.LOST))
-        copies = duplicates_table(table, dict(messages.numbers))
+        copies = duplicates_table(table, messages, self.evidence)
         for name, rows in (("missing", missing), ("duplicates", copies)):
             if rows.num_rows:
                 self.out.write_table(name, rows, part)
-        return findings(messages, judgement, table)
+        return findings(messages, judgement, table, copies)
 
 
-def findings(messages: Messages, judgement: Judgement, table: pa.Table) -> Found:
-    """The findings about ``messages``, whose rows are ``table``."""
+def findings(messages: Messages, judgement: Judgement, table: pa.Table, copies: pa.Table) -> Found:
+    """The findings about ``messages``, whose rows are ``table``, and those of their duplicates ``copies``."""
     numbers = dict(messages.numbers)
-    copies = duplicates_table(table, numbers)
     sound = np.array([verdict in SOUND for verdict in VERDICTS])
     troubles = choose(
         table.select(["primary", "path", "message_id", "verdict", "reason"]), ~sound[judgement.verdict]
@@ -127,6 +130,9 @@ def findings(messages: Messages, judgement: Judgement, table: pa.Table) -> Found
         duplicates=_top(copies, [("is_explained", "ascending"), ("copies", "descending"), *_BY_NAME]),
         duplicated=copies.num_rows,
         unexplained=copies.num_rows - sum(copies.column("is_explained").to_pylist()),
+        killed=Counter(
+            pc.list_flatten(copies.filter(copies.column("is_explained")).column("killed")).to_pylist()
+        ),
         repeated=int((times_accepted(numbers) > 1).sum()),
         shown=_least_skew(numbers, judgement.is_traced),
         waits=_waits(messages),

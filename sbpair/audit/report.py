@@ -244,7 +244,14 @@ def _duplicates(summary: Summary) -> str:
         return f"<p>{none}</p>{repeated}"
     rows: list[Row] = [
         (
-            (each.primary, each.path, each.message_id, each.copies, each.explained),
+            (
+                each.primary,
+                each.path,
+                each.message_id,
+                each.copies,
+                each.explained,
+                ", ".join(writer[:SHORT] for writer in each.killed),
+            ),
             each.copies - 1 > each.explained,
         )
         for each in summary.duplicates
@@ -253,8 +260,24 @@ def _duplicates(summary: Summary) -> str:
         f"<p>{summary.duplicated} messages arrived more than once; each copy but the first needs an "
         "explanation.</p>"
     )
-    heads = ("primary", "entity", "message id", "copies", "explained")
-    return note + repeated + table(heads, rows) + _more(summary.duplicated)
+    heads = ("primary", "entity", "message id", "copies", "explained", "killed syphon")
+    told = "".join(f"<p>{escape(each)}.</p>" for each in killed_syphons(summary))
+    return note + told + repeated + table(heads, rows) + _more(summary.duplicated)
+
+
+def killed_syphons(summary: Summary) -> list[str]:
+    """A sentence for each killed syphon whose end explains copies."""
+    ends = {each.writer: each.last_at for each in summary.writers}
+    return [
+        f"{count} messages have a copy that the end of the syphon {writer} explains: its journal stops"
+        f"{_when(ends.get(writer))} without a closing record, so it was killed, or is still writing, and may have "
+        "forwarded them without a record"
+        for writer, count in summary.killed.items()
+    ]
+
+
+def _when(at: datetime | None) -> str:
+    return "" if at is None else f" at {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def order_of_sessions(summary: Summary) -> str:

@@ -81,6 +81,7 @@ class Duplicate:
     message_id: str
     copies: int
     explained: int
+    killed: tuple[str, ...] = ()  # the syphons whose end explains a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,8 @@ class Summary:
     sessions_broken: int = 0  # out of order, although their senders keep the order (O-1)
     orders: list[SessionOrder] = field(default_factory=list)  # the worst sessions, at most order.MAX_ROWS
     missed: list[str] = field(default_factory=list)  # what was expected and is not there, or is not expected
+    killed: dict[str, int] = field(default_factory=dict)
+    """The messages with a copy that the end of a killed syphon explains, by its writer."""
     moved: float = 0.0  # how far a writer's wall clock moved while it wrote, at most, in seconds
 
     @property
@@ -235,7 +238,12 @@ def summarise(
         unexplained=found.unexplained,
         duplicates=[
             Duplicate(
-                row["primary"] or UNKNOWN, row["path"], row["message_id"], row["copies"], row["explained"]
+                row["primary"] or UNKNOWN,
+                row["path"],
+                row["message_id"],
+                row["copies"],
+                row["explained"],
+                tuple(row["killed"]),
             )
             for row in found.duplicates
         ],
@@ -256,6 +264,7 @@ def summarise(
         skew=skew,
         shown=found.shown,
         missed=missed,
+        killed=dict(sorted(found.killed.items())),
         moved=max((each.moved for each in facts.writers.values()), default=0.0),
     )
 

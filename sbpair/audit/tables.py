@@ -7,13 +7,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from .evidence import Evidence
 from .fold import Messages, place_in_journal
 from .grouping import NULL, Bools, Ints, nullable
+from .killed import count_explained, find_unrecorded
 from .verdict import VERDICTS, Judgement
 from .writers import WriterFacts
 
 TIME = pa.timestamp("us", tz="UTC")
 TEXT, WHOLE, SECONDS, YES = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+TEXTS = pa.list_(TEXT)
 COUNTS_FIRST = (
     "accepted_by_primary", "left_spool", "refused_in_spool", "raised", "forwarded", "set_aside", "expired",
     "received", "stored", "handed_on", "completed", "buried", "expired_there", "deleted", "backlogged", "backlog",
@@ -24,6 +27,7 @@ COUNTS_LAST = (
 )  # fmt: skip
 DUPLICATES = (
     "primary", "path", "message_id", "copies", "ambiguities", "parked", "forwarded", "explained", "is_explained",
+    "killed",
 )  # fmt: skip
 MISSING = ("primary", "path", "message_id", "session_id", "sent_at")
 
@@ -49,24 +53,25 @@ def messages_table(messages: Messages, found: Judgement) -> pa.Table:
     return pa.table(columns)
 
 
-def duplicates_table(table: pa.Table, numbers: dict[str, Ints]) -> pa.Table:
+def duplicates_table(table: pa.Table, messages: Messages, evidence: Evidence) -> pa.Table:
     """The messages with two or more copies; at most ``explained`` extra copies have an explanation (G-4).
 
-    ``numbers`` are those of the messages in ``table``.
+    ``table`` are the rows of ``messages``. ``killed`` are the syphons to whose end an explanation is owed.
     """
-    more = numbers["copies"] > 1
-    sent_again = np.maximum(times_accepted(numbers) - 1, 0)
-    forwarded_again = np.maximum(numbers["forwarded"] + numbers["landed"] - numbers["parked"], 0)
-    explained = numbers["ambiguities"] + sent_again + forwarded_again
-    whole = table.append_column("explained", pa.array(explained)).append_column(
-        "is_explained", pa.array(numbers["copies"] - 1 <= explained)
-    )
-    return choose(whole.select(DUPLICATES), more)
-
-
-def times_accepted(numbers: dict[str, Ints]) -> Ints:
-    """How often each message was accepted."""
-    return numbers["accepted_by_primary"] + numbers["parked"] + numbers["spooled"] - numbers["left_spool"]
+    numbers = messages.numbers
+    more = np.flatnonzero(numbers["copies"] > 1)
+    lost = find_unrecorded(messages, evidence)
+    reasons = count_explained(numbers, lost.count)[more]
+    is_explained = numbers["copies"][more] - 1 <= reasons
+    killed = [lost.writers.get(row, []) for row in more.tolist()]
+    whole = choose(table.select(DUPLICATES[:-3]), numbers["copies"] > 1)
+    for name, column in (
+        ("explained", pa.array(reasons, WHOLE)),
+        ("is_explained", pa.array(is_explained, YES)),
+        ("killed", pa.array(killed, TEXTS)),
+    ):
+        whole = whole.append_column(name, column)
+    return whole
 
 
 def choose(table: pa.Table, rows: Bools) -> pa.Table:
@@ -109,7 +114,12 @@ MESSAGES_SCHEMA = pa.schema(
 )  # fmt: skip
 MISSING_SCHEMA = pa.schema([MESSAGES_SCHEMA.field(name) for name in MISSING])
 DUPLICATES_SCHEMA = pa.schema(
-    [*(MESSAGES_SCHEMA.field(name) for name in DUPLICATES[:-2]), ("explained", WHOLE), ("is_explained", YES)]
+    [
+        *(MESSAGES_SCHEMA.field(name) for name in DUPLICATES[:-3]),
+        ("explained", WHOLE),
+        ("is_explained", YES),
+        ("killed", TEXTS),
+    ]
 )
 ORDER = pa.schema(
     [("primary", TEXT), ("path_key", TEXT), ("session_id", TEXT), ("sender", TEXT), ("messages", WHOLE),

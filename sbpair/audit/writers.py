@@ -96,6 +96,7 @@ class WriterFacts:
         return self.reason is None
 
 
+KILLED = "it has no closing record: killed, or still writing"
 REASONS: tuple[tuple[Callable[[WriterFacts], bool], str], ...] = (
     (lambda found: found.unread > 0, "it was not read"),
     (lambda found: found.unreadable > 0, "it has unreadable lines"),
@@ -106,7 +107,7 @@ REASONS: tuple[tuple[Callable[[WriterFacts], bool], str], ...] = (
     (lambda found: found.lost > 0, "events could not be written"),
     (lambda found: found.surplus > 0, "records occur twice: was a file copied?"),
     (lambda found: found.altered > 0, "its lines are not those that were written: the checksum differs"),
-    (lambda found: not found.has_end, "it has no closing record: killed, or still writing"),
+    (lambda found: not found.has_end, KILLED),
 )
 """Conditions and reasons for incompleteness, the gravest first; a writer without any has a complete journal."""
 

@@ -270,6 +270,8 @@ def _print(summary: Summary) -> None:
             click.echo(f"  out of order: {place}: {order.overtaking} arrived before {order.overtaken}")
     for reason, count in summary.reasons.items():
         click.echo(f"  unproven: {count}: {reason}")
+    for sentence in report.killed_syphons(summary):
+        click.echo(f"  copies: {sentence}")
     for difference in summary.missed:
         click.echo(f"  not as expected: {difference}")
     for each in summary.unread:

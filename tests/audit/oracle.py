@@ -43,6 +43,51 @@ def verdicts(directory: Path) -> dict[str, int]:
     return dict(duckdb.sql(VERDICTS, params=[str(directory / "*.jsonl")]).fetchall())
 
 
+# Written from "Copies" in docs/reference/audit.md, not from killed.py: the extra copies that have no explanation.
+COPIES = """
+with records as (
+    select * from read_json(?, format = 'newline_delimited', union_by_name = true, ignore_errors = true, columns = {
+        writer: 'VARCHAR', role: 'VARCHAR', event: 'VARCHAR', stored_in: 'VARCHAR', ambiguous: 'BOOLEAN',
+        is_last: 'BOOLEAN', message_ids: 'VARCHAR[]', sequence_numbers: 'BIGINT[]', "at": 'TIMESTAMP'})
+), syphons as (
+    select writer, min("at") as began, max("at") as last, coalesce(bool_or(is_last), false) as has_end
+    from records where role = 'syphon' group by 1
+), killed as (
+    select writer, last, (select min(next.began) from syphons next where next.began > one.last) as dead_by
+    from syphons one where not has_end
+), told as (
+    select writer, event, stored_in, ambiguous, "at", unnest(message_ids) as id,
+        unnest(sequence_numbers) as number
+    from records where message_ids is not null
+), per as (
+    select id,
+        count(distinct number) filter (event = 'messages_received') as copies,
+        count(*) filter (ambiguous) as ambiguities,
+        count(*) filter (event = 'message_parked') as parked,
+        count(*) filter (event = 'send_accepted' and stored_in = 'primary') as direct,
+        count(*) filter (event = 'messages_forwarded') as forwarded,
+        min("at") filter (event = 'message_parked') as parked_at,
+        max("at") filter (event = 'messages_forwarded') as forwarded_at
+    from told group by id
+), held as (
+    select id, count(*) as held from per, killed
+    where killed.last <= coalesce(forwarded_at, killed.last) + interval 1 second
+        and parked_at <= coalesce(dead_by, parked_at) + interval 1 second
+        and not exists (from told where told.id = per.id and told.writer = killed.writer
+                        and event = 'messages_forwarded')
+    group by id
+)
+select id, copies - 1 > ambiguities + greatest(direct + parked - 1, 0)
+    + greatest(forwarded + case when parked > 0 then coalesce(held, 0) else 0 end - parked, 0)
+from per left join held using (id) where copies > 1
+"""
+
+
+def duplicates(directory: Path) -> dict[str, bool]:
+    """The messages of one pair that arrived more than once, and whether they have a copy that nothing explains."""
+    return dict(duckdb.sql(COPIES, params=[str(directory / "*.jsonl")]).fetchall())
+
+
 # The same with the journals of brokers, of the namespaces NAME and NAME-dr; all others' are whole.
 OF_BROKERS = """
 with records as (

@@ -14,8 +14,9 @@ from ..evidence import Evidence
 from ..fold import Messages, fold
 from ..folding import Found, findings, latest
 from ..grouping import NULL, Bools, Ints, hashes, least
+from ..killed import needs_killed
 from ..mentions import Mentions
-from ..tables import messages_table
+from ..tables import duplicates_table, messages_table
 from ..verdict import VERDICTS, Judgement, Verdict, judge
 from .kept import DayFound, Hashes
 from .sessions import session_rows
@@ -39,7 +40,8 @@ class Judging:
         messages, judgement = self._judge(mentions)
         table = messages_table(messages, judgement)
         untraced = replace(judgement, is_traced=np.zeros(len(messages), bool))
-        return table, DayFound(findings(messages, untraced, table), _one_way(messages))
+        copies = duplicates_table(table, messages, self.evidence)
+        return table, DayFound(findings(messages, untraced, table, copies), _one_way(messages))
 
     def sessions(self, mentions: Mentions) -> pa.Table | None:
         """The messages of sessions, as :func:`.sessions.session_rows` gives them."""
@@ -66,6 +68,7 @@ class Judging:
             known & (arrived | has_ended & is_gone) | judgement.where(Verdict.NOT_ACCEPTED) | is_accepted
         )
         settled &= number["of_two_runs"] == 0
+        settled &= ~needs_killed(number)  # by the journal of a syphon, which need not mention them again
         silent = {
             messages.entities[entity][0] or "" for entity in np.unique(messages.entity[is_accepted & settled])
         }

@@ -21,7 +21,7 @@ from ..packets import gather, scatter
 from . import plain
 from .state_folder import StateFolder
 
-VERSION = 1
+VERSION = 2
 STATE, OPEN = "_state/state", "_state/open"
 Hashes: TypeAlias = npt.NDArray[np.uint64]  # said to be one: without numpy, mypy would take it for a variable
 
