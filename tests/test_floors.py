@@ -43,7 +43,7 @@ SYPHONS_ENVELOPE = (
     "inspect",
 )
 
-GROUND = ("fork", "html_parts", "loop_thread", "own_copy", "shared_task", "side")
+GROUND = ("fork", "html_parts", "loop_thread", "own_copy", "ranges", "shared_task", "side")
 
 WITHOUT_CIRCLES = (
     "audit",

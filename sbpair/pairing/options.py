@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from sbpair.envelope.names import check_namespace_name
+from sbpair.ranges import check_choice, check_span, check_whole
 
 from .health import DEFAULT_RETURN_SECONDS, HealthPolicy
 from .outcome import Failure
@@ -200,17 +201,17 @@ class PairedNamespaceOptions:
 
     def __post_init__(self) -> None:
         for name in ("backlog_queue_count", "spool_max_messages", "spool_max_bytes"):
-            _check_count(name, getattr(self, name))
+            check_whole(name, getattr(self, name), 1)
         if self.spool is not None and not isinstance(self.spool, (str, Path)):
             raise TypeError(f"spool must be a path, not {self.spool!r}")
         if self.spool is not None and not str(self.spool).strip():
             raise ValueError("spool must not be empty; use None for no spool")
         for name, (least, most) in self.RANGES.items():
             if name not in self.OPTIONAL or getattr(self, name) is not None:
-                _check_span(name, getattr(self, name), least, most)
+                check_span(name, getattr(self, name), least.total_seconds(), most.total_seconds())
         _check_share("failover_share", self.failover_share)
         for name, choices in self.CHOICES.items():
-            _check_choice(name, getattr(self, name), choices)
+            check_choice(name, getattr(self, name), choices)
         for name in self.SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, not {getattr(self, name)!r}")
@@ -235,30 +236,11 @@ class PairedNamespaceOptions:
         )
 
 
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, 1 or more, not {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be 1 or more, not {value}")
-
-
 def _check_share(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number above 0 and up to 1, not {value!r}")
     if not 0 < value <= 1:
         raise ValueError(f"{name} must be above 0 and up to 1, not {value}")
-
-
-def _check_span(name: str, value: object, least: timedelta, most: timedelta) -> None:
-    if not isinstance(value, timedelta):
-        raise TypeError(f"{name} must be a timedelta from {least} to {most}, not {value!r}")
-    if not least <= value <= most:
-        raise ValueError(f"{name} must be from {least} to {most}, not {value}")
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
 
 
 def is_disabled(environment: Mapping[str, str]) -> bool:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, Literal
 
+from sbpair.ranges import check_choice, check_span, check_whole
+
 Secondary = Literal["auto", "never", "only"]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorOptions:
-    """The options of a processor. Raises ValueError with the allowed range for an invalid one."""
+    """The options of a processor. Raises ValueError for a value out of its range, TypeError for a wrong type."""
 
     max_concurrent_calls: int = 16
     """Maximum number of handlers at a time, over both namespaces; 1 to 5000."""
@@ -69,24 +71,13 @@ class ProcessorOptions:
         return self.max_concurrent_calls if sessions is None else sessions
 
     def __post_init__(self) -> None:
-        _count("max_concurrent_calls", self.max_concurrent_calls, self.MAX_CALLS)
+        check_whole("max_concurrent_calls", self.max_concurrent_calls, 1, self.MAX_CALLS)
         if self.max_concurrent_sessions is not None:
-            _count("max_concurrent_sessions", self.max_concurrent_sessions, self.MAX_SESSIONS)
-        if self.secondary not in ("auto", "never", "only"):
-            raise ValueError(f"secondary must be 'auto', 'never' or 'only', not {self.secondary!r}")
+            check_whole("max_concurrent_sessions", self.max_concurrent_sessions, 1, self.MAX_SESSIONS)
+        check_choice("secondary", self.secondary, ("auto", "never", "only"))
         if not isinstance(self.autosettle, bool):
             raise ValueError(f"autosettle must be True or False, not {self.autosettle!r}")
         for name, (least, most) in self.SPANS.items():
             value = getattr(self, name)
             if name != "deduplicate" or value is not None:
-                _span(name, value, least, most)
-
-
-def _count(name: str, value: object, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ValueError(f"{name} must be a whole number from 1 to {most}, not {value!r}")
-
-
-def _span(name: str, value: object, least: float, most: float) -> None:
-    if not isinstance(value, timedelta) or not least <= value.total_seconds() <= most:
-        raise ValueError(f"{name} must be a timedelta from {least:g} s to {most:g} s, not {value!r}")
+                check_span(name, value, least, most)

@@ -9,8 +9,31 @@ from urllib.parse import urlsplit
 
 from sbpair.auth.route import Route
 from sbpair.envelope.names import check_namespace_name, path_refusal
+from sbpair.ranges import check_choice, check_span, check_whole
 
 LAND = ("primary", "either")
+WHOLES: dict[str, tuple[int, int]] = {
+    "backlog_queue_count": (1, 10_000),
+    "window": (1, 5000),
+    "max_rate": (1, 1_000_000),
+    "memory_budget": (1024 * 1024, 2**40),
+    "max_concurrent_sessions": (1, 5000),
+}
+SPANS: dict[str, tuple[float, float]] = {
+    "missing_backlog_interval": (1, 3600),
+    "operation_timeout": (1, 600),
+    "retry_backoff_max": (0.1, 600),
+    "stop_timeout": (0, 600),
+    "land_after": (0, 86_400),
+    "overdue_after": (1, 604_800),
+    "measure_every": (1, 3600),
+}
+CHOICES: dict[str, tuple[str, ...]] = {
+    "land": LAND,
+    "ordering": ("none", "session"),
+    "on_poison": ("dead-letter", "hold"),
+}
+OPTIONAL = frozenset({"max_rate", "overdue_after", "measure_every"})
 MAX_QUEUES = (
     2_000  # backlog queues of one syphon: each is a claim and a link of its connection to the secondary
 )
@@ -21,7 +44,7 @@ MAX_LINKS = (
 
 @dataclass(frozen=True, slots=True)
 class SyphonOptions:
-    """The options of a syphon. Raises ValueError with the allowed range for an invalid one."""
+    """The options of a syphon. Raises ValueError for a value out of its range, TypeError for a wrong type."""
 
     backlog_queue_count: int = 10
     """The number of backlog queues, the same as for the senders; at least 1."""
@@ -78,33 +101,25 @@ class SyphonOptions:
     """Stop once a side has refused for five seconds, instead of retrying until it accepts."""
 
     def __post_init__(self) -> None:
-        _within("backlog_queue_count", self.backlog_queue_count, 1, 10_000)
+        for name, (least, most) in WHOLES.items():
+            if self._is_set(name):
+                check_whole(name, getattr(self, name), least, most)
+        for name, (shortest, longest) in SPANS.items():
+            if self._is_set(name):
+                check_span(name, getattr(self, name), shortest, longest)
+        for name, choices in CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
         check_namespace_name(self.primary_namespace_name)
-        _within("window", self.window, 1, 5000)
-        if self.max_rate is not None:
-            _within("max_rate", self.max_rate, 1, 1_000_000)
-        _within("memory_budget", self.memory_budget, 1024 * 1024, 2**40)
-        _span("missing_backlog_interval", self.missing_backlog_interval, 1, 3600)
-        _span("operation_timeout", self.operation_timeout, 1, 600)
-        _span("retry_backoff_max", self.retry_backoff_max, 0.1, 600)
-        _span("stop_timeout", self.stop_timeout, 0, 600)
-        if self.land not in LAND:
-            raise ValueError(f"land must be {' or '.join(map(repr, LAND))}, not {self.land!r}")
-        _span("land_after", self.land_after, 0, 86_400)
         if self.allowed_destinations is not None:
             _paths("allowed_destinations", self.allowed_destinations)
         for number in self.only_backlogs or ():
-            _within("only_backlogs", number, 0, self.backlog_queue_count - 1)
-        if self.overdue_after is not None:
-            _span("overdue_after", self.overdue_after, 1, 604_800)
-        if self.measure_every is not None:
-            _span("measure_every", self.measure_every, 1, 3600)
-        _choice("ordering", self.ordering, ("none", "session"))
-        _choice("on_poison", self.on_poison, ("dead-letter", "hold"))
-        _within("max_concurrent_sessions", self.max_concurrent_sessions, 1, 5000)
+            check_whole("only_backlogs", number, 0, self.backlog_queue_count - 1)
         self._check_links()
         if self.http_proxy is not None:
             _proxy(self.http_proxy, over_websocket=self.over_websocket)
+
+    def _is_set(self, name: str) -> bool:
+        return name not in OPTIONAL or getattr(self, name) is not None
 
     def _check_links(self) -> None:
         served = self.backlog_queue_count if self.only_backlogs is None else len(self.only_backlogs)
@@ -125,21 +140,6 @@ class SyphonOptions:
     def route(self) -> Route:
         """The routes to both sides."""
         return Route(self.connection_verify, self.over_websocket, self.http_proxy)
-
-
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
-
-
-def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
-
-
-def _span(name: str, value: timedelta, least: float, most: float) -> None:
-    if not isinstance(value, timedelta) or not least <= value.total_seconds() <= most:
-        raise ValueError(f"{name} must be a timedelta from {least:g} s to {most:g} s, not {value!r}")
 
 
 def _paths(name: str, paths: object) -> None:

@@ -43,10 +43,14 @@ def test_a_span_of_the_options_is_taken_up_to_both_its_ends(name: str) -> None:
             getattr(SyphonOptions(**cast("Any", {name: timedelta(seconds=fits)})), name).total_seconds()
             == fits
         )
-    for wrong in (timedelta(seconds=least - 0.01), timedelta(seconds=most + 0.01), 5):
+    ends = f"from {timedelta(seconds=least)} to {timedelta(seconds=most)}"
+    for wrong in (timedelta(seconds=least - 0.01), timedelta(seconds=most + 0.01)):
         with pytest.raises(ValueError) as told:
             SyphonOptions(**cast("Any", {name: wrong}))
-        assert str(told.value) == f"{name} must be a timedelta from {least:g} s to {most:g} s, not {wrong!r}"
+        assert str(told.value) == f"{name} must be {ends}, not {wrong}"
+    with pytest.raises(TypeError) as untyped:
+        SyphonOptions(**cast("Any", {name: 5}))
+    assert str(untyped.value) == f"{name} must be a timedelta {ends}, not 5"
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -55,8 +59,9 @@ def test_a_number_of_the_options_is_taken_up_to_both_its_ends(name: str) -> None
     one = {"only_backlogs": (0,)}  # of all queues a syphon may serve only some
     for fits in (least, most):
         assert getattr(SyphonOptions(**cast("Any", one | {name: fits})), name) == fits
-    for wrong in (least - 1, most + 1, True, 2.0, "7"):
-        with pytest.raises(ValueError) as told:
+    outside, untyped = (least - 1, most + 1), (True, 2.0, "7")
+    for wrong in (*outside, *untyped):
+        with pytest.raises(ValueError if wrong in outside else TypeError) as told:
             SyphonOptions(**cast("Any", {name: wrong}))
         assert str(told.value) == f"{name} must be a whole number from {least} to {most}, not {wrong!r}"
 
