@@ -85,6 +85,17 @@ def test_the_fast_check_runs_the_files_that_import_what_changed_and_the_changed_
     assert not {"pairing", "test_spec.py"} & set(nearest)
 
 
+@pytest.mark.parametrize(
+    ("branches", "compared"),
+    [(["origin/main", "origin/HEAD"], "origin/main"), (["fork/main"], "main"), ([], "main")],
+)
+def test_the_check_compares_with_the_main_branch_that_was_cloned(
+    monkeypatch: pytest.MonkeyPatch, branches: list[str], compared: str
+) -> None:
+    monkeypatch.setattr(check, "git", lambda *arguments: branches)
+    assert check.upstream() == compared
+
+
 def test_the_check_runs_slow_tests_that_pytest_alone_leaves_out() -> None:
     assert check.slow_too() == ("-m", "not spark and not interop and not trial and not long")
 

@@ -60,6 +60,11 @@ def git(*arguments: str) -> list[str]:
     return done.stdout.split()
 
 
+def upstream() -> str:
+    """What a change is compared with: the main branch that was cloned, so that commits on one's own main count."""
+    return "origin/main" if "origin/main" in git("branch", "-r", "--format=%(refname:short)") else "main"
+
+
 def changed(since: str) -> list[str]:
     """Paths below the repository that differ from the merge base with ``since``, or are not tracked."""
     base = git("merge-base", since, "HEAD")[0]
@@ -201,12 +206,12 @@ class Step:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--since", default="main", help="the revision to compare with (main)")
+    parser.add_argument("--since", help="the revision to compare with (origin/main, else main)")
     parser.add_argument("--fast", action="store_true", help="only the tests nearest to the change")
     parser.add_argument("-n", default="2", metavar="WORKERS", help="processes for the tests (2)")
     parser.add_argument("--list", action="store_true", help="print the tests it would run, and run nothing")
     asked = parser.parse_args()
-    paths = changed(asked.since)
+    paths = changed(asked.since or upstream())
     names = nearest(paths) if asked.fast else chosen(paths)
     tests = [f"tests/{name}" for name in names if not is_left_out(TESTS / name)]
     if asked.list:
