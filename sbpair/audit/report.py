@@ -55,6 +55,7 @@ def document(summary: Summary, made: Made, content: Iterable[str]) -> str:
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width,initial-scale=1'><title>sbpair audit</title>",
         f"<style>{STYLE}</style><h1>Is every message accounted for?</h1>",
+        f"<p><b>{escape(tally(summary))}</b></p>",
         _headline(summary),
         f"<p>{escape(sources(summary))}<br><small>{escape(made.directory)}, {made.at:%Y-%m-%d %H:%M:%S} UTC, "
         f"sbpair {__version__}</small></p>",
@@ -82,6 +83,25 @@ def sections(summary: Summary) -> list[str]:
         section("Clocks", _clocks(summary)),
         section("Operations", _bill(summary)),
     ]
+
+
+ALWAYS = (Verdict.LOST, Verdict.WAITING)  # told in the first sentence, even if there are none
+
+
+def tally(summary: Summary) -> str:
+    """How many messages there are, and how many of them are lost and waiting: the sentence that people look for."""
+    told = [
+        f"{verdict.value} {count}"
+        for verdict in (*ALWAYS, Verdict.UNEXPECTED, Verdict.UNPROVEN)
+        if (count := summary.verdicts[verdict]) or verdict in ALWAYS
+    ]
+    doubt = "" if summary.is_proved else ", by journals that do not prove that these are all"
+    return f"{summary.messages} messages: {', '.join(told)}{doubt}"
+
+
+def is_shown(verdict: Verdict, count: int) -> bool:
+    """Whether a verdict has a line of its own: that nothing is lost is worth one."""
+    return bool(count) or verdict is Verdict.LOST
 
 
 def headline(summary: Summary) -> str:
@@ -152,11 +172,11 @@ def _headline(summary: Summary) -> str:
 
 def _verdicts(summary: Summary) -> str:
     rows: list[Row] = [
-        ((verdict.value, count, MEANING[verdict]), verdict not in SOUND)
+        ((verdict.value, count, MEANING[verdict]), count > 0 and verdict not in SOUND)
         for verdict, count in summary.verdicts.items()
-        if count
+        if is_shown(verdict, count)
     ]
-    return table(("verdict", "messages", "meaning"), rows) if rows else ""
+    return table(("verdict", "messages", "meaning"), rows) if summary.messages else ""
 
 
 def _missed_section(summary: Summary) -> str:

@@ -257,10 +257,11 @@ def _install(error: ImportError) -> str:
 def _print(summary: Summary) -> None:
     from sbpair.audit import report
 
+    click.echo(report.tally(summary))
     click.echo(report.headline(summary))
     click.echo(report.sources(summary))
     for verdict, count in summary.verdicts.items():
-        if count:
+        if summary.messages and report.is_shown(verdict, count):
             click.echo(f"  {count:>9}  {verdict.value:<14} {report.MEANING[verdict]}")
     if sessions := report.order_of_sessions(summary):
         click.echo(f"  {sessions}")

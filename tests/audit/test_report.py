@@ -14,7 +14,7 @@ from sbpair.audit.clocks import EPOCH, ClockCorrection
 from sbpair.audit.flow import FlowStep
 from sbpair.audit.folding import MAX_ROWS
 from sbpair.audit.journal_listing import Unread
-from sbpair.audit.report import Made, headline, page, sources
+from sbpair.audit.report import Made, headline, page, sources, tally
 from sbpair.audit.summary import Duplicate, EntityVerdicts, Summary, Trouble, Wait, Writer
 from sbpair.audit.timeline import Episode
 from sbpair.audit.verdict import Verdict
@@ -60,6 +60,40 @@ def test_several_entities_are_told_apart_the_worst_first() -> None:
     assert several.verdicts[Verdict.DELIVERED] == 100_005
     assert html.index("<td>fabrikam") < html.index("<td>contoso")
     assert "100007 messages, of these 2 lost" in html
+
+
+TALLIES = (
+    ({Verdict.DELIVERED: 39_607, Verdict.WAITING: 18}, "39625 messages: lost 0, waiting 18"),
+    ({Verdict.LOST: 2, Verdict.UNPROVEN: 1}, "3 messages: lost 2, waiting 0, unproven 1"),
+    ({Verdict.UNEXPECTED: 1}, "1 messages: lost 0, waiting 0, unexpected 1"),
+)
+
+
+@pytest.mark.spec("R-131")
+@pytest.mark.parametrize(("verdicts", "said"), TALLIES)
+def test_the_first_sentence_says_how_many_are_lost_and_waiting_even_if_none(
+    verdicts: dict[Verdict, int], said: str
+) -> None:
+    sender = Writer("w", "sender", 1, NOON, NOON, None, "contoso")
+    several = replace(NOTHING, entities=[EntityVerdicts("contoso", "orders", verdicts)], writers=[sender])
+    html = shown(several)
+
+    assert tally(several) == said
+    assert html.index(f"<b>{said}</b>") < html.index("class='verdict")
+    assert f"<td>lost</td><td class=n>{verdicts.get(Verdict.LOST, 0)}</td>" in html
+
+
+@pytest.mark.spec("R-131")
+def test_the_first_sentence_does_not_claim_more_than_the_journals_prove() -> None:
+    doubtful = replace(
+        NOTHING,
+        entities=[EntityVerdicts("contoso", "orders", {Verdict.DELIVERED: 1})],
+        unread=[Unread("a.zip", "an archive")],
+    )
+
+    assert tally(doubtful) == (
+        "1 messages: lost 0, waiting 0, by journals that do not prove that these are all"
+    )
 
 
 def test_a_long_table_is_cut_and_says_so() -> None:
