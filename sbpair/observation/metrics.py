@@ -8,7 +8,6 @@ list, never text from a message, so that messages cannot create time series.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -157,6 +156,8 @@ READ = (
     Metric(
         "sbpair_syphon_backlog_oldest_seconds", ("backlog",), "waiting time of the oldest message in seconds"
     ),
+    Metric("sbpair_syphon_backlog_missing", ("backlog",), "1 while a backlog queue does not exist, else 0"),
+    Metric("sbpair_syphon_backlog_dead_letters", ("backlog",), "dead letters of a backlog queue"),
     Metric(
         "sbpair_syphon_backlog_stranded",
         ("backlog",),
@@ -458,68 +459,6 @@ class _CountersRead:
                 yield GaugeMetricFamily(f"{self._prefix}_{name}", f"{name}, now", value=value)
             else:
                 yield CounterMetricFamily(f"{self._prefix}_{name}", f"{name}, so far", value=value)
-
-
-SIDES = ("primary", "secondary")
-
-
-class Level(Protocol):
-    """The messages waiting in one backlog."""
-
-    @property
-    def depth(self) -> int: ...
-
-    def age(self, now: float) -> float:
-        """Return the age of the oldest message in seconds; ``now`` in seconds since the epoch."""
-
-
-class Shown(Protocol):
-    """The state of a syphon, as shown by the gauges."""
-
-    @property
-    def refusals(self) -> Mapping[str, str]: ...
-
-    @property
-    def levels(self) -> Mapping[str, Level]: ...
-
-    @property
-    def stranded(self) -> Mapping[str, bool]: ...
-
-    @property
-    def untransferred(self) -> Mapping[str, int]: ...
-
-    @property
-    def paces(self) -> Mapping[tuple[str, ...], float]: ...
-
-
-def show_syphon(metrics: Metrics, syphon: Shown) -> None:
-    """Add gauges for the sides that refuse ``syphon`` and for the messages in its backlogs."""
-
-    def refusals() -> dict[str, float]:
-        return {side: float(side in syphon.refusals) for side in SIDES}
-
-    def depths() -> dict[str, float]:
-        return {backlog: float(level.depth) for backlog, level in syphon.levels.items()}
-
-    def ages() -> dict[str, float]:
-        now = time.time()
-        return {backlog: level.age(now) for backlog, level in syphon.levels.items()}
-
-    def stranded_backlogs() -> dict[str, float]:
-        return {backlog: float(holds) for backlog, holds in syphon.stranded.items()}
-
-    def untransferred_counts() -> dict[str, float]:
-        return {backlog: float(count) for backlog, count in syphon.untransferred.items()}
-
-    for name, read in (
-        ("side_refused", refusals),
-        ("backlog_depth", depths),
-        ("backlog_oldest_seconds", ages),
-        ("backlog_stranded", stranded_backlogs),
-        ("backlog_untransferred", untransferred_counts),
-    ):
-        metrics.read_gauge(f"sbpair_syphon_{name}", read)
-    metrics.read_gauge("sbpair_syphon_pace", lambda: syphon.paces)
 
 
 def show_conditions(

@@ -80,6 +80,21 @@ class HostedSyphon:
         return self._syphon.levels
 
     @property
+    def backlogs(self) -> tuple[str, ...]:
+        """The backlog queues that it reads."""
+        return self._syphon.backlogs
+
+    @property
+    def missing_backlogs(self) -> set[str]:
+        """Those of them that do not exist."""
+        return self._syphon.missing_backlogs
+
+    @property
+    def dead_letters(self) -> dict[str, int]:
+        """The dead letters of each backlog, where the status pages show it."""
+        return self._syphon.dead_letters
+
+    @property
     def stranded(self) -> dict[str, bool]:
         """The backlog queues beyond its count, and whether they hold messages."""
         return self._syphon.stranded

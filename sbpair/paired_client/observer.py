@@ -24,10 +24,11 @@ from sbpair.observation import (
     attach,
     send_accepted,
 )
-from sbpair.observation.metrics import show_conditions, show_processors, show_room, show_syphon
+from sbpair.observation.metrics import show_conditions, show_processors, show_room
 from sbpair.observation.record import WriterRole
 from sbpair.observation.sinks import EventSource, ObservedState, Sink
 from sbpair.observation.status import PROBE_TIMEOUT
+from sbpair.observation.syphon_gauges import show_syphon
 from sbpair.pairing.condition import EntityCondition
 from sbpair.pairing.options import shown_options
 from sbpair.pairing.pair_state import SideState

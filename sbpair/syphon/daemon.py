@@ -42,14 +42,14 @@ from .forwarding import ForwardingSession
 from .key_claims import KeyClaims
 from .landing import Landing
 from .log_lines import LINES
+from .monitors import BacklogMonitors
 from .options import SyphonOptions
 from .order_check import OrderCheck
 from .own_paths import OwnPaths
 from .paces import Paces
-from .peeking import BacklogDepth, BacklogDepths, OverdueBacklogs, StrandedBacklogs
+from .peeking import BacklogDepth, StrandedBacklogs
 from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
 from .stoppable import unless
-from .untransferred import UntransferredMessages
 
 if TYPE_CHECKING:
     from sbpair.auth.credential import AnyCredential
@@ -132,11 +132,9 @@ class Syphon:
         self._sides = SideRefusals(self._emit)
         self._own = OwnPaths()
         self._claims = KeyClaims(self._own, options.allowed_destinations, self.backlogs, self._open_primary)
-        self._links = BacklogLinks(self._emit)
+        self._links = BacklogLinks(self._emit, self.backlogs)
         self._stranded = StrandedBacklogs(label, count, self._emit)
-        self._untransferred = UntransferredMessages(self.backlogs, lambda: self.counters.landed, self._emit)
-        every = self.options.measure_every
-        self._depths = None if every is None else BacklogDepths(self.backlogs, every.total_seconds())
+        self._monitors = BacklogMonitors(self.backlogs, options, self.counters, self._emit)
         self._monitor_connection: NamespaceConnection | None = None  # while no session has one to lend
         self._borrowing = asyncio.Lock()
         self._is_clock_reported = False
@@ -183,9 +181,8 @@ class Syphon:
         refusal = None if self._state is SyphonState.IDLE else self._sides.reason
         if refusal is not None:
             return SyphonStatus(SyphonState.REFUSED, refusal)
-        if self._state in (SyphonState.RUNNING, SyphonState.LANDING) and self._links.detached:
-            return next(iter(self._links.detached.values()))
-        return SyphonStatus(self._state, self._reason)
+        is_connected = self._state in (SyphonState.RUNNING, SyphonState.LANDING)
+        return (is_connected and self._links.status) or SyphonStatus(self._state, self._reason)
 
     @property
     def refusals(self) -> dict[str, str]:
@@ -194,13 +191,19 @@ class Syphon:
 
     @property
     def missing_backlogs(self) -> set[str]:
-        """The backlog queues that did not exist at the last attempt to attach."""
-        return self._links.missing
+        """The backlog queues that did not exist at the last attempt to attach; a copy."""
+        return set(self._links.missing)
 
     @property
     def levels(self) -> dict[str, BacklogDepth]:
         """The depth of each backlog and the age of its oldest message, where known; see ``measure_every``."""
-        return {} if self._depths is None else self._depths.current(self._busy_backlogs())
+        depths = self._monitors.depths
+        return {} if depths is None else depths.current(self._busy_backlogs(), self.missing_backlogs)
+
+    @property
+    def dead_letters(self) -> dict[str, int]:
+        """Dead letters of each backlog at the last check, where the depths are measured; see ``measure_every``."""
+        return dict(self._monitors.dead_letters.found)
 
     @property
     def stranded(self) -> dict[str, bool]:
@@ -210,7 +213,7 @@ class Syphon:
     @property
     def untransferred(self) -> dict[str, int]:
         """Messages in the transfer dead-letter queue of each backlog at the last check, if messages may land."""
-        return dict(self._untransferred.found)
+        return dict(self._monitors.untransferred.found)
 
     @property
     def paces(self) -> dict[tuple[str, ...], float]:
@@ -534,20 +537,13 @@ class Syphon:
         if self.options.only_backlogs is None:
             await self._stranded.check(session.secondary)
         if self.counters.landed:
-            await self._untransferred.check(session.secondary)
+            await self._monitors.untransferred.check(session.secondary)
 
     # Monitoring
 
     async def _watch_backlogs(self) -> None:
-        monitors = []
-        if self.options.overdue_after is not None:
-            monitors.append(OverdueBacklogs(self.options.overdue_after, self._emit).run)
-        if self._depths is not None:
-            monitors.append(self._depths.run)
-        if self._landing is not None:
-            monitors.append(self._untransferred.run)
         try:
-            await asyncio.gather(*(run(self._busy_backlogs, self._borrow_secondary) for run in monitors))
+            await self._monitors.run(self._busy_backlogs, self._borrow_secondary)
         finally:
             if self._monitor_connection is not None:
                 self._monitor_connection.abort()

@@ -14,7 +14,7 @@ class SyphonEvent:
 
 @dataclass(frozen=True, slots=True)
 class SyphonConnected(SyphonEvent):
-    """Both sides are connected, and messages are being forwarded."""
+    """Both sides are connected; messages of the backlog queues that exist are forwarded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from sbpair.emitter import LogLine
 from . import events
 
 LINES: dict[type[events.SyphonEvent], LogLine] = {
-    events.SyphonConnected: LogLine(INFO, "connected; messages of the backlog queues are forwarded"),
+    events.SyphonConnected: LogLine(
+        INFO, "connected; messages of the backlog queues that exist are forwarded"
+    ),
     events.SyphonDisconnected: LogLine(WARNING, "{reason}; {again}"),
     events.SideRefused: LogLine(
         ERROR, "the {side} refuses the syphon: {cause}; no message moves until it accepts"

@@ -212,13 +212,13 @@ class BacklogDepths:
     def __init__(self, backlogs: Iterable[str], interval: float) -> None:
         self._backlogs = tuple(backlogs)
         self._interval = interval
-        self._measured: dict[str, BacklogDepth] = {}
+        self._measured: dict[str, BacklogDepth | None] = {}
 
-    def current(self, busy: Iterable[str]) -> dict[str, BacklogDepth]:
-        """Return the known depths; those of backlogs that are not ``busy`` are zero."""
-        busy = frozenset(busy)
+    def current(self, busy: Iterable[str], missing: Iterable[str] = ()) -> dict[str, BacklogDepth]:
+        """Return the known depths; those of backlogs that are not ``busy`` are zero, ``missing`` ones have none."""
+        busy, missing = frozenset(busy), frozenset(missing)
         known = {each: self._measured.get(each) if each in busy else EMPTY for each in self._backlogs}
-        return {each: depth for each, depth in known.items() if depth is not None}
+        return {each: depth for each, depth in known.items() if depth is not None and each not in missing}
 
     async def run(
         self, busy: Callable[[], Iterable[str]], borrow: Callable[[], Awaitable[NamespaceConnection]]
@@ -248,8 +248,8 @@ async def oldest(connection: NamespaceConnection, backlog: str) -> int | None:
     return (peeked[0].parked_at or 0) if peeked else None
 
 
-async def depth_of(connection: NamespaceConnection, backlog: str) -> BacklogDepth:
-    """Measure the depth of a backlog, which is zero when it does not exist.
+async def depth_of(connection: NamespaceConnection, backlog: str) -> BacklogDepth | None:
+    """Measure the depth of a backlog; return None when it does not exist.
 
     Raises TokenRefusedError, LinkRefusedError, ConnectionLostError.
     """
@@ -261,6 +261,7 @@ async def depth_of(connection: NamespaceConnection, backlog: str) -> BacklogDept
     except ClientError as error:
         if error.condition is None or error.condition.symbol != NOT_FOUND:
             raise
+        return None
     return BacklogDepth(depth, parked_at)
 
 

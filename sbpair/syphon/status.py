@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,6 +12,12 @@ from enum import Enum
 from ..side import Side
 from .events import BacklogDetached, BacklogMissing, SideAccepted, SideRefused, SyphonEvent
 
+logger = logging.getLogger("sbpair.syphon")
+
+NO_BACKLOGS = (
+    "no backlog queue exists on the secondary, not even {}: no sender has made them yet "
+    "(`sbpair backlog create` does), or the namespaces are swapped, or --primary-namespace-name is not the senders'"
+)
 GRACE = 5.0  # seconds that a refusal must last for :meth:`SideRefusals.wait_refused`
 
 
@@ -21,13 +28,14 @@ class SyphonState(Enum):
     CONNECTING = "connecting"  # a side or an existing backlog queue is not connected; retried
     LANDING = "landing"  # the primary is out of reach: messages go to the secondary; the primary is retried
     RUNNING = "running"  # both sides are connected, and every existing backlog queue is attached
+    NO_BACKLOGS = "no_backlogs"  # both sides are connected, but no backlog queue exists; checked again
     DRAINING = "draining"  # until the backlogs are empty, or in-flight messages are done at shutdown
     REFUSED = "refused"  # a side refuses the syphon, see ``SyphonStatus.reason``; retried
 
 
 @dataclass(frozen=True, slots=True)
 class SyphonStatus:
-    """The state, and the reason for CONNECTING and REFUSED."""
+    """The state, and the reason for CONNECTING, NO_BACKLOGS and REFUSED."""
 
     state: SyphonState
     reason: str | None = None
@@ -119,14 +127,23 @@ class SideRefusals:
 class BacklogLinks:
     """The backlog queues that are missing, or exist but have no link."""
 
-    def __init__(self, emit: Callable[[SyphonEvent], None]) -> None:
+    def __init__(self, emit: Callable[[SyphonEvent], None], backlogs: tuple[str, ...] = ()) -> None:
+        """``backlogs`` are all queues that the syphon reads."""
         self._emit = emit
+        self._backlogs = backlogs
         self.missing: set[str] = set()
         """The queues that did not exist at the last attempt to attach."""
         self.detached: dict[str, SyphonStatus] = {}
         """The status of the syphon for each existing queue without a link."""
         self.refusal: asyncio.Future[str] | None = None
         """Set by a drain; resolves with the reason when a backlog refuses its link."""
+
+    @property
+    def status(self) -> SyphonStatus | None:
+        """The status of a connected syphon, or None when every existing queue has its link."""
+        if self._backlogs and self.missing.issuperset(self._backlogs):
+            return SyphonStatus(SyphonState.NO_BACKLOGS, NO_BACKLOGS.format(self._backlogs[0]))
+        return next(iter(self.detached.copy().values()), None)
 
     def note_attached(self, backlog: str) -> None:
         """Record that a link is attached."""
@@ -138,6 +155,9 @@ class BacklogLinks:
         self.detached.pop(backlog, None)
         self.missing.add(backlog)
         self._emit(BacklogMissing(time.time(), backlog))
+        status = self.status
+        if status is not None and status.state is SyphonState.NO_BACKLOGS:
+            logger.error("%s", status.reason)
 
     def note_detached(self, backlog: str, reason: str, *, is_refusal: bool = False) -> None:
         """Record that a link was lost or refused; emits BacklogDetached."""

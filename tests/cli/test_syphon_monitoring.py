@@ -117,6 +117,21 @@ def test_the_pages_show_that_a_side_refuses_us(start, broker, keys, wrong_key):
     assert 'sbpair_syphon_state{state="refused"} 1.0' in metrics
 
 
+@pytest.mark.spec("R-61", "R-62")
+def test_a_syphon_with_a_wrong_prefix_is_live_but_never_ready(start, broker, keys):
+    running = start("syphon", "--status-port", "0", *FLAGS, "--primary-namespace-name", "elsewhere", **keys)
+    wait_until(lambda: any(PAGE.search(line) for line in running.errors))
+    url = next(found[1] for line in running.errors if (found := PAGE.search(line)))
+    wait_until(lambda: httpx.get(f"{url}/state", timeout=30).json()["state"] == "no_backlogs")
+
+    codes = {page: httpx.get(f"{url}/{page}", timeout=30).status_code for page in ("live", "ready")}
+    assert codes == {"live": 200, "ready": 503}
+    state = httpx.get(f"{url}/state", timeout=30).json()
+    assert "not even elsewhere/x-servicebus-transfer/0" in state["reason"]
+    assert "elsewhere/x-servicebus-transfer/0" in state["missing"]
+    wait_until(lambda: any("no backlog queue exists" in line for line in running.errors))
+
+
 @pytest.mark.spec("R-61")
 @pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", r"0\.0\.0\.0"), ("::1", r"\[::1\]")])
 def test_the_pages_answer_on_the_address_that_was_asked_for(start, keys, host, shown):

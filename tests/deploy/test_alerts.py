@@ -22,7 +22,9 @@ def test_every_metric_that_an_alert_is_on_exists():
     named = set().union(*(named_in(rule["expr"]) for rule in rules()))
     assert named <= EXPORTED, named - EXPORTED
     assert {each for each in named if "backlog_" in each and "syphon" in each} == {
+        "sbpair_syphon_backlog_dead_letters",
         "sbpair_syphon_backlog_depth",
+        "sbpair_syphon_backlog_missing",
         "sbpair_syphon_backlog_oldest_seconds",
         "sbpair_syphon_backlog_stranded",
         "sbpair_syphon_backlog_untransferred",

@@ -406,7 +406,7 @@ def test_what_was_refused_is_reported_once_and_nothing_is_peeked_while_nothing_l
         async with world.running(syphon):
             await world.until(lambda: syphon.status.state is SyphonState.RUNNING)
             await world.until(lambda: len(syphon.untransferred) == len(BACKLOGS), within=100.0)
-            check = syphon._untransferred.check
+            check = syphon._monitors.untransferred.check
 
             async def counted(connection: object) -> None:
                 peeks.append("check")
@@ -414,7 +414,7 @@ def test_what_was_refused_is_reported_once_and_nothing_is_peeked_while_nothing_l
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(
-                    type(syphon._untransferred), "check", lambda self, connection: counted(connection)
+                    type(syphon._monitors.untransferred), "check", lambda self, connection: counted(connection)
                 )
                 await asyncio.sleep(3600.0)
         assert peeks == []

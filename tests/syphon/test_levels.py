@@ -9,10 +9,11 @@ from datetime import timedelta
 import pytest
 
 from sbpair.observation import Metrics
-from sbpair.observation.metrics import show_syphon
-from sbpair.syphon import SyphonOptions
-from sbpair.syphon.peeking import EMPTY, BacklogDepth, BacklogDepths
-from tests.syphon.pair import BACKLOGS, Pair, parked, put
+from sbpair.observation.syphon_gauges import show_syphon
+from sbpair.syphon import SyphonOptions, SyphonState
+from sbpair.syphon.peeking import DEAD_LETTERS, EMPTY, BacklogDepth, BacklogDepths
+from sbpair.syphon.sub_queues import SubQueueCounts
+from tests.syphon.pair import BACKLOGS, Pair, parked, put, take
 from tests.syphon.test_sides import running
 from tests.waiting import until
 
@@ -34,6 +35,7 @@ def test_an_age_is_by_the_clock_that_is_asked_and_never_negative() -> None:
 def test_what_was_not_looked_at_yet_is_unknown_and_what_cannot_wait_is_empty() -> None:
     levels = BacklogDepths(("a", "b"), 60.0)
     assert levels.current(("a",)) == {"b": EMPTY}
+    assert levels.current((), missing=("b",)) == {"a": EMPTY}
 
 
 @pytest.mark.parametrize("span", [0, 3601])
@@ -130,3 +132,67 @@ async def test_the_pace_of_a_destination_that_has_just_come_back_has_a_gauge(pai
         await until(lambda: syphon.counters.completed == 1)
         (shown,) = [(name, rate) for name, rate in gauges(metrics).items() if "sbpair_syphon_pace" in name]
         assert shown == ('sbpair_syphon_pace{path="orders",side="primary"}', 700.0)
+
+
+@pytest.mark.spec("R-62")
+async def test_a_syphon_none_of_whose_backlogs_exists_says_so_until_one_does(pair: Pair) -> None:
+    for index in range(BACKLOGS):
+        pair.secondary.delete_queue(pair.backlog(index))
+    syphon = pair.syphon(measure_every=SOON, missing_backlog_interval=SOON)
+    metrics = Metrics()
+    show_syphon(metrics, syphon)
+
+    def shown(name: str) -> dict[str, float]:
+        start = f"sbpair_syphon_backlog_{name}{{"
+        return {key.split('"')[1]: value for key, value in gauges(metrics).items() if key.startswith(start)}
+
+    async with running(syphon):
+        await until(lambda: syphon.status.state is SyphonState.NO_BACKLOGS)
+        assert str(syphon.status.reason).startswith(
+            f"no backlog queue exists on the secondary, not even {pair.backlog(0)}"
+        )
+        assert shown("missing") == {pair.backlog(index): 1 for index in range(BACKLOGS)}
+        assert shown("depth") == shown("oldest_seconds") == {}
+        pair.secondary.create_queue(pair.backlog(0))
+        await until(lambda: syphon.status.state is SyphonState.RUNNING)
+        await until(lambda: shown("depth") == {pair.backlog(0): 0})
+        assert shown("missing") == {pair.backlog(index): index for index in range(BACKLOGS)}
+
+
+@pytest.mark.spec("R-62")
+async def test_the_dead_letters_of_each_backlog_are_a_gauge_until_they_are_resolved(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbpair.syphon.sub_queues.CHECK_INTERVAL", 0.05)
+    await pair.park([parked(0, "nowhere"), parked(1), parked(2, "nowhere")])
+    syphon = pair.syphon(measure_every=SOON)
+    metrics = Metrics()
+    show_syphon(metrics, syphon)
+    name = f'sbpair_syphon_backlog_dead_letters{{backlog="{pair.backlog(0)}"}}'
+    async with running(syphon):
+        await until(lambda: gauges(metrics).get(name) == 2)
+        await take(pair.secondary, f"{pair.backlog(0)}/$DeadLetterQueue", 2)
+        await until(lambda: gauges(metrics).get(name) == 0)
+
+
+@pytest.mark.spec("P-41")
+async def test_dead_letters_are_counted_at_first_and_then_only_where_there_are_any() -> None:
+    set_aside, counted, asked = 0, 0, []
+    counts = SubQueueCounts(("a",), DEAD_LETTERS, lambda: set_aside, lambda backlog, count: None)
+
+    async def depth_of(connection: object, path: str) -> BacklogDepth:
+        asked.append(path)
+        return BacklogDepth(counted, 0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sbpair.syphon.sub_queues.depth_of", depth_of)
+        assert counts.is_due
+        await counts.check(None)  # type: ignore[arg-type]
+        assert (counts.is_due, asked) == (False, ["a/$DeadLetterQueue"])
+        set_aside, counted = 1, 1
+        assert counts.is_due
+        await counts.check(None)  # type: ignore[arg-type]
+        assert counts.is_due  # until they are resolved
+        counted = 0
+        await counts.check(None)  # type: ignore[arg-type]
+        assert not counts.is_due

@@ -168,11 +168,11 @@ async def test_no_more_than_a_thousand_messages_are_counted(played: Played) -> N
     assert len(asked) == MAX_COUNTED // PAGE
 
 
-async def test_a_backlog_that_does_not_exist_is_empty_and_one_that_cannot_be_read_is_an_error(
+async def test_a_backlog_that_does_not_exist_has_no_depth_and_one_that_cannot_be_read_is_an_error(
     played: Played,
 ) -> None:
     played.peer.nodes[NODE] = lambda request: status(404, "gone")
-    assert await depth_of(played.connection, "b") == EMPTY
+    assert await depth_of(played.connection, "b") is None
     played.peer.nodes[NODE] = lambda request: status(401, "no")
     with pytest.raises(LinkRefusedError, match="unauthorized"):
         await depth_of(played.connection, "b")

@@ -128,7 +128,7 @@ async def monitor(syphon: Syphon, monitoring: Monitoring) -> AsyncIterator[None]
 async def _open(stack: AsyncExitStack, syphon: Syphon, monitoring: Monitoring) -> None:
     from sbpair.envelope.names import namespace_label
     from sbpair.observation import Metrics, PairLabels, attach
-    from sbpair.observation.metrics import show_syphon
+    from sbpair.observation.syphon_gauges import show_syphon
 
     label, _, _ = syphon.backlogs[0].partition("/")
     pair = PairLabels(label, namespace_label(syphon.namespaces[1].netloc))
@@ -187,6 +187,7 @@ def _state_of(
             "reason": syphon.status.reason,
             "refused": syphon.refusals,
             "backlogs": syphon.backlogs,
+            "missing": sorted(syphon.missing_backlogs),
             "max_rate": syphon.options.max_rate,
             "landing": syphon.landing,
             "untransferred": syphon.untransferred,
