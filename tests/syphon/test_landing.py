@@ -414,7 +414,9 @@ def test_what_was_refused_is_reported_once_and_nothing_is_peeked_while_nothing_l
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(
-                    type(syphon._monitors.untransferred), "check", lambda self, connection: counted(connection)
+                    type(syphon._monitors.untransferred),
+                    "check",
+                    lambda self, connection: counted(connection),
                 )
                 await asyncio.sleep(3600.0)
         assert peeks == []
