@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .aliases import Aliases
+from .canary_ids import PATTERN, PREFIX
 from .grouping import NULL, Bools, Ints, combine, count, least, most, ranks
 from .mentions import COUNTS, FACTS, POSITIONS, MentionContext, Mentions
 
@@ -188,9 +189,18 @@ class _Fold:
             "backlog": most(self.group, backlog[self.of.context], self.size),
             "sequence_number": np.where(received == NULL, stored, received),
             "copies": copies,
+            "canary": self._canaries(),
             "ambiguities": ambiguities,
             "of_two_runs": self._of_two_runs(copies),
         }
+
+    def _canaries(self) -> Ints:
+        """1 for a message with the id of a drill's canary that no sender's journal contains."""
+        found = np.zeros(self.size, np.int64)
+        if pc.any(pc.starts_with(self.message, PREFIX)).as_py():
+            found[np.asarray(pc.match_substring_regex(self.message, PATTERN))] = 1
+            found[self.group[self.has("is_sent", "accepted_by_primary", "raised")]] = 0
+        return found
 
     def _forwards(self, writer: Ints, copies: Ints) -> Forwards:
         rows = np.zeros(0, np.int64)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .aliases import Aliases
+from .canary_ids import drill_of
 from .clocks import MICROS
 from .engine import Packet, TaskResult
 from .evidence import Evidence
@@ -53,6 +54,7 @@ class Found:
     duplicated: int = 0
     unexplained: int = 0
     killed: Counter[str] = field(default_factory=Counter)  # messages whose copies its end explains, by syphon
+    canaries: Counter[str] = field(default_factory=Counter)  # that no sender's journal contains, by drill
     repeated: int = 0
     shown: float = 0.0  # the minimum clock difference in seconds that messages show
     waits: dict[tuple[str | None, int | None], Waits] = field(default_factory=dict)
@@ -69,6 +71,7 @@ class Found:
         self.duplicated += other.duplicated
         self.unexplained += other.unexplained
         self.killed.update(other.killed)
+        self.canaries.update(other.canaries)
         self.repeated += other.repeated
         self.shown = max(self.shown, other.shown)
         self.missing += other.missing
@@ -133,6 +136,7 @@ def findings(messages: Messages, judgement: Judgement, table: pa.Table, copies: 
         killed=Counter(
             pc.list_flatten(copies.filter(copies.column("is_explained")).column("killed")).to_pylist()
         ),
+        canaries=Counter(map(drill_of, messages.message.filter(pa.array(numbers["canary"] > 0)).to_pylist())),
         repeated=int((times_accepted(numbers) > 1).sum()),
         shown=_least_skew(numbers, judgement.is_traced),
         waits=_waits(messages),

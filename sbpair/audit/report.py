@@ -29,6 +29,7 @@ MEANING = {
     Verdict.WAITING: "in its entity, a backlog queue or a spool",
     Verdict.LOST: "it was accepted, but is stored nowhere and was not received",
     Verdict.NOT_ACCEPTED: "its send raised an error, and no journal shows that it was stored",
+    Verdict.CANARY: "of sbpair drill, which keeps no journal",
     Verdict.UNEXPECTED: "it arrived, but no sender's journal contains it",
     Verdict.UNPROVEN: "a journal that could decide is incomplete or missing",
 }
@@ -77,6 +78,7 @@ def sections(summary: Summary) -> list[str]:
         section("Waiting times in backlog queues", waits_figure(summary.waits)),
         section("Not accounted for", _troubles(summary)),
         section("Why messages are unproven", _reasons(summary)),
+        section("Canaries", _canaries(summary)),
         section("Duplicates", _duplicates(summary)),
         section("Order", _order(summary)),
         section("Journals", _writers(summary)),
@@ -248,6 +250,15 @@ def _troubles(summary: Summary) -> str:
 def _reasons(summary: Summary) -> str:
     rows: list[Row] = [((count, reason), False) for reason, count in summary.reasons.items()]
     return table(("messages", "reason"), rows) if rows else ""
+
+
+def _canaries(summary: Summary) -> str:
+    rows: list[Row] = [((drill, count), False) for drill, count in list(summary.canaries.items())[:MAX_ROWS]]
+    note = (
+        "<p>These messages have the ids of canaries of sbpair drill, and no sender's journal contains them. A drill "
+        "has 1000 at most and one probe; compare its id with what was printed by the drills that were run.</p>"
+    )
+    return note + table(("drill", "messages"), rows) + _more(len(summary.canaries)) if rows else ""
 
 
 def _duplicates(summary: Summary) -> str:

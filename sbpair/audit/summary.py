@@ -135,6 +135,8 @@ class Summary:
     missed: list[str] = field(default_factory=list)  # what was expected and is not there, or is not expected
     killed: dict[str, int] = field(default_factory=dict)
     """The messages with a copy that the end of a killed syphon explains, by its writer."""
+    canaries: dict[str, int] = field(default_factory=dict)
+    """The messages with ids of canaries that no sender's journal contains, by the id of the drill."""
     moved: float = 0.0  # how far a writer's wall clock moved while it wrote, at most, in seconds
 
     @property
@@ -265,6 +267,7 @@ def summarise(
         shown=found.shown,
         missed=missed,
         killed=dict(sorted(found.killed.items())),
+        canaries=dict(sorted(found.canaries.items())),
         moved=max((each.moved for each in facts.writers.values()), default=0.0),
     )
 

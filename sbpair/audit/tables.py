@@ -56,13 +56,14 @@ def messages_table(messages: Messages, found: Judgement) -> pa.Table:
 def duplicates_table(table: pa.Table, messages: Messages, evidence: Evidence) -> pa.Table:
     """The messages with two or more copies; at most ``explained`` extra copies have an explanation (G-4).
 
-    ``table`` are the rows of ``messages``. ``killed`` are the syphons to whose end an explanation is owed.
+    ``table`` are the rows of ``messages``. ``killed`` are the syphons to whose end an explanation is owed. Copies of a
+    drill's canaries need none.
     """
     numbers = messages.numbers
     more = np.flatnonzero(numbers["copies"] > 1)
     lost = find_unrecorded(messages, evidence)
     reasons = count_explained(numbers, lost.count)[more]
-    is_explained = numbers["copies"][more] - 1 <= reasons
+    is_explained = (numbers["copies"][more] - 1 <= reasons) | (numbers["canary"][more] > 0)
     killed = [lost.writers.get(row, []) for row in more.tolist()]
     whole = choose(table.select(DUPLICATES[:-3]), numbers["copies"] > 1)
     for name, column in (

@@ -35,6 +35,7 @@ class Verdict(Enum):
     WAITING = "waiting"  # in a backlog queue, a spool or its entity, by journals that are complete
     LOST = "lost"  # accepted, but stored nowhere and not received
     NOT_ACCEPTED = "not accepted"  # its send raised an error and no journal shows that it was stored
+    CANARY = "canary"  # of `sbpair drill`, which keeps no journal
     UNEXPECTED = "unexpected"  # it arrived, but complete journals of the senders do not mention it
     UNPROVEN = "unproven"  # a journal that could decide is incomplete or missing
 
@@ -48,13 +49,14 @@ SOUND = (
     Verdict.ACCEPTED,
     Verdict.WAITING,
     Verdict.NOT_ACCEPTED,
+    Verdict.CANARY,
 )
 
 
 COUNTS = (  # of a message: the rules see whether it is positive
     "received", "completed", "accepted_by_primary", "parked", "spooled", "handed_on", "raised", "forwarded",
     "landed", "stored", "backlogged", "expired_there", "buried", "deleted", "expired", "set_aside", "refused_in_spool",
-    "of_two_runs",
+    "of_two_runs", "canary",
 )  # fmt: skip
 BALANCES = ("held", "held_in_backlog")  # may be negative: the rules see the sign
 EVIDENCE = (
@@ -110,8 +112,10 @@ RULES = (
     VerdictRule("arrived AND is_sent", Verdict.DELIVERED),
     VerdictRule("arrived AND raised > 0", Verdict.RECOVERED),
     VerdictRule("arrived AND NOT senders_tell", Verdict.DELIVERED),  # healthy sends are not recorded
+    VerdictRule("arrived AND canary > 0", Verdict.CANARY),
     VerdictRule("arrived AND senders_whole", Verdict.UNEXPECTED),
     VerdictRule("arrived", Verdict.UNPROVEN, "it arrived, but was it sent? {sender}"),
+    VerdictRule("stored > 0 AND is_strange AND canary > 0", Verdict.CANARY),
     VerdictRule("stored > 0 AND is_strange AND senders_whole", Verdict.UNEXPECTED),
     VerdictRule("stored > 0 AND is_strange", Verdict.UNPROVEN, "the broker stored it, but was it sent? {sender}"),
     VerdictRule("held > 0 AND primary_kept", Verdict.WAITING),
@@ -127,6 +131,7 @@ RULES = (
     VerdictRule("is_home AND is_sent", Verdict.ACCEPTED),
     VerdictRule("is_home AND raised > 0", Verdict.ACCEPTED),
     VerdictRule("stored > 0", Verdict.ACCEPTED),  # its sender does not record healthy sends
+    VerdictRule("is_home AND canary > 0", Verdict.CANARY),
     VerdictRule("is_home AND senders_whole", Verdict.UNEXPECTED),
     VerdictRule("is_home", Verdict.UNPROVEN, "it was forwarded, but was it sent? {sender}"),
     VerdictRule("landed > 0", Verdict.ACCEPTED),  # on the secondary

@@ -271,6 +271,8 @@ def _print(summary: Summary) -> None:
             click.echo(f"  out of order: {place}: {order.overtaking} arrived before {order.overtaken}")
     for reason, count in summary.reasons.items():
         click.echo(f"  unproven: {count}: {reason}")
+    for drill, count in summary.canaries.items():
+        click.echo(f"  canaries: {count} of the drill {drill}, which no sender's journal contains")
     for sentence in report.killed_syphons(summary):
         click.echo(f"  copies: {sentence}")
     for difference in summary.missed:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 
+CANARY = "regexp_full_match(id, 'sbpair-canary-[0-9a-f]{12}-(probe|[0-9]{1,3})')"
 # Written from docs/reference/spark.md, not from the rules in verdict.py.
 VERDICTS = """
 with records as (
@@ -29,6 +30,7 @@ with records as (
 select case
     when arrived and taken then 'delivered'
     when arrived and raised then 'recovered'
+    when arrived and {canary} then 'canary'
     when arrived then 'unexpected'
     when late then 'expired'
     when aside then 'dead-lettered'
@@ -40,7 +42,9 @@ select case
 
 def verdicts(directory: Path) -> dict[str, int]:
     """How many messages have each verdict, in journals that are whole and whose places were found empty."""
-    return dict(duckdb.sql(VERDICTS, params=[str(directory / "*.jsonl")]).fetchall())
+    return dict(
+        duckdb.sql(VERDICTS.replace("{canary}", CANARY), params=[str(directory / "*.jsonl")]).fetchall()
+    )
 
 
 # Written from "Copies" in docs/reference/audit.md, not from killed.py: the extra copies that have no explanation.
@@ -136,7 +140,9 @@ with records as (
 select home, case
     when arrived and taken then 'delivered'
     when arrived and raised then 'recovered'
+    when arrived and {canary} then 'canary'
     when arrived then 'unexpected'
+    when stored and not (taken or raised or stored_there) and {canary} then 'canary'
     when stored and not (taken or raised or stored_there) then 'unexpected'
     when here > 0 then case when k then 'waiting' else 'accepted' end
     when late and there <= 0 then 'expired'
@@ -158,5 +164,5 @@ from judged group by 1, 2
 
 def verdicts_of_brokers(directory: Path) -> dict[tuple[str, str], int]:
     """How many messages of each primary have each verdict; nobody but a broker may have been killed."""
-    rows = duckdb.sql(OF_BROKERS, params=[str(directory / "*.jsonl")]).fetchall()
+    rows = duckdb.sql(OF_BROKERS.replace("{canary}", CANARY), params=[str(directory / "*.jsonl")]).fetchall()
     return {(home, verdict): count for home, verdict, count in rows}

@@ -43,7 +43,8 @@ def write_at_random(directory: Path, seed: int) -> Counter[str]:
         if arrives:
             receiver.received(key, numbers=(number + 1,))
     receiver.received("nobody's")
-    truth["unexpected"] += 1
+    receiver.received("sbpair-canary-9e2eacc70e99-probe")
+    truth |= {"unexpected": 1, "canary": 1}
     story.now = 3600.0
     syphon.drained()
     receiver.emptied()
@@ -61,4 +62,4 @@ def test_two_engines_and_the_truth_agree_on_every_count(tmp_path: Path) -> None:
 
     assert ours == theirs
     assert {name: ours[name] for name in truth} == dict(truth)
-    assert sum(ours.values()) == MESSAGES + 1
+    assert sum(ours.values()) == MESSAGES + 2

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from sbpair.broker import Broker
 from sbpair.cli.errors import ExitCode
 from sbpair.cli.group import cli
 from sbpair.extras import install_line
-from tests.audit.story import Story
+from tests.audit.story import NOON, Story
+from tests.syphon.pair import parked, put
 
 
 def audited(journals: Path, out: Path, *options: str) -> Result:
@@ -190,3 +194,28 @@ def test_journals_that_are_not_there_are_a_mistake_of_configuration_with_spark_t
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, "missing" in done.stderr) == (3, True), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.spec("G-2", "P-42")
+def test_a_real_drill_leaves_the_audit_green(sbpair, tmp_path: Path) -> None:
+    names = {"contoso": 0, "contoso-dr": 0}
+    with Broker(names, journal=tmp_path / "journals") as broker:
+        primary, secondary = map(broker.namespace, names)
+        primary.create_queue("orders")
+        for index in range(2):
+            secondary.create_queue(f"contoso/x-servicebus-transfer/{index}")
+        story = Story(tmp_path / "journals", now=time.time() - NOON)
+        asyncio.run(put(primary, "orders", [parked(0)]))
+        story.sender().sent("m0")
+        keys = {"SBPAIR_PRIMARY": primary.connection_string, "SBPAIR_SECONDARY": secondary.connection_string}
+        flags = ("--backlogs", "2", "--primary-namespace-name", "contoso", "--ca-file", str(broker.ca_file))
+        done = sbpair("drill", *flags, "--entity", "orders", "--with-syphon", "--canaries", "3", **keys)
+        assert done.returncode == 0, done.stderr
+        story.end()
+
+    result = sbpair("audit", "--journal", str(tmp_path / "journals"), "--out", str(tmp_path / "out"))
+
+    assert result.returncode == 0, result.stdout
+    assert "lost 0, waiting 1" in result.stdout
+    assert "canaries: 4 of the drill " in result.stdout

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbpair.audit.canary_ids import MAX_CANARIES
 from sbpair.cli import INTERRUPTED
 from sbpair.cli.errors import ExitCode, configuration
 from sbpair.cli.namespaces import (
@@ -31,8 +32,6 @@ from .plan import DrillPlan, Proof
 if TYPE_CHECKING:
     from .run import Drill
 
-MAX_MESSAGES = 1000
-
 
 @click.command("drill")
 @pair_options
@@ -43,7 +42,7 @@ MAX_MESSAGES = 1000
 @click.option(
     "--canaries",
     "count",
-    type=click.IntRange(1, MAX_MESSAGES),
+    type=click.IntRange(1, MAX_CANARIES),
     default=10,
     show_default=True,
     help="How many marked messages to send; each goes to a random backlog queue.",

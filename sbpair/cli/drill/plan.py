@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from sbpair.audit.canary_ids import canary_id
+
 CONTENT_TYPE = "application/vnd.sbpair.canary"
 PROPERTY = "sbpair-canary"
 """An application property of every canary; its value is the id of the drill."""
@@ -60,7 +62,7 @@ class Canary:
 
 def canaries(drill: str, count: int) -> list[Canary]:
     """Create ``count`` canaries for the drill with the id ``drill``."""
-    return [Canary(number, f"sbpair-canary-{drill}-{number}") for number in range(count)]
+    return [Canary(number, canary_id(drill, number)) for number in range(count)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair.aio import EntityRecovered, PairedNamespaceOptions, PairedServiceBusClient, StoredIn
+from sbpair.audit.canary_ids import PROBE, canary_id
 from sbpair.cli.errors import ConfigurationError, one_line
 from sbpair.cli.namespaces import NamespaceArgument, client_between, syphon_between
 from sbpair.envelope.names import backlog_queue_name, namespace_label
@@ -130,7 +131,7 @@ class Drill:
 
     async def _probe(self, client: PairedServiceBusClient, search: CanarySearch) -> None:
         """Schedule one message on the entity, see it, and cancel it; later searches start after it."""
-        message = self._message(f"sbpair-canary-{self.id}-probe")
+        message = self._message(canary_id(self.id, PROBE))
         async with client.get_queue_sender(self.plan.entity) as sender:  # also sends to topics
             (number,) = await sender.schedule_messages(message, self._due(), timeout=2 * TIMEOUT)
             try:
