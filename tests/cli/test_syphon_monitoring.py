@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import http.server
@@ -13,10 +14,18 @@ import threading
 import httpx
 import pytest
 
+from sbpair.cli.errors import CommandError, ExitCode
+from sbpair.cli.syphon.monitoring import PROBE_TIMEOUT, SIDE_TIMEOUT, Monitoring, _probe_sides, monitor
+from sbpair.client.errors import ClientError
 from sbpair.observation import journal_files, read
+from sbpair.syphon import Syphon
 from tests.cli.parking import FLAGS, park
 from tests.waiting import wait_until
 
+STRINGS = {
+    f"SBPAIR_{side}": f"Endpoint=sb://{host}.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=a2V5"
+    for side, host in (("PRIMARY", "contoso"), ("SECONDARY", "contoso-dr"))
+}
 SECRET = "CANARY+/=%pineapple+key/7aQ="
 PAGE = re.compile(r"status on (http://127\.0\.0\.1:\d+)/state")
 
@@ -146,6 +155,10 @@ def test_the_pages_answer_on_the_address_that_was_asked_for(start, keys, host, s
     assert httpx.get(f"http://{reached}:{port}/live", timeout=30).status_code == 200
 
 
+def syphon_of(keys):
+    return Syphon.from_connection_strings(keys["SBPAIR_PRIMARY"], keys["SBPAIR_SECONDARY"])
+
+
 def has_ipv6():
     try:
         with socket.create_server(("::1", 0), family=socket.AF_INET6):
@@ -200,14 +213,15 @@ def test_messages_that_wait_too_long_are_told_once_and_so_is_their_end(start, br
     assert "has waited" in errors
 
 
-def test_a_port_that_is_taken_is_a_configuration_error(sbpair, pair_environment):
+@pytest.mark.spec("R-190")
+def test_a_port_that_is_taken_may_be_free_at_the_next_start(sbpair, pair_environment):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         done = sbpair("syphon", "--status-port", str(port), *FLAGS, **pair_environment)
 
-    assert done.returncode == 3
+    assert done.returncode == 5
     assert f"127.0.0.1:{port}: Address already in use" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
@@ -219,6 +233,41 @@ def test_a_journal_that_cannot_be_written_is_a_configuration_error(sbpair, pair_
 
     assert done.returncode == 3
     assert "cannot write a journal to" in done.stderr
+
+
+@pytest.mark.spec("R-190")
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, ExitCode.UNAVAILABLE),
+        (errno.EROFS, ExitCode.UNAVAILABLE),
+        (errno.EACCES, ExitCode.CONFIGURATION),
+        (errno.ENOTDIR, ExitCode.CONFIGURATION),
+    ],
+)
+async def test_a_full_disk_passes_and_a_wrong_directory_does_not(monkeypatch, tmp_path, number, code):
+    def refuse(*arguments):
+        raise OSError(number, "no")
+
+    monkeypatch.setattr("sbpair.observation.journal.os.open", refuse)
+    with pytest.raises(CommandError, match="cannot write a journal to") as caught:
+        async with monitor(syphon_of(STRINGS), Monitoring(tmp_path, None, "127.0.0.1", None, None)):
+            pass
+    assert caught.value.code is code
+
+
+@pytest.mark.spec("R-61")
+async def test_a_side_that_does_not_answer_is_named(broker, keys, monkeypatch):
+    monkeypatch.setattr("sbpair.cli.syphon.monitoring.SIDE_TIMEOUT", 0.2)
+    for name in ("contoso", "contoso-dr"):
+        broker.namespace(name).take_down("silent")
+    with pytest.raises(ClientError) as caught:
+        await _probe_sides(syphon_of(keys))
+    assert str(caught.value) == "primary: no answer within 0.2 s; secondary: no answer within 0.2 s"
+
+
+def test_the_sides_are_given_up_before_the_page_is():
+    assert SIDE_TIMEOUT < PROBE_TIMEOUT
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import subprocess
 import click
 import pytest
 
+from sbpair.cli.errors import ExitCode
+
 from .reading import DEPLOY, STRING, parsed
 
 UNIT = DEPLOY / "sbpair-syphon.service"
@@ -49,6 +51,13 @@ def test_the_unit_waits_longer_for_the_end_than_the_syphon_takes(credentials):
     words = unit_words(credentials)
     stop = int(words[words.index("--stop-timeout") + 1].removesuffix("s"))
     assert int(directives("TimeoutStopSec")[0]) > stop + 5
+
+
+@pytest.mark.spec("R-190")
+def test_the_unit_restarts_what_may_pass_and_not_what_a_person_must_mend():
+    final = {ExitCode(int(code)) for code in directives("RestartPreventExitStatus")[0].split()}
+    assert directives("Restart") == ["always"]
+    assert final == {ExitCode.USAGE, ExitCode.CONFIGURATION}
 
 
 def test_the_journal_of_the_unit_is_in_the_directory_it_may_write():

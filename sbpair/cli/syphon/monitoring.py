@@ -1,21 +1,22 @@
 """Monitoring of a running syphon: journal, status pages and webhook, each enabled by a flag.
 
-An unwritable journal directory, an occupied port or an invalid webhook ends the command with exit code 3 before
-any message is received.
+A journal directory that may not be written, an impossible address or an invalid webhook ends the command with exit
+code 3 before any message is received. What may pass by itself, a full disk or a port in use, ends it with 5.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+import errno
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from sbpair.cli.errors import ConfigurationError, configuration
+from sbpair.cli.errors import CommandError, ConfigurationError, ExitCode, configuration, one_line
 from sbpair.cli.namespaces import fetch
 from sbpair.cli.output import notice, remember
 from sbpair.tracing import current
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., object])
 
 PROBE_TIMEOUT = 5.0  # seconds for both sides together
+SIDE_TIMEOUT = 4.5  # seconds for one side: less, so that the answer names it
+PASSING = frozenset(
+    (
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),  # the disk
+        *(errno.EADDRINUSE, errno.EADDRNOTAVAIL),  # the port
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    )
+)
+"""What a later start may find over; a service manager restarts the command then."""
 LOOPBACK = "127.0.0.1"
 SOURCES = ("env:", "file:")
 SIDES = ("primary", "secondary")
@@ -116,13 +126,24 @@ def monitoring_from(
 async def monitor(syphon: Syphon, monitoring: Monitoring) -> AsyncIterator[None]:
     """Monitor the syphon until the block ends.
 
-    Raises ConfigurationError when the journal, the status server or the webhook cannot start.
+    Raises CommandError when the journal, the status server or the webhook cannot start.
     """
     async with AsyncExitStack() as stack:
         if monitoring.is_wanted:
-            with configuration():
+            with configuration(), _shortage():
                 await _open(stack, syphon, monitoring)
         yield
+
+
+@contextmanager
+def _shortage() -> Iterator[None]:
+    """Give an error that may pass by itself another exit code than that of a configuration."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in PASSING:
+            raise CommandError(one_line(error), ExitCode.UNAVAILABLE) from error
+        raise
 
 
 async def _open(stack: AsyncExitStack, syphon: Syphon, monitoring: Monitoring) -> None:
@@ -239,7 +260,7 @@ async def _probe_sides(syphon: Syphon) -> None:
     from sbpair.client.errors import ClientError
 
     probed = zip(syphon.namespaces, ("", syphon.backlogs[0]), strict=True)
-    probes = [_probe(side, path) for side, path in probed]
+    probes = [_probe_in_time(side, path) for side, path in probed]
     answers = await asyncio.gather(*probes, return_exceptions=True)
     wrong = [f"{side}: {error}" for side, error in zip(SIDES, answers, strict=True) if error is not None]
     if wrong:
@@ -250,9 +271,19 @@ async def _probe(side: NamespaceAccess, path: str) -> None:
     """Connect and authorize for ``path``: the smallest proof that the namespace accepts this client."""
     from sbpair.client.dial import connect
 
-    connection = await connect(side, timeout=PROBE_TIMEOUT)
+    connection = await connect(side, timeout=SIDE_TIMEOUT)
     try:
         await connection.authorize(path)
         await connection.close(timeout=1.0)
     finally:
         connection.abort()
+
+
+async def _probe_in_time(side: NamespaceAccess, path: str) -> None:
+    from sbpair.client.errors import ClientError
+
+    try:
+        async with asyncio.timeout(SIDE_TIMEOUT):
+            await _probe(side, path)
+    except TimeoutError as error:
+        raise ClientError(f"no answer within {SIDE_TIMEOUT:g} s") from error
