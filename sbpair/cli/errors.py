@@ -34,9 +34,7 @@ class ExitCode(IntEnum):
     USAGE = 2  # an unknown command or flag, or a value out of range
     CONFIGURATION = 3  # an invalid connection string, port or file, or a queue that does not exist
     AUTHORIZATION = 4  # the key was refused or lacks a right
-    UNAVAILABLE = (
-        5  # the namespace did not answer, a disk takes nothing, or the syphon's status port is in use
-    )
+    UNAVAILABLE = 5  # the namespace did not answer, a disk is full, or the status port is in use
     DEAD_LETTERED = 6  # the drain is over, but messages were dead-lettered on their backlogs
 
 
