@@ -83,6 +83,7 @@ class Evidence:
     ) -> None:
         self._skew = round(skew * MICROS)
         self._writers = list(writers)
+        self._files = {each.writer: each.file for each in self._writers}
         self._by_primary = {
             primary: self._of_primary(primary)
             for primary in {each.primary for each in self._writers}
@@ -126,6 +127,10 @@ class Evidence:
     def find_killed(self, primary: str | None, secondary: str) -> tuple[KilledSyphon, ...]:
         """The syphons of this pair that were killed, or are still writing."""
         return () if primary is None else self._killed.get((primary, secondary), ())
+
+    def file_of(self, writer: str) -> str:
+        """The first file of a writer's journal, with its folders: often the machine on which it was written."""
+        return self._files.get(writer) or "?"
 
     def traced_primaries(self) -> frozenset[str]:
         """The primaries whose senders and syphons recorded all that they did."""

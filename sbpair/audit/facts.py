@@ -23,7 +23,7 @@ from .event_names import EVENTS
 from .evidence import SyphonFacts
 from .flow import FlowFacts, FlowStep, flow
 from .grouping import NULL, Bools, Ints, integers, least, most, total
-from .journal_listing import Unread
+from .journal_listing import Unread, plain_of
 from .mentions import MANY, Block, Kind
 from .timeline import STATE_CHANGES, StateEvent
 from .writers import WriterFacts, greatest, runs, smallest
@@ -239,6 +239,7 @@ class _Block:
             ordinals = self.ordinal[self._rows_of(name)]
             known = ordinals[ordinals != NULL]
             found.writers[name].runs, found.writers[name].lines = runs(known), len(known)
+            found.writers[name].file = plain_of(self.file) or None
             found.writers[name].offsets = self._offsets(self._rows_of(name))
         lines = integers(self.block.column(columns.LINE_CHECKSUM))
         before = int(lines[lines != NULL].sum()) - self._of_closing(lines)

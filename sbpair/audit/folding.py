@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -53,6 +53,7 @@ class Found:
     duplicates: Rows = field(default_factory=list)
     duplicated: int = 0
     unexplained: int = 0
+    waiting: Counter[str] = field(default_factory=Counter)  # by place
     killed: Counter[str] = field(default_factory=Counter)  # messages whose copies its end explains, by syphon
     canaries: Counter[str] = field(default_factory=Counter)  # that no sender's journal contains, by drill
     repeated: int = 0
@@ -70,6 +71,7 @@ class Found:
         self.duplicates = sorted(self.duplicates + other.duplicates, key=_duplicate)[:MAX_ROWS]
         self.duplicated += other.duplicated
         self.unexplained += other.unexplained
+        self.waiting.update(other.waiting)
         self.killed.update(other.killed)
         self.canaries.update(other.canaries)
         self.repeated += other.repeated
@@ -131,6 +133,7 @@ def findings(messages: Messages, judgement: Judgement, table: pa.Table, copies: 
         entities=_entities(messages, judgement),
         troubles=_top(troubles, [("verdict", "ascending"), *_BY_NAME]),
         duplicates=_top(copies, [("is_explained", "ascending"), ("copies", "descending"), *_BY_NAME]),
+        waiting=_count_by_text(judgement.place, judgement.places),
         duplicated=copies.num_rows,
         unexplained=copies.num_rows - sum(copies.column("is_explained").to_pylist()),
         killed=Counter(
@@ -187,18 +190,15 @@ def _entities(messages: Messages, judgement: Judgement) -> dict[tuple[str, str],
         entity.verdicts.update(
             {VERDICTS[kind]: int(count) for kind, count in enumerate(counts[code]) if count}
         )
-        entity.reasons.update(_reasons(judgement, here))
+        entity.reasons.update(_count_by_text(judgement.reason[here], judgement.reasons))
         found[primary or "", path_key] = entity
     return found
 
 
-def _reasons(judgement: Judgement, rows: Bools) -> dict[str, int]:
-    reasons, counts = np.unique(judgement.reason[rows], return_counts=True)
-    return {
-        judgement.reasons[reason]: int(count)
-        for reason, count in zip(reasons, counts, strict=True)
-        if reason != NULL
-    }
+def _count_by_text(index: Ints, texts: Sequence[str]) -> Counter[str]:
+    """How often each text occurs."""
+    found, counts = np.unique(index[index != NULL], return_counts=True)
+    return Counter({texts[each]: int(count) for each, count in zip(found, counts, strict=True)})
 
 
 def _waits(messages: Messages) -> dict[tuple[str | None, int | None], Waits]:

@@ -70,6 +70,7 @@ def sections(summary: Summary) -> list[str]:
     """The sections of the report, "" for each that is empty."""
     return [
         section("Messages", _verdicts(summary)),
+        section("Where messages wait", _waiting(summary)),
         section("Not as expected", _missed_section(summary)),
         section("Files not read", _unread(summary)),
         section("Entities", _entities(summary)),
@@ -179,6 +180,11 @@ def _verdicts(summary: Summary) -> str:
         if is_shown(verdict, count)
     ]
     return table(("verdict", "messages", "meaning"), rows) if summary.messages else ""
+
+
+def _waiting(summary: Summary) -> str:
+    rows: list[Row] = [((place, count), False) for place, count in summary.waiting.items()]
+    return table(("place", "messages"), rows) if rows else ""
 
 
 def _missed_section(summary: Summary) -> str:

@@ -135,6 +135,8 @@ class Summary:
     missed: list[str] = field(default_factory=list)  # what was expected and is not there, or is not expected
     killed: dict[str, int] = field(default_factory=dict)
     """The messages with a copy that the end of a killed syphon explains, by its writer."""
+    waiting: dict[str, int] = field(default_factory=dict)
+    """The messages that wait, by place, the most first; at most MAX_ROWS places."""
     canaries: dict[str, int] = field(default_factory=dict)
     """The messages with ids of canaries that no sender's journal contains, by the id of the drill."""
     moved: float = 0.0  # how far a writer's wall clock moved while it wrote, at most, in seconds
@@ -266,6 +268,7 @@ def summarise(
         skew=skew,
         shown=found.shown,
         missed=missed,
+        waiting=dict(sorted(found.waiting.items(), key=lambda each: (-each[1], each[0]))[:MAX_ROWS]),
         killed=dict(sorted(found.killed.items())),
         canaries=dict(sorted(found.canaries.items())),
         moved=max((each.moved for each in facts.writers.values()), default=0.0),

@@ -49,6 +49,7 @@ def messages_table(messages: Messages, found: Judgement) -> pa.Table:
         "path": _text(messages.path, messages.paths),
         "verdict": _text(found.verdict, [verdict.value for verdict in VERDICTS]),
         "reason": _text(found.reason, found.reasons),
+        "place": _text(found.place, found.places),
     }
     return pa.table(columns)
 
@@ -111,7 +112,7 @@ MESSAGES_SCHEMA = pa.schema(
     [*((name, TEXT) for name in ("secondary", "primary", "path_key", "message_id")),
      *((name, WHOLE) for name in COUNTS_FIRST), ("sent_in", PLACE), *((name, TIME) for name in TIMES),
      *((name, WHOLE) for name in COUNTS_LAST),
-     *((name, TEXT) for name in ("session_id", "path", "verdict", "reason"))]
+     *((name, TEXT) for name in ("session_id", "path", "verdict", "reason", "place"))]
 )  # fmt: skip
 MISSING_SCHEMA = pa.schema([MESSAGES_SCHEMA.field(name) for name in MISSING])
 DUPLICATES_SCHEMA = pa.schema(

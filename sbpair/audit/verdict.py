@@ -18,6 +18,7 @@ import numpy as np
 from .evidence import Evidence, PairEvidence
 from .fold import Messages
 from .grouping import NULL, Bools, Ints, combine, ranks
+from .places import Place, name_places
 from .sql import first_row
 
 
@@ -104,6 +105,7 @@ class VerdictRule:
     condition: str
     verdict: Verdict
     question: str = ""
+    place: Place | None = None  # of a message that waits
 
 
 # The first condition that is true decides.
@@ -118,11 +120,11 @@ RULES = (
     VerdictRule("stored > 0 AND is_strange AND canary > 0", Verdict.CANARY),
     VerdictRule("stored > 0 AND is_strange AND senders_whole", Verdict.UNEXPECTED),
     VerdictRule("stored > 0 AND is_strange", Verdict.UNPROVEN, "the broker stored it, but was it sent? {sender}"),
-    VerdictRule("held > 0 AND primary_kept", Verdict.WAITING),
+    VerdictRule("held > 0 AND primary_kept", Verdict.WAITING, place=Place.ENTITY),
     VerdictRule("expired_there > 0 AND held <= 0", Verdict.EXPIRED),
     VerdictRule("buried > 0 AND held <= 0", Verdict.DEAD_LETTERED),
     VerdictRule("deleted > 0 AND held <= 0 AND held_in_backlog <= 0", Verdict.DELETED),
-    VerdictRule("held_in_backlog > 0 AND secondary_kept AND NOT is_home", Verdict.WAITING),
+    VerdictRule("held_in_backlog > 0 AND secondary_kept AND NOT is_home", Verdict.WAITING, place=Place.BACKLOG),
     VerdictRule("expired > 0 AND is_aside", Verdict.EXPIRED),
     VerdictRule("set_aside > 0 AND is_aside OR refused_in_spool > 0 AND NOT is_home", Verdict.DEAD_LETTERED),
     VerdictRule("is_unseen AND is_sent", Verdict.LOST),
@@ -140,10 +142,10 @@ RULES = (
     VerdictRule("left_backlog AND primary_kept AND was_parked_after_start_of_primary", Verdict.LOST),
     VerdictRule("left_backlog", Verdict.UNPROVEN, "it left its backlog queue, but did it arrive? {broker}"),
     VerdictRule("parked > 0 AND was_drained_later AND NOT is_stranded AND syphons_whole", Verdict.LOST),
-    VerdictRule("parked > 0 AND syphons_whole AND syphons_cover", Verdict.WAITING),
+    VerdictRule("parked > 0 AND syphons_whole AND syphons_cover", Verdict.WAITING, place=Place.BACKLOG),
     VerdictRule("parked > 0", Verdict.UNPROVEN, "it was parked, but was it forwarded? {way}"),
     VerdictRule("backlogged > 0", Verdict.UNPROVEN, "a backlog queue stored it, but was it forwarded? {secondary}"),
-    VerdictRule("is_spooled AND senders_whole", Verdict.WAITING),
+    VerdictRule("is_spooled AND senders_whole", Verdict.WAITING, place=Place.SPOOL),
     VerdictRule("spooled > 0", Verdict.UNPROVEN, "it was spooled, but did it leave the spool? {sender}"),
     VerdictRule("raised > 0", Verdict.NOT_ACCEPTED),
     VerdictRule("TRUE", Verdict.UNPROVEN, "no record shows where it was stored"),
@@ -157,6 +159,8 @@ class Judgement:
     verdict: Ints
     reason: Ints  # NULL if there is none
     reasons: list[str]
+    place: Ints  # where a message waits, as an index into ``places``; NULL for others
+    places: list[str]
     is_traced: Bools  # whether senders and syphons recorded all that they did with it
 
     def where(self, verdict: Verdict) -> Bools:
@@ -182,13 +186,15 @@ def judge(messages: Messages, evidence: Evidence) -> Judgement:
     seen |= {name: _compare(columns[a], how, columns[b]) for name, (a, how, b) in COMPARISONS}
     sizes = [(pair, len(pairs) + 1), *((values + 1, 3) for values in seen.values())]
     _, first, inverse = np.unique(combine(sizes), return_index=True, return_inverse=True)
-    rules, reasons = [], []
+    rules, reasons, kinds = [], [], []
     for row in first:
         values = tuple(
             None if seen[name][row] < 0 and name in UNKNOWN else int(seen[name][row]) for name in seen
         )
         rule = _rule(tuple(seen), values, pairs[pair[row]].facts())
         rules.append(VERDICTS.index(RULES[rule].verdict))
+        place = RULES[rule].place
+        kinds.append(NULL if place is None else int(place))
         primary, _ = messages.entities[messages.entity[row]]
         secondary = messages.secondary[row]
         on = None if secondary == NULL else messages.secondaries[secondary]
@@ -196,7 +202,9 @@ def judge(messages: Messages, evidence: Evidence) -> Judgement:
     rank, texts = ranks(reasons)
     whole = [each.senders_tell and each.senders_whole and each.syphons_whole for each in pairs]
     is_traced = np.array(whole, bool)[pair]
-    return Judgement(np.array(rules, np.int64)[inverse], rank[inverse], texts, is_traced)
+    place_of, places = name_places(messages, np.array(kinds, np.int64)[inverse], evidence)
+    verdicts = np.array(rules, np.int64)[inverse]
+    return Judgement(verdicts, rank[inverse], texts, place_of, places, is_traced)
 
 
 UNKNOWN = {name for name, _ in COMPARISONS}

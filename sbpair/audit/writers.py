@@ -40,6 +40,7 @@ class WriterFacts:
     closing_lost: int = 0
     gap_lost: int = 0
     has_end: bool = False
+    file: str | None = None  # the first of its journal, with the folders below that of the audit
 
     def add(self, other: WriterFacts) -> None:
         self.role = greatest((self.role, other.role))
@@ -58,6 +59,7 @@ class WriterFacts:
         self.closing_lost = max(self.closing_lost, other.closing_lost)
         self.gap_lost += other.gap_lost
         self.has_end = self.has_end or other.has_end
+        self.file = smallest((self.file, other.file))
 
     def shifted(self, micros: int) -> None:
         """Correct the times."""

@@ -263,6 +263,8 @@ def _print(summary: Summary) -> None:
     for verdict, count in summary.verdicts.items():
         if summary.messages and report.is_shown(verdict, count):
             click.echo(f"  {count:>9}  {verdict.value:<14} {report.MEANING[verdict]}")
+    for place, count in summary.waiting.items():
+        click.echo(f"  waiting: {count} in {place}")
     if sessions := report.order_of_sessions(summary):
         click.echo(f"  {sessions}")
     for order in summary.orders:
