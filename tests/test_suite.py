@@ -69,7 +69,7 @@ def test_the_check_runs_the_tests_of_what_changed(path, tests):
 @pytest.mark.slow
 def test_the_check_runs_a_folder_once_and_nothing_that_is_gone():
     chosen = check.chosen(["sbpair/pairing/pair.py", "tests/pairing/test_pair.py", "tests/gone/test_gone.py"])
-    assert chosen == ["pairing", "test_floors.py", "test_spec.py"]
+    assert chosen == ["pairing", *check.ALWAYS]
 
 
 @pytest.mark.slow
@@ -80,9 +80,8 @@ def test_the_check_runs_the_tests_of_the_packages_that_import_what_changed():
 
 def test_the_fast_check_runs_the_files_that_import_what_changed_and_the_changed_ones():
     nearest = check.nearest(["sbpair/pairing/rotation.py", "docs/index.md"])
-    assert {"pairing/test_rotation.py", "test_floors.py", "test_docs.py"} <= set(nearest)
-    assert "pairing/test_spool_schedule.py" not in nearest
-    assert not {"pairing", "test_spec.py"} & set(nearest)
+    assert {"pairing/test_rotation.py", *check.ALWAYS, "test_docs.py"} <= set(nearest)
+    assert not {"pairing", "pairing/test_spool_schedule.py"} & set(nearest)
 
 
 @pytest.mark.parametrize(

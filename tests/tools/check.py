@@ -6,8 +6,8 @@ package runs that package; a changed page or docs tool runs the tests of the doc
 runs the tests that read it. What it leaves out it names. The exit code is 0 when all that it runs passes.
 
 With --fast it runs, of its package's tests, the files that import a changed module themselves, the changed ones, and
-the layering: what to run after each edit. It names the other packages that import the module, whose tests it leaves
-out.
+the rules of the house (layers, names, requirements): what to run after each edit. It names the other packages that
+import the module, whose tests it leaves out.
 
 Without --fast the slow tests of these run too.
 
@@ -40,8 +40,7 @@ ROOMS = {
     "shared.py": "typing",
 }
 """Where the tests of a package are, if not in the folder of its own name."""
-ALWAYS = ("test_floors.py", "test_spec.py")
-LAYERING = "test_floors.py"
+ALWAYS = ("test_constants.py", "test_floors.py", "test_names.py", "test_spec.py")
 DOCS = "test_docs.py"
 WITHOUT_SPARK = ("--ignore-missing-imports", "--allow-subclassing-any", "--no-warn-unused-ignores")
 """The flags of mypy where the group spark is not installed: its packages count as untyped."""
@@ -158,7 +157,7 @@ def nearest(paths: Iterable[str]) -> list[str]:
     near_to = modules(paths)
     near = {name for name in files if near_to & imported(TESTS / name)}
     changed = {name for path in paths for name in tests_of(path) if name.endswith(".py")}
-    return sorted(name for name in near | changed | {LAYERING} if (TESTS / name).exists())
+    return sorted(name for name in near | changed | {*ALWAYS} if (TESTS / name).exists())
 
 
 def not_run(paths: Iterable[str], names: Iterable[str], *, fast: bool) -> Iterator[str]:
