@@ -84,6 +84,18 @@ def test_the_fast_check_runs_the_files_that_import_what_changed_and_the_changed_
     assert not {"pairing", "pairing/test_spool_schedule.py"} & set(nearest)
 
 
+def test_the_check_shows_the_tests_as_they_run_and_other_output_of_a_failure_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert check.Step("tests (1 places)", "pytest", "--version").passes()
+    assert check.Step("fine", "json.tool", "--help").passes()
+    assert not check.Step("wrong", "json.tool", "--no-such-flag").passes()
+    shown = capsys.readouterr().out
+    assert shown.index("pytest ") < shown.index("tests (1 places)")
+    assert "show this help" not in shown
+    assert "--no-such-flag" in shown
+
+
 @pytest.mark.parametrize(
     ("branches", "compared"),
     [(["origin/main", "origin/HEAD"], "origin/main"), (["fork/main"], "main"), ([], "main")],

@@ -191,15 +191,24 @@ class Step:
         )
 
     def passes(self) -> bool:
-        """Wait for its end and report it, with its output if it failed."""
-        output, _ = self._process.communicate()
+        """Wait for its end and report it, with its output if it failed; pytest's is shown as it comes."""
+        assert self._process.stdout is not None
+        output = ""
+        with self._process.stdout as lines:
+            for line in lines:
+                output += line
+                if self._is_pytest:
+                    sys.stdout.write(line)
+                    sys.stdout.flush()
+        self._process.wait()
         allowed = (0, NO_TESTS) if self._is_pytest else (0,)
         passes = self._process.returncode in allowed
         sys.stdout.write(
             f"{self._title:20}{'ok' if passes else 'FAILED':8}{time.monotonic() - self._began:5.1f} s\n"
         )
-        if not passes:
+        if not passes and not self._is_pytest:
             sys.stdout.write(output)
+        sys.stdout.flush()
         return passes
 
 
@@ -221,7 +230,7 @@ def main() -> int:
         Step("lint", "ruff", "check", "-q", "."),
         Step("types", *types(has_spark=importlib.util.find_spec("pyspark") is not None)),
         Step(
-            f"tests ({len(tests)})",
+            f"tests ({len(tests)} places)",
             "pytest",
             "-q",
             "-n",
