@@ -42,6 +42,8 @@ ROOMS = {
 """Where the tests of a package are, if not in the folder of its own name."""
 ALWAYS = ("test_constants.py", "test_floors.py", "test_names.py", "test_spec.py")
 DOCS = "test_docs.py"
+OF_THE_API = (DOCS, "typing/test_public.py")
+"""What any module of sbpair may change: the generated pages, and what is public."""
 WITHOUT_SPARK = ("--ignore-missing-imports", "--allow-subclassing-any", "--no-warn-unused-ignores")
 """The flags of mypy where the group spark is not installed: its packages count as untyped."""
 NO_TESTS = 5  # what pytest exits with when every test is deselected
@@ -126,6 +128,8 @@ def chosen(paths: Iterable[str]) -> list[str]:
     """The tests to run, without those within a folder that runs whole, and without what no longer exists."""
     paths = list(paths)
     wanted = {*ALWAYS, *users(paths)}.union(*map(tests_of, paths))
+    if modules(paths):
+        wanted |= {*OF_THE_API}
     return sorted(
         name
         for name in wanted
