@@ -133,11 +133,15 @@ class SyphonRun:
     # Signals.
 
     def _signal_handler(self, loop: asyncio.AbstractEventLoop) -> Callable[[int, FrameType | None], None]:
+        def stop() -> None:
+            if not self._shutdown.is_set():
+                self._shutdown.set()
+                say("stopping; a second signal exits at once")
+
         def handler(number: int, frame: FrameType | None) -> None:
             if self._shutdown.is_set():
                 os._exit(ExitCode.FAILED)  # the second signal: at once, without closing
-            loop.call_soon_threadsafe(self._shutdown.set)
-            say("stopping; a second signal exits at once")
+            loop.call_soon_threadsafe(stop)  # a line from here would fail if it met another half written
 
         return handler
 
