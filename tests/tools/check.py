@@ -197,20 +197,21 @@ class Step:
     def passes(self) -> bool:
         """Wait for its end and report it, with its output if it failed; pytest's is shown as it comes."""
         assert self._process.stdout is not None
-        output = ""
         with self._process.stdout as lines:
-            for line in lines:
-                output += line
-                if self._is_pytest:
+            if self._is_pytest:
+                output = ""
+                for line in lines:
                     sys.stdout.write(line)
                     sys.stdout.flush()
+            else:
+                output = lines.read()
         self._process.wait()
         allowed = (0, NO_TESTS) if self._is_pytest else (0,)
         passes = self._process.returncode in allowed
         sys.stdout.write(
             f"{self._title:20}{'ok' if passes else 'FAILED':8}{time.monotonic() - self._began:5.1f} s\n"
         )
-        if not passes and not self._is_pytest:
+        if not passes:
             sys.stdout.write(output)
         sys.stdout.flush()
         return passes

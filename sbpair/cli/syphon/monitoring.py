@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from sbpair.cli.errors import CommandError, ConfigurationError, ExitCode, configuration, one_line
+from sbpair.cli.errors import OF_DISK, CommandError, ConfigurationError, ExitCode, configuration, one_line
 from sbpair.cli.namespaces import fetch
 from sbpair.cli.output import notice, remember
 from sbpair.tracing import current
@@ -35,7 +35,7 @@ PROBE_TIMEOUT = 5.0  # seconds for both sides together
 SIDE_TIMEOUT = 4.5  # seconds for one side: less, so that the answer names it
 PASSING = frozenset(
     (
-        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO),  # the disk
+        *(*OF_DISK, errno.EIO),
         *(errno.EADDRINUSE, errno.EADDRNOTAVAIL),  # the port
         *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
     )
