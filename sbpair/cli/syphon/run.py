@@ -30,6 +30,7 @@ from sbpair.syphon.events import (
     SyphonConnected,
     SyphonDisconnected,
 )
+from sbpair.syphon.status import NO_BACKLOGS
 
 if TYPE_CHECKING:
     from sbpair.syphon import Syphon
@@ -109,12 +110,7 @@ class SyphonRun:
         Raises CommandError when no backlog exists, or one beyond the count holds messages.
         """
         if len(self._syphon.missing_backlogs) == len(self._syphon.backlogs):
-            text = (
-                f"no backlog queue exists on the secondary, not even {self._syphon.backlogs[0]}: "
-                "no sender has made them yet (`sbpair backlog create` does), "
-                "or --primary-namespace-name is not the senders'"
-            )
-            raise CommandError(text, ExitCode.CONFIGURATION)
+            raise CommandError(NO_BACKLOGS.format(self._syphon.backlogs[0]), ExitCode.CONFIGURATION)
         holding = [backlog for backlog, holds in self._syphon.stranded.items() if holds]
         if holding:
             text = (
