@@ -40,12 +40,14 @@ from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import SideState
+from .patience import Patience
 from .request import LinkBatches, SendRequest, freeze
 from .results import ACCEPTED, closed_result, not_created_in_time, not_written_in_time, time_left, with_count
 from .rotation import Choice
 from .spool.replay import Spooling
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import TaskTurns
+from .waiting import NO_LINK_YET, StillWaitingError
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -145,7 +147,7 @@ class AsyncRuntime(BaseRuntime):
     # -- sending
 
     async def send_fast(
-        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float
+        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float, patience: Patience
     ) -> Result | None:
         """Make the first attempt at a healthy entity over an idle link; None without an idle link."""
         self.bind()
@@ -154,6 +156,7 @@ class AsyncRuntime(BaseRuntime):
         if pool is None or pooled is None:
             return None
         failed: Exception | None = None
+        patience.waiting[started] = None
         try:
             call = pooled.sender.send_messages(sdk.wrap(message), timeout=seconds)
             await pooled.send(call, started + seconds)
@@ -162,6 +165,8 @@ class AsyncRuntime(BaseRuntime):
         except BaseException:
             self._discard_cut(pool, pooled)
             raise
+        finally:
+            patience.waiting.pop(started, None)
         if failed is not None:  # outside the except block, where sys.exception() is the caller's
             return self._failure(
                 pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message), started
@@ -169,7 +174,7 @@ class AsyncRuntime(BaseRuntime):
         pool.release(pooled)
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
-        return self._acceptance(pooled.used_at - started)
+        return self._acceptance(pooled.used_at - started, patience)
 
     async def drive(
         self,
@@ -379,10 +384,15 @@ class AsyncRuntime(BaseRuntime):
                 phase = Phase.ENCODING
                 request.rewrite(path)
             phase = Phase.OPENING
-            pooled = await pool.acquire(step.until, is_fresh=step.is_fresh)
+            if step.is_over_idle and (pooled := pool.try_acquire()) is None:
+                self._tasks.start("sbpair-probe", self._open_for_next(pool, path, step))
+                raise StillWaitingError(message=NO_LINK_YET)
+            pooled = pooled or await pool.acquire(step.link_by, is_fresh=step.is_fresh)
+            opening = max(pooled.opened_at - began, 0.0)
+            until = step.answer_by(opening)
             phase = Phase.SENDING
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
-            await pooled.run(_send(pooled, step, request), step.until)
+            await pooled.run(_send(pooled, step.backlog, until, request), until)
         except Exception as error:
             return self._failure(pool, pooled, error, phase, handled, request, began)
         except BaseException:
@@ -390,7 +400,19 @@ class AsyncRuntime(BaseRuntime):
                 self._discard_cut(pool, pooled)
             raise
         pool.release(pooled)
-        return Result(time.monotonic())
+        return Result(time.monotonic(), opening=opening)
+
+    async def _open_for_next(self, pool: AsyncSenderPool, path: str, step: Attempt) -> None:
+        """Open the link for which an attempt did not wait; its failure says what that of an attempt would."""
+        try:
+            pool.release(await pool.acquire(step.link_by))
+        except StillWaitingError:
+            return
+        except Exception as error:
+            if step.backlog is None:
+                self.opening_failed(path, error)
+            return
+        self._opened_for_next(step)
 
     async def _peek(self, step: Peek, request: SendRequest) -> Result:
         """The answer of an ordered backlog queue: over the link on which its messages are parked."""
@@ -588,11 +610,11 @@ class AsyncRuntime(BaseRuntime):
         return LoopCredential(credential, self._loop)
 
 
-async def _send(pooled: AsyncPooledSender, step: Attempt, request: SendRequest) -> None:
-    if step.backlog is None:
-        answer: Any = request.hand_over(pooled.sender, time_left(step.until))
+async def _send(pooled: AsyncPooledSender, backlog: int | None, until: float, request: SendRequest) -> None:
+    if backlog is None:
+        answer: Any = request.hand_over(pooled.sender, time_left(until))
         request.answer = await answer
         return
     sample = await pooled.sender.create_message_batch()
-    for piece in request.chunks(LinkBatches(type(sample), sample.max_size_in_bytes), step.backlog):
-        await pooled.sender.send_messages(piece, timeout=time_left(step.until))
+    for piece in request.chunks(LinkBatches(type(sample), sample.max_size_in_bytes), backlog):
+        await pooled.sender.send_messages(piece, timeout=time_left(until))

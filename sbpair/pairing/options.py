@@ -115,8 +115,8 @@ class PairedNamespaceOptions:
     """How to probe a failed-over entity: with a ping message, or by opening a link only."""
     # P-30
 
-    suspect_policy: Literal["raise", "redirect"] = "raise"
-    """Raise or redirect a send that fails within the failover interval."""
+    suspect_policy: Literal["raise", "redirect"] = "redirect"
+    """Park a send that the primary does not accept, also before the entity fails over; or raise, as the old SDK did."""
     # P-3
 
     failover_share: float = 0.5
@@ -127,8 +127,10 @@ class PairedNamespaceOptions:
     slow_after: timedelta = timedelta(seconds=10)
     """An attempt that takes longer counts as failed for the share, though its send succeeds: 1 s to 1 hour."""
 
-    attempt_timeout: timedelta = timedelta(seconds=10)
-    """How long one attempt at a suspect primary may take where the send can be parked: 100 ms to 1 hour."""
+    attempt_timeout: timedelta = timedelta(seconds=4)
+    """How long an attempt at the primary may take where the send can be parked: 100 ms to 1 hour.
+
+    It is the limit of what is learned: an entity that answers fast is waited for half a second."""
 
     return_over: timedelta | None = None
     """How long an entity takes to return, while more and more of its sends try the primary: 0 to 1 hour.

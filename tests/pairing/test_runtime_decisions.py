@@ -64,7 +64,7 @@ def test_the_options_reach_the_pair_in_seconds() -> None:
     )
     pair = core.pair
     assert (pair._failover_interval, pair._ping_interval, len(pair.rotation)) == (11.0, 12.0, 13)
-    assert (pair._redirects_suspects, pair._spills_on_quota, pair._busy_limit) == (True, True, 14.0)
+    assert (pair.redirects_suspects, pair._spills_on_quota, pair._busy_limit) == (True, True, 14.0)
     assert pair._retry == RetryPolicy(5)
     assert pair._rng is core._rng is pair.rotation._rng
     assert core._rng.random() == random.Random(7).random()
@@ -75,7 +75,7 @@ def test_the_options_reach_the_pair_in_seconds() -> None:
     assert core.headroom is not None
     assert core.label == "contoso"
     usual = Base()
-    assert (usual.pair._redirects_suspects, usual.pair._busy_limit) == (False, None)
+    assert (usual.pair.redirects_suspects, usual.pair._busy_limit) == (True, None)
     assert usual.pair_state._ends == {SideState.CLOSED}
     assert (usual.is_closed, usual.links, usual.on_receipt) == (False, {}, None)
     assert Base(headroom="off").headroom is None
