@@ -6,7 +6,7 @@ package runs that package; a changed page or docs tool runs the tests of the doc
 runs the tests that read it. What it leaves out it names. The exit code is 0 when all that it runs passes.
 
 With --fast it runs, of its package's tests, the files that import a changed module themselves, the changed ones, and
-the rules of the house (layers, names, requirements): what to run after each edit. It names the other packages that
+the rules of the house (layers, requirements): what to run after each edit. It names the other packages that
 import the module, whose tests it leaves out.
 
 Without --fast the slow tests of these run too.
@@ -40,7 +40,7 @@ ROOMS = {
     "shared.py": "typing",
 }
 """Where the tests of a package are, if not in the folder of its own name."""
-ALWAYS = ("test_constants.py", "test_floors.py", "test_names.py", "test_spec.py")
+ALWAYS = ("test_constants.py", "test_floors.py", "test_spec.py")
 DOCS = "test_docs.py"
 OF_THE_API = (DOCS, "typing/test_public.py")
 """What any module of sbpair may change: the generated pages, and what is public."""
