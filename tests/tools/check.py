@@ -10,7 +10,8 @@ of a changed command, whether the generated blocks of the docs are fresh, and th
 requirements): what to run after each edit. It names the other packages that
 import the module, whose tests it leaves out.
 
-Without --fast the slow tests of these run too.
+Without --fast the slow tests of these run too, and it prints the lines of each part and the length of the five ways
+(tests/tools/house.py), none of which may have grown.
 
     python -m tests.tools.check [--fast] [--since REVISION] [-n WORKERS] [--list]
 """
@@ -206,8 +207,9 @@ def types(*, has_spark: bool) -> tuple[str, ...]:
 class Step:
     """One command of the check, started at once: the steps run side by side."""
 
-    def __init__(self, title: str, *command: str) -> None:
+    def __init__(self, title: str, *command: str, is_shown: bool = False) -> None:
         self._title, self._began, self._is_pytest = title, time.monotonic(), command[0] == "pytest"
+        self._is_shown = is_shown
         self._process = subprocess.Popen(
             [sys.executable, "-m", *command],
             cwd=ROOT,
@@ -217,7 +219,7 @@ class Step:
         )
 
     def passes(self) -> bool:
-        """Wait for its end and report it, with its output if it failed; pytest's is shown as it comes."""
+        """Wait for its end and report it, with its output if it failed or is shown always; pytest's as it comes."""
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             if self._is_pytest:
@@ -233,7 +235,7 @@ class Step:
         sys.stdout.write(
             f"{self._title:20}{'ok' if passes else 'FAILED':8}{time.monotonic() - self._began:5.1f} s\n"
         )
-        if not passes:
+        if self._is_shown or not passes:
             sys.stdout.write(output)
         sys.stdout.flush()
         return passes
@@ -266,6 +268,8 @@ def main() -> int:
             *tests,
         ),
     ]
+    if not asked.fast:
+        steps.append(Step("house", "tests.tools.house", is_shown=True))
     passed = [step.passes() for step in steps]
     sys.stdout.writelines(f"not run: {line}\n" for line in not_run(paths, names, fast=asked.fast))
     return 0 if all(passed) else 1
