@@ -146,8 +146,8 @@ def test_it_works_wherever_it_is_started(surroundings):
 @pytest.mark.slow
 def test_a_reader_that_leaves_in_the_middle_of_a_table_ends_it_quietly():
     program = (
-        '"$0" -m sbpair.cli drill --dry-run --entity orders --primary a --secondary b | true; '
-        '"$0" -m sbpair.cli backlog create --print bicep --primary contoso | head -c 1'
+        '"$0" -m sbpair drill --dry-run --entity orders --primary a --secondary b | true; '
+        '"$0" -m sbpair backlog create --print bicep --primary contoso | head -c 1'
     )
     done = subprocess.run(
         ["/bin/bash", "-o", "pipefail", "-c", program, sys.executable],
@@ -161,7 +161,7 @@ def test_a_reader_that_leaves_in_the_middle_of_a_table_ends_it_quietly():
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["drill", "--help"], DRY])
 def test_what_needs_no_input_runs_with_every_stream_closed(arguments):
-    program = '"$0" -m sbpair.cli "$@" <&- >&- 2>&-'
+    program = '"$0" -m sbpair "$@" <&- >&- 2>&-'
     done = subprocess.run(["/bin/sh", "-c", program, sys.executable, *arguments], timeout=60)
 
     assert done.returncode == 0
