@@ -34,7 +34,7 @@ from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase
 from .errors import PairFaultedError, SpoolError
-from .events import PairingEvent, entities_failed_over
+from .events import PairingEvent, entities_in_doubt
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
@@ -232,8 +232,9 @@ class AsyncRuntime(BaseRuntime):
         happened = self._happened()
         if self._spooling is not None:
             self._spooling.notify(happened)
-        for path in entities_failed_over(happened):
-            if pool := self._pools.get(path_key(path)):
+        for path in entities_in_doubt(happened):
+            pool = self._pools.get(path_key(path))
+            if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
                 pool.recall()
         self._woken.set()
         self.dispatcher.deliver()

@@ -19,9 +19,9 @@ MIN_SPAN = 1.0  # seconds, where the failover interval is shorter
 class RecentAttempts:
     """A ring of buckets over ``span`` seconds.
 
-    ``bad_since`` is the first failure of the present bad time, None while no failure is remembered: a failure after a
-    success in time, while few failed, begins another. ``failing_since`` is the first failure since the last success, None after
-    a success.
+    ``bad_since`` is the first failure of the present bad time, None while no failure is remembered: while few failed, a
+    failure after a success in time begins another. ``failing_since`` is the first failure since the last success, None
+    after a success.
     """
 
     __slots__ = ("_accepted_at", "_buckets", "_is_well", "_width", "bad_since", "failing_since")
@@ -77,12 +77,17 @@ class RecentAttempts:
         """Whether any attempt was accepted, however slowly."""
         return self._accepted_at >= now - BUCKETS * self._width
 
-    def is_over(self, now: float, few: int = MIN_FAILURES, few_lately: int = 0) -> bool:
-        """Whether a success ends the trouble: at most ``few`` failures in all, or few in the last two buckets."""
+    def is_over(self, now: float, few: int = MIN_FAILURES) -> bool:
+        """Whether a success ends the trouble: at most ``few`` failures in all, or hardly any in the last two buckets."""
         if self._count(now, BUCKETS)[1] <= few:
             return True
         successes, failures = self._count(now, 2)
-        return failures <= max(few_lately, CALM_SHARE * (successes + failures))
+        return failures <= CALM_SHARE * (successes + failures)
+
+    def is_rare(self, share: float, few: int, now: float) -> bool:
+        """Whether at most ``few`` failed in the last two buckets, or at most this share."""
+        successes, failures = self._count(now, 2)
+        return failures <= max(few, share * (successes + failures))
 
     def next_judgement(self, now: float) -> float:
         """When the buckets have moved on."""

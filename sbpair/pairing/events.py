@@ -301,6 +301,6 @@ class BacklogsNotCreated(PairingEvent):
     cause: str
 
 
-def entities_failed_over(happened: Sequence[PairingEvent]) -> list[str]:
-    """The entities that failed over, according to these events."""
-    return [event.path for event in happened if isinstance(event, EntityFailedOver)]
+def entities_in_doubt(happened: Sequence[PairingEvent]) -> list[str]:
+    """The entities that failed over or became suspect, according to these events."""
+    return [event.path for event in happened if isinstance(event, (EntityFailedOver, EntitySuspected))]

@@ -158,6 +158,12 @@ class Pair:
         health = self._entities.get(path_key(path))
         return EntityState.HEALTHY if health is None else health.state
 
+    def parks_at_once(self, path: str, now: float) -> bool:
+        """Whether sends that wait for a link to the entity should be parked instead. May be called in any thread."""
+        health = self._health(path)
+        is_half_open = self.redirects_suspects and health.breaker.is_half_open(now)
+        return is_half_open or health.state is EntityState.FAILED_OVER
+
     def fail_over(self, path: str, now: float) -> None:
         """Fail the entity over on request of an operator; a ping ends it."""
         self._emit(path, self._health(path).fail_over(now), now)

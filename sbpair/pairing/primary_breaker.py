@@ -1,7 +1,7 @@
 """The breaker of one primary entity: while failing is dear, one send at a time asks it, and the others are parked.
 
     CLOSED ---an attempt used up its patience, and nothing was answered meanwhile---> HALF OPEN
-      ^    ---a fifth of the last attempts failed, or was answered busy------------->     |  one send at a time asks,
+      ^    ---a fifth of the last ones failed or was busy, a tenth unanswered------->     |  one send at a time asks,
       |                                                                                   |  at most once a second
       '----an attempt was accepted, and at least four fifths of the last ones were--------'
 
@@ -17,8 +17,9 @@ from .attempts import RecentAttempts
 from .patience import Patience
 
 PROBE_INTERVAL = 1.0  # seconds between two sends that ask a half-open entity
-BUSY_SPAN = 30.0  # seconds in which answers of a busy service are remembered
-MIN_BUSY = 3
+SPAN = 60.0  # seconds in which *busy* and unanswered attempts are remembered; the last fifth of it decides
+BUSY_SHARE, FEW_BUSY = 0.2, 2
+UNANSWERED_SHARE, FEW_UNANSWERED = 0.1, 1  # they are dearer: each holds its caller
 
 
 class PrimaryBreaker:
@@ -30,15 +31,17 @@ class PrimaryBreaker:
     def __init__(self, attempts: RecentAttempts, longest: float) -> None:
         self.patience = Patience(longest)
         self._attempts = attempts
-        self._busy = RecentAttempts(BUSY_SPAN)
+        self._busy, self._silence = RecentAttempts(SPAN), RecentAttempts(SPAN)
         self._unanswered = 0  # attempts in a row
         self._asks_at = -math.inf  # when a send may ask next, while half open
 
     def is_half_open(self, now: float) -> bool:
         """Whether one send at a time asks the entity. May be called in any thread."""
-        return (
-            self._unanswered > 0 or not self._attempts.is_over(now) or not self._busy.is_over(now, MIN_BUSY)
-        )
+        if self._unanswered > 0 or not self._attempts.is_over(now):
+            return True
+        if not self._silence.is_rare(UNANSWERED_SHARE, FEW_UNANSWERED, now):
+            return True
+        return not self._busy.is_rare(BUSY_SHARE, FEW_BUSY, now)
 
     def may_ask(self, now: float) -> bool:
         """Whether a send may ask the entity now."""
@@ -46,7 +49,7 @@ class PrimaryBreaker:
 
     def is_clean(self, now: float) -> bool:
         """Whether nothing is remembered that could open it."""
-        return self._unanswered == 0 and self._busy.is_clean(now)
+        return self._unanswered == 0 and self._busy.is_clean(now) and self._silence.is_clean(now)
 
     def seconds(self) -> float:
         """How long the next attempt waits for its answer: longer after others were not answered."""
@@ -60,12 +63,14 @@ class PrimaryBreaker:
         """Record an attempt that was accepted."""
         self._unanswered = 0
         self._busy.succeeded(now)
+        self._silence.succeeded(now)
         self._asks_at = max(now, began + PROBE_INTERVAL)
 
     def failed(self, began: float, now: float, *, is_unanswered: bool) -> None:
         """Record an attempt that failed; ``is_unanswered`` if it used up its patience."""
-        if is_unanswered and not self.patience.has_answered_since(began):
-            self._unanswered += 1
+        if is_unanswered:
+            self._silence.failed(now)
+            self._unanswered += not self.patience.has_answered_since(began)
         self._asks_at = max(now, began + PROBE_INTERVAL)
 
     def busy(self, now: float, pause: float, *, is_first: bool) -> None:
@@ -82,3 +87,4 @@ class PrimaryBreaker:
         """Close it: the entity is known to be healthy."""
         self._unanswered, self._asks_at = 0, -math.inf
         self._busy.forget()
+        self._silence.forget()

@@ -31,7 +31,7 @@ from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase, classify
 from .errors import PairFaultedError, SpoolError
-from .events import entities_failed_over
+from .events import entities_in_doubt
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
@@ -225,8 +225,9 @@ class Runtime(BaseRuntime):
             happened = self._happened()
         if self._spooling is not None:
             self._spooling.notify(happened)
-        for path in entities_failed_over(happened):
-            if pool := self._pools.get(path_key(path)):
+        for path in entities_in_doubt(happened):
+            pool = self._pools.get(path_key(path))
+            if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
                 pool.recall()
         self._watch.wake()
         self.dispatcher.deliver()

@@ -35,7 +35,7 @@ from sbpair.pairing.address import LinkSettings
 from sbpair.pairing.backlog import backlogs_event
 from sbpair.pairing.base_pool import role_of, spare_links
 from sbpair.pairing.classify import Phase
-from sbpair.pairing.events import entities_failed_over
+from sbpair.pairing.events import entities_in_doubt
 from sbpair.pairing.options import is_disabled
 from sbpair.pairing.outcome import Classification
 from sbpair.pairing.pair import Attempt, Result
@@ -358,7 +358,7 @@ def test_a_pool_belongs_to_a_backlog_by_its_slash_and_keeps_one_link_for_the_pri
     assert (role_of("/0"), role_of("orders"), role_of("topic/orders")) == (S, P, P)
     assert (spare_links("/0"), spare_links("orders")) == (0, 1)
     over = EntityFailedOver(NOW, "orders", "why")
-    assert entities_failed_over([BacklogsCreated(NOW, "", ()), over]) == ["orders"]
+    assert entities_in_doubt([BacklogsCreated(NOW, "", ()), over]) == ["orders"]
 
 
 @pytest.mark.parametrize("value", ["maybe" * 10, "2"])
