@@ -78,7 +78,7 @@ class RecentAttempts:
         return self._accepted_at >= now - BUCKETS * self._width
 
     def is_over(self, now: float, few: int = MIN_FAILURES) -> bool:
-        """Whether a success ends the trouble: at most ``few`` failures in all, or hardly any in the last two buckets."""
+        """Whether a success ends the trouble: at most ``few`` failures in all, or few in the last two buckets."""
         if self._count(now, BUCKETS)[1] <= few:
             return True
         successes, failures = self._count(now, 2)

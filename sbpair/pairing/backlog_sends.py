@@ -182,7 +182,8 @@ class BacklogSends:
 def parked(send: SendState, backlog: int, result: Result, room: Room) -> list[PairingEvent]:
     """The events of a backlog queue that accepted messages."""
     report = send.next_report(result.accepted)
-    happened: list[PairingEvent] = [MessageParked(result.now, send.path, backlog, *report, result.size)]
+    event = MessageParked(result.now, send.path, backlog, *report, result.size, send.reason.value)
+    happened: list[PairingEvent] = [event]
     filling = room.parked(backlog, result.size, result.now)
     if filling is not None:
         happened.append(is_filling(filling, result.now))

@@ -54,7 +54,7 @@ from .health import (
     without_transfer,
 )
 from .ordered_sends import OrderedSends
-from .outcome import Classification, Failure, Refused, Stored, Stranded
+from .outcome import Classification, Failure, ParkReason, Refused, Stored, Stranded
 from .patience import MIN_PATIENCE, Patience
 from .retry import NO_RETRIES, Retries, RetryPolicy, busy_pause
 from .room import BacklogSize, Room
@@ -352,7 +352,7 @@ class Pair:
             send.causes.append(aside)
             if not self.redirects_suspects:
                 return Refused(aside, False, False, Failure.UNAVAILABLE)
-            may_try = False
+            may_try, send.reason = False, ParkReason.NOT_ASKED
         retries, is_last_resort = Retries(self._retry), False
         while True:
             if may_try:
@@ -375,6 +375,8 @@ class Pair:
                 return parked
             now, is_last_resort = (yield Pause(again)).now, True
             may_try = self._may_try(send, health, now)
+            if not may_try:
+                send.reason = ParkReason.FAILED_OVER
 
     def _asks_again(self, send: SendState, health: EntityHealth, retries: Retries) -> float | None:
         """When to ask the primary once more for a message that no backlog queue took; None for never."""
@@ -429,6 +431,7 @@ class Pair:
         breaker, is_fresh, busy = health.breaker, False, 0
         while True:
             if first is None and not is_last_resort and not breaker.may_ask(now):
+                send.reason = ParkReason.NOT_ASKED
                 return now
             is_probe = first is None and not is_last_resort and breaker.is_half_open(now)
             attempt = self._attempt(
@@ -447,6 +450,7 @@ class Pair:
             if classification.is_own:  # R-5: no evidence about the primary
                 if is_probe:
                     breaker.failed(began, now, is_unanswered=False)
+                send.reason = ParkReason.NOT_ASKED
                 return now
             is_stale = not (is_unanswered or is_fresh or is_probe)
             if is_stale and may_be_stale(result, classification, send, now):
@@ -458,7 +462,10 @@ class Pair:
             pause = busy_pause(self._rng, busy, classification.retry_after)
             if failure is Failure.BUSY and health.busy_counts(now, pause, is_first=busy == 0):
                 failure = Failure.UNAVAILABLE
+            send.reason = _REASON.get(failure, ParkReason.REJECTED)
             if failure is Failure.UNAVAILABLE:
+                if is_unanswered:
+                    send.reason = ParkReason.UNANSWERED
                 breaker.failed(began, now, is_unanswered=is_unanswered)
                 self._attempt_failed(send, health, classification.why, now)
                 self._emit(send.path, health.send_failed(now), now, classification.why)
@@ -700,6 +707,7 @@ _EVENT_OF: dict[EntityState, type[EntitySuspected | EntityFailedOver | EntityRec
     EntityState.FAILED_OVER: EntityFailedOver,
     EntityState.HEALTHY: EntityRecovered,
 }
+_REASON = {Failure.BUSY: ParkReason.BUSY}
 _REDIRECTED = frozenset({Failure.UNAVAILABLE, Failure.BUSY})  # all others are raised even when failed over
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .outcome import Classification, Outcome
+from .outcome import Classification, Outcome, ParkReason
 from .rotation import Choice
 
 MAX_RESERVE_SECONDS, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
@@ -141,6 +141,7 @@ class SendState:
     )  # called only when an attempt failed, or keys are set aside (H-9)
     size: Callable[[], int] = lambda: 0  # in bytes; called only after a slow attempt (H-4)
     can_spool: bool = False
+    reason: ParkReason = ParkReason.FAILED_OVER
     busy_until: float = 0.0  # what a busy primary asked for last
     causes: list[Exception] = field(default_factory=list)
     is_ambiguous: bool = False
