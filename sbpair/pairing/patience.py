@@ -60,7 +60,7 @@ class Patience:
         """Record an answer that came ``took`` seconds after its attempt began."""
         self._answered_at = now
         self._counts[bisect_left(BOUNDS, took)] += 1.0
-        if now >= self._next_at or took * FACTOR > self.seconds:
+        if now >= self._next_at or took * FACTOR > self.seconds or not self._is_known:
             self._learn(now)
 
     def has_answered_since(self, began: float) -> bool:
