@@ -7,6 +7,7 @@ runs the pair's timers. Blocking work (the disk of the spool, the administration
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import sys
 import threading
@@ -16,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from azure.core.credentials import TokenCredential
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
@@ -35,6 +37,7 @@ from .base_runtime import BaseRuntime, logger
 from .classify import Phase
 from .errors import PairFaultedError, SpoolError
 from .events import PairingEvent, entities_failed_over
+from .headroom import SMALLEST_LIMIT
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
@@ -230,7 +233,8 @@ class AsyncRuntime(BaseRuntime):
         for path in entities_failed_over(happened):
             if pool := self._pools.get(path_key(path)):
                 pool.recall()
-        self._woken.set()
+        if self._is_timer_earlier(happened):
+            self._woken.set()
         self.dispatcher.deliver()
 
     def _timers_changed(self) -> None:
@@ -382,7 +386,8 @@ class AsyncRuntime(BaseRuntime):
             pooled = await pool.acquire(step.until, is_fresh=step.is_fresh)
             phase = Phase.SENDING
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
-            await pooled.run(_send(pooled, step, request), step.until)
+            run = pooled.run if step.backlog is None else pooled.send  # parking only sends, which costs less
+            await run(_send(pooled, step, request), step.until)
         except Exception as error:
             return self._failure(pool, pooled, error, phase, handled, request, began)
         except BaseException:
@@ -484,11 +489,13 @@ class AsyncRuntime(BaseRuntime):
     async def _keep_time(self) -> None:
         while True:
             self._woken.clear()  # cleared first, so that an event during this turn wakes the next
+            self._due = math.inf
             try:
                 timer = self._tick(time.monotonic())
             except Exception:  # the outermost loop of a task that must outlive one bad turn
                 logger.exception("the timers of a paired client failed")
                 timer = time.monotonic() + 1.0
+            self._due = math.inf if timer is None else timer
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if timer is None else max(timer - time.monotonic(), 0.0)):
                     await self._woken.wait()
@@ -593,6 +600,6 @@ async def _send(pooled: AsyncPooledSender, step: Attempt, request: SendRequest) 
         answer: Any = request.hand_over(pooled.sender, time_left(step.until))
         request.answer = await answer
         return
-    sample = await pooled.sender.create_message_batch()
-    for piece in request.chunks(LinkBatches(type(sample), sample.max_size_in_bytes), step.backlog):
+    batches = LinkBatches(ServiceBusMessageBatch, sdk.message_limit(pooled.sender) or SMALLEST_LIMIT)
+    for piece in request.chunks(batches, step.backlog):
         await pooled.sender.send_messages(piece, timeout=time_left(step.until))

@@ -88,6 +88,7 @@ class Runtime(BaseRuntime):
             role: Workers() for role in Side
         }  # a side that hangs blocks its own workers only
         self._creating: dict[int, Job] = {}
+        self._due = math.inf
         self._watch = Watch(self._tick)
 
     def begin(self) -> None:
@@ -224,7 +225,8 @@ class Runtime(BaseRuntime):
         for path in entities_failed_over(happened):
             if pool := self._pools.get(path_key(path)):
                 pool.recall()
-        self._watch.wake()
+        if self._is_timer_earlier(happened):
+            self._watch.wake()
         self.dispatcher.deliver()
 
     def _timers_changed(self) -> None:
@@ -498,6 +500,12 @@ class Runtime(BaseRuntime):
     # -- timers and background tasks
 
     def _tick(self, now: float) -> float | None:
+        self._due = math.inf  # until it is known: what happens meanwhile wakes the watch
+        timer = self._run_timers(now)
+        self._due = math.inf if timer is None else timer
+        return timer
+
+    def _run_timers(self, now: float) -> float | None:
         with self.lock:
             due = self.pair.handle_timer(now)
             looks = self._sides_tick(now)
