@@ -7,6 +7,7 @@ results.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import secrets
@@ -41,6 +42,8 @@ from .errors import PairFaultedError, ParkedMessageTooLargeError, SpoolError
 from .events import (
     ClassifierFailed,
     HeadroomShort,
+    MessageParked,
+    MessageSpooled,
     PairFaulted,
     PairingDisabled,
     PairingEvent,
@@ -105,6 +108,7 @@ class BaseRuntime:
         self._side_news: list[PairingEvent] = []
         self.is_disabled = is_disabled(os.environ)
         self._is_announced = False
+        self._due = math.inf  # when the timers are looked at next; infinity too while they are
         is_off = self.is_disabled or options.headroom == "off"
         self.headroom = None if is_off else Headroom()
         self.options = options
@@ -444,11 +448,24 @@ class BaseRuntime:
         self.dispatcher.take(self._side_news)
         return pending
 
+    def _is_timer_earlier(self, happened: Sequence[PairingEvent]) -> bool:
+        """Whether a timer may be due before the timers are looked at next, after what these events tell.
+
+        A stored message, as nearly all events of an outage are, moves those of the room and of the spool only.
+        """
+        if not happened or any(event.__class__ not in (MessageParked, MessageSpooled) for event in happened):
+            return True
+        spool = None if self._spooling is None else self._spooling.next_timer()
+        return any(timer is not None and timer < self._due for timer in (self._sizes_timer(), spool))
+
     def _timer(self) -> float | None:
         """When the pair or its sides need the timer next."""
-        sizes = self.pair.room.next_timer() if self.creates_backlogs else None
-        timers = (self.pair.next_timer(), self.pair_state.next_timer(), sizes)
+        timers = (self.pair.next_timer(), self.pair_state.next_timer(), self._sizes_timer())
         return min((timer for timer in timers if timer is not None), default=None)
+
+    def _sizes_timer(self) -> float | None:
+        """When to ask for the sizes of the backlog queues, where the key may have Manage (H-52)."""
+        return self.pair.room.next_timer() if self.creates_backlogs else None
 
     def _sizes_due(self, now: float) -> Sequence[int]:
         """The backlog queues whose sizes to ask for now, where the key may have Manage (H-52)."""
