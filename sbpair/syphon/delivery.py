@@ -378,6 +378,13 @@ class Destination:
             if self._queue:
                 self._probe()
 
+    def probe_now(self) -> None:
+        """End the back-off: the first message that waits probes the destination."""
+        if self.state is WAITING and self._retry is not None and not self._is_stopped:
+            self._retry.cancel()
+            self._backoff.succeeded()
+            self._probe()
+
     def _probe(self) -> None:
         if self._sender is None or not self._sender.is_open:
             self._start_opening(PROBING)
