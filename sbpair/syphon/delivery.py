@@ -30,7 +30,7 @@ from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLostError
 from sbpair.shortage import came_of_shortage
 
-from .awaited import AwaitedAnswers
+from .awaited import LATE_AFTER, AwaitedAnswers
 from .destination_host import DeliveryTimeouts, DestinationHost
 from .destination_state import CLOSED, METERED, OPEN, OPENING, PROBING, WAITING, DestinationState
 from .events import DestinationHeld, DestinationResumed, SyphonEvent
@@ -80,6 +80,7 @@ class Destination:
         self._alone = WaitingAlone(timeouts.longest_retry, self._waited_alone)
         self._answers = RecentAnswers()
         self._awaited = AwaitedAnswers()
+        self._silence_borne = LATE_AFTER  # seconds; doubled each time that another link is used
         self._pace = Pace() if pace is None else pace
         self._doubted_since = 0.0  # when it was last out of reach first; monotonic
         self._left: set[InFlightMessage] = set()  # unanswered on a link that was replaced
@@ -245,6 +246,7 @@ class Destination:
         now = self._loop.time()
         self._awaited.answered(message, now)
         if state is not None:
+            self._silence_borne = LATE_AFTER
             self._answers.note(now, is_rejection=verdict is DeliveryAction.HOLD)
         was_left = message in self._left
         self._left.discard(message)
@@ -500,6 +502,11 @@ class Destination:
             self._stall(sender, now - self._last_progress[1])
         elif self._awaited.oldest(now) >= self._timeouts.answer:
             self._replace_link(sender)
+        borne = (
+            math.inf if self._queue else self._silence_borne
+        )  # another is sent soon, and its answer will tell
+        if self._sender is sender and self._awaited.is_lost(now, borne):
+            self._replace_link(sender)
         self._watch_again(stalled_at)
 
     def _stall(self, sender: SendingLink, still: float) -> None:
@@ -535,16 +542,22 @@ class Destination:
         self._wait(reason)
 
     def _replace_link(self, sender: SendingLink) -> None:
-        """Use another link, because an answer is lost on this one; give it up once its other answers had time."""
+        """Use another link, because an answer is lost on this one; give it up once its other answers had time.
+
+        A peer that detaches the link says that no answer will come. One that does not gets the whole time of an answer.
+        """
+        awaited = self._awaited.oldest(self._loop.time())
         waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
         self._queue.add_first(waiting)
         self._left.update(each for each in sender.unanswered_messages() if isinstance(each, InFlightMessage))
         for message in (*waiting, *self._left):
             self._awaited.forget(message)
         self._sender, self._meter = None, max(1, len(self._left))
+        self._silence_borne = min(2 * self._silence_borne, self._timeouts.answer)
         self._loop.call_later(DETACHED_WITHIN, sender.let_go)
         reason = f"{self.path} does not answer a message"
-        self._loop.call_later(2 * DETACHED_WITHIN, self._check_detached, sender, reason)
+        given = max(DETACHED_WITHIN, self._timeouts.answer - awaited)
+        self._loop.call_later(DETACHED_WITHIN + given, self._check_detached, sender, reason)
         self._start_opening(METERED)
 
     def _check_detached(self, sender: SendingLink, reason: str) -> None:
