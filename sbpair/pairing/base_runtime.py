@@ -343,9 +343,15 @@ class BaseRuntime:
         """The error of an attempt, and its classification.
 
         A message that cannot be encoded is the caller's fault, however the attempt failed (R-4). Encoding does
-        not depend on the service, so it is checked only after a failure that may hide it.
+        not depend on the service, so it is checked only after a failure that may hide it. An attempt that the
+        closing of the client ended says nothing of a broker, and its error is that of the call.
         """
         classification = self.classify(error, phase, handled)
+        if self.is_closed and self.pair_state.fault is None:
+            why = "the client was closed meanwhile"
+            return error, replace(
+                classification, failure=Failure.CALLER, why=why, is_local=True, is_own=False
+            )
         if phase is Phase.ENCODING or classification.failure is not Failure.UNAVAILABLE:
             return error, classification
         fault = request.encoding_fault()

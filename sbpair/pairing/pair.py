@@ -457,7 +457,9 @@ class Pair:
                 send.reason = ParkReason.NOT_ASKED
                 return now
             is_probe = first is None and not is_last_resort and breaker.is_half_open(now)
-            attempt = self._attempt(send, health, now, is_fresh=is_fresh, is_over_idle=is_probe)
+            attempt = self._attempt(
+                send, health, now, is_fresh=is_fresh, is_over_idle=is_probe, is_last=is_last_resort
+            )
             if is_probe:
                 breaker.asked(attempt.link_by)
             began, result = now, first or (yield from _waiting(breaker.patience, attempt, now))
@@ -648,10 +650,9 @@ class Pair:
         is_over_idle: bool = False,
         is_last: bool = False,
     ) -> Attempt:
-        """An attempt at the primary; ``is_last`` may take all the time that is left."""
-        if is_last:
-            return Attempt(None, send.deadline, is_fresh)
-        until, transfer = self._primary_until(send, health, now), transfer_seconds(send.size())
+        """An attempt at the primary; for ``is_last`` no time is reserved for a backlog queue."""
+        until = send.deadline if is_last else self._primary_until(send, health, now)
+        transfer = transfer_seconds(send.size())
         if not self.redirects_suspects and health.state is not EntityState.FAILED_OVER:
             return Attempt(None, min(until, now + self._longest_raised + transfer), is_fresh)
         answered = min(until, now + health.breaker.seconds() + transfer)

@@ -135,7 +135,7 @@ def test_the_doctor_reads_the_options_from_the_page_of_a_sender(pairing: Pairing
     client.get_queue_sender("orders")
     port = client._runtime._observer.port  # type: ignore[union-attr]
     seen = asyncio.run(read_sender(f"http://127.0.0.1:{port}"))
-    assert seen == SenderSeen(None, failover_share=1.0, operation_timeout=60.0, redirects_suspects=False)
+    assert seen == SenderSeen(None, failover_share=1.0, operation_timeout=60.0, redirects_suspects=True)
     assert "not the status page of a syphon" in str(
         asyncio.run(read_status(f"http://127.0.0.1:{port}")).trouble
     )
