@@ -7,6 +7,7 @@ runs the pair's timers. Blocking work (the disk of the spool, the administration
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import sys
 import threading
@@ -16,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from azure.core.credentials import TokenCredential
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
@@ -33,8 +35,9 @@ from .backlog import backlogs_event
 from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase
-from .errors import PairFaultedError, SpoolError
+from .errors import PairFaultedError
 from .events import PairingEvent, entities_in_doubt
+from .headroom import SMALLEST_LIMIT
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
@@ -44,7 +47,8 @@ from .patience import Patience
 from .request import LinkBatches, SendRequest, freeze
 from .results import ACCEPTED, closed_result, not_created_in_time, not_written_in_time, time_left, with_count
 from .rotation import Choice
-from .spool.replay import Spooling
+from .spool.replay import MOMENT, Spooling
+from .spool.writer import Writing
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import TaskTurns
 from .waiting import NO_LINK_YET, StillWaitingError
@@ -52,8 +56,6 @@ from .waiting import NO_LINK_YET, StillWaitingError
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
     from azure.servicebus.aio import ServiceBusClient
-
-MAX_WRITERS = 16  # concurrent spool writes, each on a thread
 
 
 class AsyncRuntime(BaseRuntime):
@@ -81,9 +83,7 @@ class AsyncRuntime(BaseRuntime):
         self._ending = asyncio.Lock()
         self._woken = asyncio.Event()
         self._tasks = Tasks()
-        self._writing = asyncio.Semaphore(MAX_WRITERS)
         self._threads = Threads()
-        self._writers = Threads()  # to the spool: a stalled disk holds up nothing else
         self._lookups = {side.role: Lookups(side.hosts()) for side in (primary, secondary)}
         self._creating: dict[int, asyncio.Task[Exception | None]] = {}
         self._pools: dict[str, AsyncSenderPool] = {}
@@ -236,7 +236,8 @@ class AsyncRuntime(BaseRuntime):
             pool = self._pools.get(path_key(path))
             if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
                 pool.recall()
-        self._woken.set()
+        if self._is_timer_earlier(happened):
+            self._woken.set()
         self.dispatcher.deliver()
 
     def _timers_changed(self) -> None:
@@ -261,6 +262,10 @@ class AsyncRuntime(BaseRuntime):
 
     async def close(self) -> None:
         """End operations in progress, close all links and stop all tasks and threads."""
+        spooling = self._spooling
+        if spooling is not None and self._loop is not None and not self.is_closed:
+            self.bind()
+            await finish("sbpair-drain", lambda: spooling.drain(CLOSING), CLOSING)
         await self._end()
         if self._observer is not None and self._loop is not None:
             await self._observer.close()  # last, so that it sees every event
@@ -287,7 +292,7 @@ class AsyncRuntime(BaseRuntime):
         for lookups in self._lookups.values():
             lookups.close()
         await self._tasks.join(CLOSING)
-        await asyncio.gather(self._threads.join(CLOSING), self._writers.join(CLOSING))
+        await self._threads.join(CLOSING)
         spooling = self._spooling
         if spooling is not None and not await finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
             spooling.left_open()
@@ -356,22 +361,23 @@ class AsyncRuntime(BaseRuntime):
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return self._creation_result(await self._ensure_backlog(backlog, until))
-            case SpoolMessages(until):
-                return await self._write_within(path, request, until)
+            case SpoolMessages():
+                return await self._write_within(path, request, step)
             case Peek():
                 return await self._peek(step, request)
 
-    async def _write_within(self, path: str, request: SendRequest, until: float) -> Result:
-        """Write to the spool on a thread, so that a stalled disk does not block the loop (G-18)."""
-        request.carry_trace()  # in this task, which has the caller's span
+    async def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
+        """Write to the spool: its own thread does, so that a stalled disk does not block the loop (G-18)."""
         try:
-            async with asyncio.timeout(until - time.monotonic()), self._writing:
-                written = await self._writers.run("sbpair-spool", lambda: self._write(path, request))
-        except TimeoutError:
-            return not_written_in_time()
-        except OperationTimeoutError as error:  # no thread was free
-            return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
-        return Result(time.monotonic(), written)
+            for writing in self._writes(path, request, step):
+                if writing is None:
+                    time_left(step.until)
+                    await asyncio.sleep(MOMENT)
+                elif not await _ended(writing, step.until):
+                    return not_written_in_time(is_withdrawn=writing.withdraw())
+        except Exception as error:  # full, not writable, or a message that cannot be encoded
+            return Result(time.monotonic(), error)
+        return Result(time.monotonic())
 
     async def _attempt(self, step: Attempt, path: str, request: SendRequest) -> Result:
         phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
@@ -393,7 +399,8 @@ class AsyncRuntime(BaseRuntime):
             until = step.answer_by(opening)
             phase = Phase.SENDING
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
-            await pooled.run(_send(pooled, step.backlog, until, request), until)
+            run = pooled.run if step.backlog is None else pooled.send  # parking only sends, which costs less
+            await run(_send(pooled, step.backlog, until, request), until)
         except Exception as error:
             return self._failure(pool, pooled, error, phase, handled, request, began)
         except BaseException:
@@ -507,11 +514,13 @@ class AsyncRuntime(BaseRuntime):
     async def _keep_time(self) -> None:
         while True:
             self._woken.clear()  # cleared first, so that an event during this turn wakes the next
+            self._due = math.inf
             try:
                 timer = self._tick(time.monotonic())
             except Exception:  # the outermost loop of a task that must outlive one bad turn
                 logger.exception("the timers of a paired client failed")
                 timer = time.monotonic() + 1.0
+            self._due = math.inf if timer is None else timer
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if timer is None else max(timer - time.monotonic(), 0.0)):
                     await self._woken.wait()
@@ -611,11 +620,25 @@ class AsyncRuntime(BaseRuntime):
         return LoopCredential(credential, self._loop)
 
 
+async def _ended(writing: Writing, until: float) -> bool:
+    """Whether a write to the spool ended in time."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def end() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    writing.then(lambda: call_in_loop(loop, end))
+    await asyncio.wait((ended,), timeout=until - time.monotonic())
+    return ended.done()
+
+
 async def _send(pooled: AsyncPooledSender, backlog: int | None, until: float, request: SendRequest) -> None:
     if backlog is None:
         answer: Any = request.hand_over(pooled.sender, time_left(until))
         request.answer = await answer
         return
-    sample = await pooled.sender.create_message_batch()
-    for piece in request.chunks(LinkBatches(type(sample), sample.max_size_in_bytes), backlog):
+    batches = LinkBatches(ServiceBusMessageBatch, sdk.message_limit(pooled.sender) or SMALLEST_LIMIT)
+    for piece in request.chunks(batches, backlog):
         await pooled.sender.send_messages(piece, timeout=time_left(until))

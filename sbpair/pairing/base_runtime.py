@@ -7,11 +7,12 @@ results.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -41,6 +42,8 @@ from .errors import PairFaultedError, ParkedMessageTooLargeError, SpoolError
 from .events import (
     ClassifierFailed,
     HeadroomShort,
+    MessageParked,
+    MessageSpooled,
     PairFaulted,
     PairingDisabled,
     PairingEvent,
@@ -49,10 +52,10 @@ from .events import (
     SideRecovered,
 )
 from .headroom import Headroom
-from .health import EntityState
+from .health import EntityState, transfer_seconds
 from .options import VARIABLE, PairedNamespaceOptions, is_disabled
 from .outcome import Classification, Failure, SendReceipt, Stranded
-from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
+from .pair import Attempt, Pair, Result, SendFlow, SpoolMessages, SpoolUse, primary_flow
 from .pair_state import PairState, SideChange, SideState
 from .patience import Patience
 from .request import LinkProbe, ParkedOrder, SendRequest, one_session, ping
@@ -63,12 +66,14 @@ from .rotation import Choice
 from .send_times import SendTimes
 from .span_events import note
 from .spool.replay import SendAgain, Spooling
+from .spool.writer import Writing
 from .time_limits import MAX_PING_SECONDS
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
 
+REPLAY_SECONDS = 10.0  # for one send from the spool, and more for a large one
 REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message (Q-16)
 
 logger = logging.getLogger("sbpair")
@@ -77,7 +82,7 @@ logger = logging.getLogger("sbpair")
 class BaseRuntime:
     """The state of one paired client, blocking or asyncio."""
 
-    _spooling: Spooling | None
+    _spooling: Spooling | None = None
     _pools: Mapping[str, Pool[Any]]
 
     def __init__(
@@ -103,6 +108,7 @@ class BaseRuntime:
         self._side_news: list[PairingEvent] = []
         self.is_disabled = is_disabled(os.environ)
         self._is_announced = False
+        self._due = math.inf  # when the timers are looked at next; infinity too while they are
         is_off = self.is_disabled or options.headroom == "off"
         self.headroom = None if is_off else Headroom()
         self.options = options
@@ -202,7 +208,16 @@ class BaseRuntime:
     ) -> Spooling | None:
         if self.is_disabled:  # messages in the file keep waiting
             return None
-        return Spooling.open(self.options, label, send_again, emit, self._rng, is_read_later=is_read_later)
+        return Spooling.open(
+            self.options,
+            label,
+            send_again,
+            emit,
+            self._rng,
+            headroom=self.headroom,
+            is_read_later=is_read_later,
+            wake=self._timers_changed,
+        )
 
     def announce(self) -> None:
         """Emit PairingDisabled, once, when this client is switched off."""
@@ -250,6 +265,8 @@ class BaseRuntime:
         Raises ParkedMessageTooLargeError when it could not and ``headroom`` is "refuse" (P-22).
         """
         headroom = self.headroom
+        if self._spooling is not None and step.backlog is None:
+            self._spooling.linked(path, limit)
         if headroom is None:
             return
         headroom.linked(limit, is_backlog=step.backlog is not None)
@@ -437,11 +454,24 @@ class BaseRuntime:
         self.dispatcher.take(self._side_news)
         return pending
 
+    def _is_timer_earlier(self, happened: Sequence[PairingEvent]) -> bool:
+        """Whether a timer may be due before the timers are looked at next, after what these events tell.
+
+        A stored message, as nearly all events of an outage are, moves those of the room and of the spool only.
+        """
+        if not happened or any(event.__class__ not in (MessageParked, MessageSpooled) for event in happened):
+            return True
+        spool = None if self._spooling is None else self._spooling.next_timer()
+        return any(timer is not None and timer < self._due for timer in (self._sizes_timer(), spool))
+
     def _timer(self) -> float | None:
         """When the pair or its sides need the timer next."""
-        sizes = self.pair.room.next_timer() if self.creates_backlogs else None
-        timers = (self.pair.next_timer(), self.pair_state.next_timer(), sizes)
+        timers = (self.pair.next_timer(), self.pair_state.next_timer(), self._sizes_timer())
         return min((timer for timer in timers if timer is not None), default=None)
+
+    def _sizes_timer(self) -> float | None:
+        """When to ask for the sizes of the backlog queues, where the key may have Manage (H-52)."""
+        return self.pair.room.next_timer() if self.creates_backlogs else None
 
     def _sizes_due(self, now: float) -> Sequence[int]:
         """The backlog queues whose sizes to ask for now, where the key may have Manage (H-52)."""
@@ -476,13 +506,24 @@ class BaseRuntime:
             self._spooling.disown()
             self._spooling, self._has_left_spool = None, True
 
-    def is_spooling(self, path: str) -> bool:
-        """Whether messages of this entity wait in the spool; newer ones then queue behind them."""
-        return self._spooling is not None and self._spooling.in_line(path) > 0
+    def is_spooling(self, path: str, session: str | None = None) -> bool:
+        """Whether a message of this entity goes to the spool first: always by the options, or behind older ones.
+
+        ``session`` is the session whose order is kept.
+        """
+        return self._spooling is not None and self._spooling.takes_first(path, session)
 
     def count_spooled(self, path: str | None) -> int:
         """The number of messages in the spool, for this entity or for all."""
         return 0 if self._spooling is None else self._spooling.waiting(path)
+
+    def spool_depth(self) -> dict[str, float]:
+        """The number of messages in the spool by entity, 0 for those that have left it."""
+        return {} if self._spooling is None else self._spooling.depth()
+
+    def spool_takes_messages(self) -> bool | None:
+        """Whether the spool can be written, as far as is known; None without a spool."""
+        return None if self._spooling is None else self._spooling.takes_messages
 
     def _flow(
         self,
@@ -511,7 +552,8 @@ class BaseRuntime:
                 self.options.spool,
             )
         if self._spooling is not None:
-            spool = SpoolUse.AT_ONCE if self._spooling.in_line(path) else SpoolUse.LAST_RESORT
+            is_first = self._spooling.takes_first(path, request.session, wants_numbers=request.wants_numbers)
+            spool = SpoolUse.AT_ONCE if is_first else SpoolUse.LAST_RESORT
         flow = self.pair.send_flow(
             path,
             len(request),
@@ -530,7 +572,8 @@ class BaseRuntime:
     def _flow_again(self, path: str, request: SendRequest, choice: Choice) -> SendFlow:
         """The flow of messages from the spool, which never writes to the spool."""
         now = time.monotonic()
-        deadline = now + self.options.operation_timeout.total_seconds()
+        patience = REPLAY_SECONDS + transfer_seconds(request.size())
+        deadline = now + min(self.options.operation_timeout.total_seconds(), patience)
         if request.is_for_primary_only:
             is_away = self.pair.state_of(path) is EntityState.FAILED_OVER
             return _nowhere() if is_away else primary_flow(now, deadline)
@@ -543,20 +586,18 @@ class BaseRuntime:
             choice,
             now=now,
             deadline=deadline,
+            spool=SpoolUse.FROM_IT,
             message_ids=request.message_ids,
             session=request.session,
+            size=request.size,
         )
 
-    def _write(self, path: str, request: SendRequest) -> Exception | None:
-        """Write to the spool; returns the error, if any. Blocks."""
+    def _writes(self, path: str, request: SendRequest, step: SpoolMessages) -> Iterator[Writing | None]:
+        """The writes to the spool for one step, as :meth:`Spooling.keep`."""
         if self._spooling is None:
-            return SpoolError("the spool belongs to the process that this one was forked from")
-        try:
-            self._spooling.keep(path, request)
-        except Exception as error:  # full, not writable, or a message that cannot be encoded
-            return error
-        self._timers_changed()  # the send may have given up waiting: nothing else schedules the replay
-        return None
+            raise SpoolError("the spool belongs to the process that this one was forked from")
+        request.carry_trace()
+        return self._spooling.keep(path, request, is_first=step.is_first)
 
     def _creation_result(self, error: Exception | None) -> Result:
         """The result of creating a backlog queue."""

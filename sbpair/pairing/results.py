@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from azure.servicebus.exceptions import OperationTimeoutError
@@ -33,8 +32,10 @@ def not_created_in_time() -> OperationTimeoutError:
     return OperationTimeoutError(message="The backlog queue was not created in time.")
 
 
-def not_written_in_time() -> Result:
-    """The result when the disk does not answer: the message may still be in the spool (G-7)."""
+def not_written_in_time(*, is_withdrawn: bool) -> Result:
+    """The result when the disk does not answer: unless withdrawn, the message may still be in the spool (G-7)."""
+    if is_withdrawn:
+        return Result(time.monotonic(), SpoolError("the spool did not answer in time; nothing was written"))
     error = SpoolError("the spool did not answer in time; the message may be in it nevertheless")
     return Result(
         time.monotonic(), error, Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
@@ -43,8 +44,12 @@ def not_written_in_time() -> Result:
 
 def with_count(result: Result, request: SendRequest, messages: int, size: int) -> Result:
     """The result, with what a backlog queue accepted during the attempt: more than ``messages`` and ``size`` bytes."""
-    accepted = request.parked - messages
-    return replace(result, accepted=accepted, size=request.parked_bytes - size) if accepted else result
+    accepted, taken = request.parked - messages, request.parked_bytes - size
+    if not accepted:
+        return result
+    return Result(
+        result.now, result.error, result.classification, result.was_reused, accepted, result.is_empty, taken
+    )
 
 
 def time_left(until: float) -> float:

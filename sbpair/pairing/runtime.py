@@ -30,7 +30,7 @@ from .background import Services
 from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase, classify
-from .errors import PairFaultedError, SpoolError
+from .errors import PairFaultedError
 from .events import entities_in_doubt
 from .health import EntityState
 from .options import PairedNamespaceOptions
@@ -42,7 +42,7 @@ from .request import SendRequest, freeze
 from .results import ACCEPTED, closed_result, not_created_in_time, not_written_in_time, time_left, with_count
 from .rotation import Choice
 from .sender_pool import GRACE, PooledSender, SenderPool
-from .spool.replay import Spooling
+from .spool.replay import MOMENT, Spooling
 from .threads import Job, Watch, Workers
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import ThreadTurns
@@ -84,11 +84,11 @@ class Runtime(BaseRuntime):
         self._pools: dict[str, SenderPool] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._workers, self._closers = Workers(), Workers()
-        self._writers = Workers()  # to the spool: neither a stalled disk nor hanging pings hold up the other
         self._openers = {
             role: Workers() for role in Side
         }  # R-6: a side that hangs blocks its own workers only
         self._creating: dict[int, Job] = {}
+        self._due = math.inf
         self._watch = Watch(self._tick)
 
     def begin(self) -> None:
@@ -229,7 +229,8 @@ class Runtime(BaseRuntime):
             pool = self._pools.get(path_key(path))
             if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
                 pool.recall()
-        self._watch.wake()
+        if self._is_timer_earlier(happened):
+            self._watch.wake()
         self.dispatcher.deliver()
 
     def _timers_changed(self) -> None:
@@ -255,6 +256,8 @@ class Runtime(BaseRuntime):
 
     def close(self) -> None:
         """End operations in progress, close all links and stop all threads."""
+        if self._spooling is not None and not self.is_closed:
+            self._spooling.drain(CLOSING)
         self._end()
         if self._observer is not None:
             self._observer.close()  # last, so that it sees every event
@@ -274,7 +277,7 @@ class Runtime(BaseRuntime):
             each.recall()
             each.close(now=True)
         until = time.monotonic() + CLOSING
-        for workers in (*self._openers.values(), self._workers, self._writers, self._closers):
+        for workers in (*self._openers.values(), self._workers, self._closers):
             workers.join(until - time.monotonic())
         spooling = self._spooling
         if spooling is not None and not threads.finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
@@ -351,8 +354,8 @@ class Runtime(BaseRuntime):
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return self._creation_result(self._ensure_backlog(backlog, until))
-            case SpoolMessages(until):
-                return self._write_within(path, request, until)
+            case SpoolMessages():
+                return self._write_within(path, request, step)
             case Peek():
                 return self._peek(step, request)
 
@@ -482,19 +485,18 @@ class Runtime(BaseRuntime):
             if not self._workers.has_room_by(until):
                 raise StillWaitingError(message="earlier operations still hang")
 
-    def _write_within(self, path: str, request: SendRequest, until: float) -> Result:
-        """Write to the spool on a separate thread, so that a stalled disk does not block the caller (G-18)."""
-        request.carry_trace()  # in this thread, which has the caller's span
-        written: list[Exception | None] = []
+    def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
+        """Write to the spool: its own thread does, so that a stalled disk does not block the caller (G-18)."""
         try:
-            job = self._writers.start(
-                "sbpair-spool", lambda: written.append(self._write(path, request)), until=until
-            )
-        except OperationTimeoutError as error:
-            return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
-        if not job.wait(until - time.monotonic()):
-            return not_written_in_time()
-        return Result(time.monotonic(), written[0])
+            for writing in self._writes(path, request, step):
+                if writing is None:
+                    time_left(step.until)
+                    self._closed.wait(MOMENT)
+                elif not writing.wait(step.until - time.monotonic()):
+                    return not_written_in_time(is_withdrawn=writing.withdraw())
+        except Exception as error:  # full, not writable, or a message that cannot be encoded
+            return Result(time.monotonic(), error)
+        return Result(time.monotonic())
 
     def _backlog_pool(self, backlog: int) -> SenderPool:
         key = f"/{backlog}"  # no entity path begins with a slash; P-15: one link for all entities
@@ -521,6 +523,12 @@ class Runtime(BaseRuntime):
     # -- timers and background tasks
 
     def _tick(self, now: float) -> float | None:
+        self._due = math.inf  # until it is known: what happens meanwhile wakes the watch
+        timer = self._run_timers(now)
+        self._due = math.inf if timer is None else timer
+        return timer
+
+    def _run_timers(self, now: float) -> float | None:
         with self.lock:
             due = self.pair.handle_timer(now)
             looks = self._sides_tick(now)

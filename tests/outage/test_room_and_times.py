@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -13,8 +15,11 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbpair import BacklogFilling, ObservationOptions, StoredIn
 from sbpair.cli.doctor.facts import SenderSeen
 from sbpair.cli.doctor.probes import read_sender, read_status
+from sbpair.pairing import room
+from sbpair.pairing.base_runtime import BaseRuntime
 from tests.outage.conftest import AsyncPairing, Pairing
 from tests.outage.test_watched_client import PAGES, page
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spec("H-52", "H-53")
 
@@ -47,6 +52,26 @@ def test_the_page_of_a_client_tells_how_full_its_backlog_is_and_how_long_sends_t
     assert (
         value(page(client, "metrics")[1], 'sbpair_send_seconds_count{outcome="raised",side="secondary"}') == 1
     )
+
+
+@pytest.mark.spec("A-8", "R-161")
+def test_the_page_of_a_client_tells_what_waits_in_its_spool_and_whether_it_can_be_written(
+    pairing: Pairing, tmp_path: Path
+) -> None:
+    pages = ObservationOptions(status=PAGES)
+    client = pairing.client(observation=pages, ping=60, spool=tmp_path / "spool", spool_policy="always")
+    sender = client.get_queue_sender("orders")
+    pairing.primary.take_down()
+    pairing.secondary.take_down()
+    for n in range(3):
+        sender.send_messages(ServiceBusMessage(str(n)))
+    _, text = page(client, "metrics")
+    assert value(text, 'sbpair_spool_messages{path="orders"}') == 3
+    assert value(text, "sbpair_spool_writable") == 1
+    pairing.primary.bring_up()
+    wait_until(lambda: client.count_spooled() == 0)
+    assert value(page(client, "metrics")[1], 'sbpair_spool_messages{path="orders"}') == 0
+    pairing.secondary.bring_up()
 
 
 def test_with_manage_the_service_tells_the_true_size_and_the_number_of_messages(pairing: Pairing) -> None:
@@ -114,3 +139,53 @@ def test_the_doctor_reads_the_options_from_the_page_of_a_sender(pairing: Pairing
     assert "not the status page of a syphon" in str(
         asyncio.run(read_status(f"http://127.0.0.1:{port}")).trouble
     )
+
+
+def test_parked_messages_do_not_wake_the_timers(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pairing.client(ping=60, backlogs=1)
+    sender = client.get_queue_sender("orders")
+    client.hold("orders")
+    sender.send_messages(ServiceBusMessage("opens the link"))
+    looks = count_looks(client._runtime, monkeypatch)
+    for _ in range(100):
+        assert sender.send_messages(ServiceBusMessage("parked")).stored_in is StoredIn.BACKLOG
+    assert looks() < 20
+
+
+async def test_asyncio_parked_messages_do_not_wake_the_timers(
+    aio_pairing: AsyncPairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = aio_pairing.client(ping=60, backlogs=1)
+    sender = client.get_queue_sender("orders")
+    client.hold("orders")
+    await sender.send_messages(ServiceBusMessage("opens the link"))
+    looks = count_looks(client._runtime, monkeypatch)
+    for _ in range(100):
+        assert (await sender.send_messages(ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
+    assert looks() < 20
+
+
+def test_the_first_parked_message_has_the_sizes_asked_for_while_no_other_timer_runs(
+    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "FIRST_LOOK", 0.1)
+    client = pairing.client(ping=60, backlogs=1)
+    sender = client.get_queue_sender("orders")
+    client.hold("orders")
+    for _ in range(2):
+        sender.send_messages(ServiceBusMessage("parked"))
+    levels = client._runtime.pair.room.levels
+    wait_until(lambda: levels()[0].messages == 2)
+
+
+def count_looks(runtime: BaseRuntime, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How often the timers of a client are looked at from now on."""
+    looks: list[float] = []
+    look = runtime.pair.handle_timer
+
+    def counting(now: float) -> list[str]:
+        looks.append(now)
+        return look(now)
+
+    monkeypatch.setattr(runtime.pair, "handle_timer", counting)
+    return lambda: len(looks)
