@@ -178,6 +178,7 @@ def test_after_a_rejected_probe_the_next_asks_a_second_after_it_began(entity: En
 
 def test_after_an_accepted_one_too(entity: Entity) -> None:
     entity.rejected(10.0, 6)
+    assert entity.is_half_open(10.5)
     entity.accepted(11.0)
     assert entity.is_half_open(11.0)
     assert not entity.breaker.may_ask(11.97)
