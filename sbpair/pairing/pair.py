@@ -335,6 +335,7 @@ class Pair:
             key,
             size,
             spool is not SpoolUse.NEVER,
+            spool not in (SpoolUse.NEVER, SpoolUse.FROM_IT),
         )
         outcome = yield from self._send(send, now, first, spool)
         if not isinstance(outcome, Stored) and spool is not SpoolUse.FROM_IT:
@@ -472,7 +473,7 @@ class Pair:
             is_unanswered = now >= until and not classification.is_own
             if classification.is_own:  # no evidence about the primary
                 if is_probe:
-                    breaker.failed(began, now, is_unanswered=False)
+                    breaker.failed(began, now, is_unanswered=False, is_probe=True)
                 send.reason = ParkReason.NOT_ASKED
                 return now
             is_stale = not (is_unanswered or is_fresh or is_probe)
@@ -489,7 +490,7 @@ class Pair:
             if failure is Failure.UNAVAILABLE:
                 if is_unanswered:
                     send.reason = ParkReason.UNANSWERED
-                breaker.failed(began, now, is_unanswered=is_unanswered)
+                breaker.failed(began, now, is_unanswered=is_unanswered, is_probe=is_probe)
                 self._attempt_failed(send, health, classification.why, now)
                 self._emit(send.path, health.send_failed(now), now, classification.why)
                 return now
