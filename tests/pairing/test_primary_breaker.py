@@ -76,7 +76,9 @@ def test_an_entity_of_which_nothing_is_known_is_asked(entity: Entity) -> None:
 # --- what opens it
 
 
-def test_after_one_unanswered_attempt_the_next_send_asks_at_once_and_others_are_parked(entity: Entity) -> None:
+def test_after_one_unanswered_attempt_the_next_send_asks_at_once_and_others_are_parked(
+    entity: Entity,
+) -> None:
     entity.accepted(10.0, 20)
     entity.unanswered(10.6)
     assert entity.is_half_open(10.6)
