@@ -35,26 +35,27 @@ from .backlog import backlogs_event
 from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase
-from .errors import PairFaultedError, SpoolError
-from .events import PairingEvent, entities_failed_over
+from .errors import PairFaultedError
+from .events import PairingEvent, entities_in_doubt
 from .headroom import SMALLEST_LIMIT
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import SideState
+from .patience import Patience
 from .request import LinkBatches, SendRequest, freeze
 from .results import ACCEPTED, closed_result, not_created_in_time, not_written_in_time, time_left, with_count
 from .rotation import Choice
-from .spool.replay import Spooling
+from .spool.replay import MOMENT, Spooling
+from .spool.writer import Writing
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import TaskTurns
+from .waiting import NO_LINK_YET, StillWaitingError
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
     from azure.servicebus.aio import ServiceBusClient
-
-MAX_WRITERS = 16  # concurrent spool writes, each on a thread
 
 
 class AsyncRuntime(BaseRuntime):
@@ -82,9 +83,7 @@ class AsyncRuntime(BaseRuntime):
         self._ending = asyncio.Lock()
         self._woken = asyncio.Event()
         self._tasks = Tasks()
-        self._writing = asyncio.Semaphore(MAX_WRITERS)
         self._threads = Threads()
-        self._writers = Threads()  # to the spool: a stalled disk holds up nothing else
         self._lookups = {side.role: Lookups(side.hosts()) for side in (primary, secondary)}
         self._creating: dict[int, asyncio.Task[Exception | None]] = {}
         self._pools: dict[str, AsyncSenderPool] = {}
@@ -148,7 +147,7 @@ class AsyncRuntime(BaseRuntime):
     # -- sending
 
     async def send_fast(
-        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float
+        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float, patience: Patience
     ) -> Result | None:
         """Make the first attempt at a healthy entity over an idle link; None without an idle link."""
         self.bind()
@@ -157,6 +156,7 @@ class AsyncRuntime(BaseRuntime):
         if pool is None or pooled is None:
             return None
         failed: Exception | None = None
+        patience.waiting[started] = None
         try:
             call = pooled.sender.send_messages(sdk.wrap(message), timeout=seconds)
             await pooled.send(call, started + seconds)
@@ -165,6 +165,8 @@ class AsyncRuntime(BaseRuntime):
         except BaseException:
             self._discard_cut(pool, pooled)
             raise
+        finally:
+            patience.waiting.pop(started, None)
         if failed is not None:  # outside the except block, where sys.exception() is the caller's
             return self._failure(
                 pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message), started
@@ -172,7 +174,7 @@ class AsyncRuntime(BaseRuntime):
         pool.release(pooled)
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
-        return self._acceptance(pooled.used_at - started)
+        return self._acceptance(pooled.used_at - started, patience)
 
     async def drive(
         self,
@@ -230,8 +232,9 @@ class AsyncRuntime(BaseRuntime):
         happened = self._happened()
         if self._spooling is not None:
             self._spooling.notify(happened)
-        for path in entities_failed_over(happened):
-            if pool := self._pools.get(path_key(path)):
+        for path in entities_in_doubt(happened):
+            pool = self._pools.get(path_key(path))
+            if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
                 pool.recall()
         if self._is_timer_earlier(happened):
             self._woken.set()
@@ -259,6 +262,10 @@ class AsyncRuntime(BaseRuntime):
 
     async def close(self) -> None:
         """End operations in progress, close all links and stop all tasks and threads."""
+        spooling = self._spooling
+        if spooling is not None and self._loop is not None and not self.is_closed:
+            self.bind()
+            await finish("sbpair-drain", lambda: spooling.drain(CLOSING), CLOSING)
         await self._end()
         if self._observer is not None and self._loop is not None:
             await self._observer.close()  # last, so that it sees every event
@@ -285,7 +292,7 @@ class AsyncRuntime(BaseRuntime):
         for lookups in self._lookups.values():
             lookups.close()
         await self._tasks.join(CLOSING)
-        await asyncio.gather(self._threads.join(CLOSING), self._writers.join(CLOSING))
+        await self._threads.join(CLOSING)
         spooling = self._spooling
         if spooling is not None and not await finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
             spooling.left_open()
@@ -354,22 +361,23 @@ class AsyncRuntime(BaseRuntime):
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return self._creation_result(await self._ensure_backlog(backlog, until))
-            case SpoolMessages(until):
-                return await self._write_within(path, request, until)
+            case SpoolMessages():
+                return await self._write_within(path, request, step)
             case Peek():
                 return await self._peek(step, request)
 
-    async def _write_within(self, path: str, request: SendRequest, until: float) -> Result:
-        """Write to the spool on a thread, so that a stalled disk does not block the loop (G-18)."""
-        request.carry_trace()  # in this task, which has the caller's span
+    async def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
+        """Write to the spool: its own thread does, so that a stalled disk does not block the loop (G-18)."""
         try:
-            async with asyncio.timeout(until - time.monotonic()), self._writing:
-                written = await self._writers.run("sbpair-spool", lambda: self._write(path, request))
-        except TimeoutError:
-            return not_written_in_time()
-        except OperationTimeoutError as error:  # no thread was free
-            return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
-        return Result(time.monotonic(), written)
+            for writing in self._writes(path, request, step):
+                if writing is None:
+                    time_left(step.until)
+                    await asyncio.sleep(MOMENT)
+                elif not await _ended(writing, step.until):
+                    return not_written_in_time(is_withdrawn=writing.withdraw())
+        except Exception as error:  # full, not writable, or a message that cannot be encoded
+            return Result(time.monotonic(), error)
+        return Result(time.monotonic())
 
     async def _attempt(self, step: Attempt, path: str, request: SendRequest) -> Result:
         phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
@@ -383,11 +391,16 @@ class AsyncRuntime(BaseRuntime):
                 phase = Phase.ENCODING
                 request.rewrite(path)
             phase = Phase.OPENING
-            pooled = await pool.acquire(step.until, is_fresh=step.is_fresh)
+            if step.is_over_idle and (pooled := pool.try_acquire()) is None:
+                self._tasks.start("sbpair-probe", self._open_for_next(pool, path, step))
+                raise StillWaitingError(message=NO_LINK_YET)
+            pooled = pooled or await pool.acquire(step.link_by, is_fresh=step.is_fresh)
+            opening = max(pooled.opened_at - began, 0.0)
+            until = step.answer_by(opening)
             phase = Phase.SENDING
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
             run = pooled.run if step.backlog is None else pooled.send  # parking only sends, which costs less
-            await run(_send(pooled, step, request), step.until)
+            await run(_send(pooled, step.backlog, until, request), until)
         except Exception as error:
             return self._failure(pool, pooled, error, phase, handled, request, began)
         except BaseException:
@@ -395,7 +408,19 @@ class AsyncRuntime(BaseRuntime):
                 self._discard_cut(pool, pooled)
             raise
         pool.release(pooled)
-        return Result(time.monotonic())
+        return Result(time.monotonic(), opening=opening)
+
+    async def _open_for_next(self, pool: AsyncSenderPool, path: str, step: Attempt) -> None:
+        """Open the link for which an attempt did not wait; its failure says what that of an attempt would."""
+        try:
+            pool.release(await pool.acquire(step.link_by))
+        except StillWaitingError:
+            return
+        except Exception as error:
+            if step.backlog is None:
+                self.opening_failed(path, error)
+            return
+        self._opened_for_next(step)
 
     async def _peek(self, step: Peek, request: SendRequest) -> Result:
         """The answer of an ordered backlog queue: over the link on which its messages are parked."""
@@ -595,11 +620,25 @@ class AsyncRuntime(BaseRuntime):
         return LoopCredential(credential, self._loop)
 
 
-async def _send(pooled: AsyncPooledSender, step: Attempt, request: SendRequest) -> None:
-    if step.backlog is None:
-        answer: Any = request.hand_over(pooled.sender, time_left(step.until))
+async def _ended(writing: Writing, until: float) -> bool:
+    """Whether a write to the spool ended in time."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def end() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    writing.then(lambda: call_in_loop(loop, end))
+    await asyncio.wait((ended,), timeout=until - time.monotonic())
+    return ended.done()
+
+
+async def _send(pooled: AsyncPooledSender, backlog: int | None, until: float, request: SendRequest) -> None:
+    if backlog is None:
+        answer: Any = request.hand_over(pooled.sender, time_left(until))
         request.answer = await answer
         return
     batches = LinkBatches(ServiceBusMessageBatch, sdk.message_limit(pooled.sender) or SMALLEST_LIMIT)
-    for piece in request.chunks(batches, step.backlog):
-        await pooled.sender.send_messages(piece, timeout=time_left(step.until))
+    for piece in request.chunks(batches, backlog):
+        await pooled.sender.send_messages(piece, timeout=time_left(until))

@@ -12,7 +12,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -43,6 +43,7 @@ from .events import (
     ClassifierFailed,
     HeadroomShort,
     MessageParked,
+    MessageSpooled,
     PairFaulted,
     PairingDisabled,
     PairingEvent,
@@ -51,11 +52,12 @@ from .events import (
     SideRecovered,
 )
 from .headroom import Headroom
-from .health import EntityState
+from .health import EntityState, transfer_seconds
 from .options import VARIABLE, PairedNamespaceOptions, is_disabled
 from .outcome import Classification, Failure, SendReceipt, Stranded
-from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
+from .pair import Attempt, Pair, Result, SendFlow, SpoolMessages, SpoolUse, primary_flow
 from .pair_state import PairState, SideChange, SideState
+from .patience import Patience
 from .request import LinkProbe, ParkedOrder, SendRequest, one_session, ping
 from .results import ACCEPTED
 from .retry import NO_RETRIES
@@ -64,12 +66,14 @@ from .rotation import Choice
 from .send_times import SendTimes
 from .span_events import note
 from .spool.replay import SendAgain, Spooling
+from .spool.writer import Writing
 from .time_limits import MAX_PING_SECONDS
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
 
+REPLAY_SECONDS = 10.0  # for one send from the spool, and more for a large one
 REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message (Q-16)
 
 logger = logging.getLogger("sbpair")
@@ -78,7 +82,7 @@ logger = logging.getLogger("sbpair")
 class BaseRuntime:
     """The state of one paired client, blocking or asyncio."""
 
-    _spooling: Spooling | None
+    _spooling: Spooling | None = None
     _pools: Mapping[str, Pool[Any]]
 
     def __init__(
@@ -150,9 +154,10 @@ class BaseRuntime:
             parked_id = ordered.place(path, request.session).parked_id
             request.parked_order = ParkedOrder(parked_id, self._numbering)
 
-    def _acceptance(self, seconds: float) -> Result:
+    def _acceptance(self, seconds: float, patience: Patience) -> Result:
         """The result of a fast attempt: ACCEPTED, or another that a slow one has the flow record (H-4)."""
         self.send_times.primary.add(seconds)
+        patience.answered(seconds, time.monotonic())
         return ACCEPTED if seconds < self._slow_after else Result(time.monotonic())
 
     def exclusive(self) -> AbstractContextManager[object]:
@@ -203,7 +208,16 @@ class BaseRuntime:
     ) -> Spooling | None:
         if self.is_disabled:  # messages in the file keep waiting
             return None
-        return Spooling.open(self.options, label, send_again, emit, self._rng, is_read_later=is_read_later)
+        return Spooling.open(
+            self.options,
+            label,
+            send_again,
+            emit,
+            self._rng,
+            headroom=self.headroom,
+            is_read_later=is_read_later,
+            wake=self._timers_changed,
+        )
 
     def announce(self) -> None:
         """Emit PairingDisabled, once, when this client is switched off."""
@@ -251,6 +265,8 @@ class BaseRuntime:
         Raises ParkedMessageTooLargeError when it could not and ``headroom`` is "refuse" (P-22).
         """
         headroom = self.headroom
+        if self._spooling is not None and step.backlog is None:
+            self._spooling.linked(path, limit)
         if headroom is None:
             return
         headroom.linked(limit, is_backlog=step.backlog is not None)
@@ -327,9 +343,15 @@ class BaseRuntime:
         """The error of an attempt, and its classification.
 
         A message that cannot be encoded is the caller's fault, however the attempt failed (R-4). Encoding does
-        not depend on the service, so it is checked only after a failure that may hide it.
+        not depend on the service, so it is checked only after a failure that may hide it. An attempt that the
+        closing of the client ended says nothing of a broker, and its error is that of the call.
         """
         classification = self.classify(error, phase, handled)
+        if self.is_closed and self.pair_state.fault is None:
+            why = "the client was closed meanwhile"
+            return error, replace(
+                classification, failure=Failure.CALLER, why=why, is_local=True, is_own=False
+            )
         if phase is Phase.ENCODING or classification.failure is not Failure.UNAVAILABLE:
             return error, classification
         fault = request.encoding_fault()
@@ -435,9 +457,9 @@ class BaseRuntime:
     def _is_timer_earlier(self, happened: Sequence[PairingEvent]) -> bool:
         """Whether a timer may be due before the timers are looked at next, after what these events tell.
 
-        A parked message, as nearly all of an outage are, moves those of the room and of the spool only.
+        A stored message, as nearly all events of an outage are, moves those of the room and of the spool only.
         """
-        if not happened or any(event.__class__ is not MessageParked for event in happened):
+        if not happened or any(event.__class__ not in (MessageParked, MessageSpooled) for event in happened):
             return True
         spool = None if self._spooling is None else self._spooling.next_timer()
         return any(timer is not None and timer < self._due for timer in (self._sizes_timer(), spool))
@@ -469,7 +491,9 @@ class BaseRuntime:
         if self._try_timeout is None:
             return step
         now = time.monotonic()
-        return replace(step, until=now + self.limit_attempt(step.until - now))
+        until = now + self.limit_attempt(step.until - now)
+        by = None if step.open_by is None else now + self.limit_attempt(step.open_by - now)
+        return replace(step, until=until, open_by=by)
 
     def _link_keywords(self, key: str) -> dict[str, Any]:
         """Keyword arguments for the SDK's senders of this pool."""
@@ -482,13 +506,24 @@ class BaseRuntime:
             self._spooling.disown()
             self._spooling, self._has_left_spool = None, True
 
-    def is_spooling(self, path: str) -> bool:
-        """Whether messages of this entity wait in the spool; newer ones then queue behind them."""
-        return self._spooling is not None and self._spooling.in_line(path) > 0
+    def is_spooling(self, path: str, session: str | None = None) -> bool:
+        """Whether a message of this entity goes to the spool first: always by the options, or behind older ones.
+
+        ``session`` is the session whose order is kept.
+        """
+        return self._spooling is not None and self._spooling.takes_first(path, session)
 
     def count_spooled(self, path: str | None) -> int:
         """The number of messages in the spool, for this entity or for all."""
         return 0 if self._spooling is None else self._spooling.waiting(path)
+
+    def spool_depth(self) -> dict[str, float]:
+        """The number of messages in the spool by entity, 0 for those that have left it."""
+        return {} if self._spooling is None else self._spooling.depth()
+
+    def spool_takes_messages(self) -> bool | None:
+        """Whether the spool can be written, as far as is known; None without a spool."""
+        return None if self._spooling is None else self._spooling.takes_messages
 
     def _flow(
         self,
@@ -517,7 +552,8 @@ class BaseRuntime:
                 self.options.spool,
             )
         if self._spooling is not None:
-            spool = SpoolUse.AT_ONCE if self._spooling.in_line(path) else SpoolUse.LAST_RESORT
+            is_first = self._spooling.takes_first(path, request.session, wants_numbers=request.wants_numbers)
+            spool = SpoolUse.AT_ONCE if is_first else SpoolUse.LAST_RESORT
         flow = self.pair.send_flow(
             path,
             len(request),
@@ -536,7 +572,8 @@ class BaseRuntime:
     def _flow_again(self, path: str, request: SendRequest, choice: Choice) -> SendFlow:
         """The flow of messages from the spool, which never writes to the spool."""
         now = time.monotonic()
-        deadline = now + self.options.operation_timeout.total_seconds()
+        patience = REPLAY_SECONDS + transfer_seconds(request.size())
+        deadline = now + min(self.options.operation_timeout.total_seconds(), patience)
         if request.is_for_primary_only:
             is_away = self.pair.state_of(path) is EntityState.FAILED_OVER
             return _nowhere() if is_away else primary_flow(now, deadline)
@@ -549,20 +586,18 @@ class BaseRuntime:
             choice,
             now=now,
             deadline=deadline,
+            spool=SpoolUse.FROM_IT,
             message_ids=request.message_ids,
             session=request.session,
+            size=request.size,
         )
 
-    def _write(self, path: str, request: SendRequest) -> Exception | None:
-        """Write to the spool; returns the error, if any. Blocks."""
+    def _writes(self, path: str, request: SendRequest, step: SpoolMessages) -> Iterator[Writing | None]:
+        """The writes to the spool for one step, as :meth:`Spooling.keep`."""
         if self._spooling is None:
-            return SpoolError("the spool belongs to the process that this one was forked from")
-        try:
-            self._spooling.keep(path, request)
-        except Exception as error:  # full, not writable, or a message that cannot be encoded
-            return error
-        self._timers_changed()  # the send may have given up waiting: nothing else schedules the replay
-        return None
+            raise SpoolError("the spool belongs to the process that this one was forked from")
+        request.carry_trace()
+        return self._spooling.keep(path, request, is_first=step.is_first)
 
     def _creation_result(self, error: Exception | None) -> Result:
         """The result of creating a backlog queue."""
@@ -589,6 +624,12 @@ class BaseRuntime:
             self.pair.ping_lost(path)
         else:
             self.pair.ping_finished(path, result.classification, result.now)
+
+    def _opened_for_next(self, step: Attempt) -> None:
+        """Record that a link opened for which an attempt did not wait: the next send uses it."""
+        if step.backlog is not None:
+            with self.exclusive():
+                self.pair.secondary_answered(time.monotonic())
 
     def _backlog_to_warm(self, path: str, choice: Choice) -> int | None:
         """The backlog queue to open a link to while an entity is suspect; None if there is no need."""

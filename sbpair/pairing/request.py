@@ -131,6 +131,8 @@ class SendRequest:
     )
 
     is_for_primary_only = False
+    wants_numbers = False
+    """Whether the caller wants sequence numbers, which only the primary has."""
     is_promised = False
     """Whether the messages were already acknowledged to the caller, so that local checks must not refuse them."""
 
@@ -166,8 +168,10 @@ class SendRequest:
         return self._parked_bytes
 
     def size(self) -> int:
-        """The bytes of all messages, as encoded."""
-        return sum(encoded_size(message) for message in self.messages)
+        """The bytes of all messages, but for what is quick to transfer."""
+        if isinstance(self.outgoing, ServiceBusMessageBatch):
+            return self.outgoing.size_in_bytes
+        return sum(sdk.body_size(copies.raw(message)) for message in self.messages)
 
     def is_smaller(self, limit: int) -> bool:
         """Whether every message is known to have fewer than ``limit`` bytes; False where that takes a closer look."""
@@ -279,11 +283,23 @@ def in_session(given: Message | SendRequest, session: str | None) -> SendRequest
 
 
 class SpooledRequest(SendRequest):
-    """Messages from the spool."""
+    """Messages from the spool, which have ``stored_bytes`` there."""
 
-    __slots__ = ()
+    __slots__ = ("stored_bytes",)
 
     is_promised = True
+
+    def __init__(
+        self,
+        outgoing: Message | list[Message] | ServiceBusMessageBatch,
+        messages: Sequence[Message],
+        stored_bytes: int = 0,
+    ) -> None:
+        super().__init__(outgoing, messages)
+        self.stored_bytes = stored_bytes
+
+    def size(self) -> int:
+        return self.stored_bytes
 
 
 def prepare(message: object, path: str) -> AmqpAnnotatedMessage:
@@ -350,6 +366,7 @@ class ScheduleRequest(SendRequest):
     """Messages to be enqueued at a given time."""
 
     __slots__ = ("at",)
+    wants_numbers = True
 
     def __init__(self, outgoing: list[copies.Message], at: datetime) -> None:
         super().__init__(outgoing, outgoing)

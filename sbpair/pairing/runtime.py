@@ -30,22 +30,23 @@ from .background import Services
 from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase, classify
-from .errors import PairFaultedError, SpoolError
-from .events import entities_failed_over
+from .errors import PairFaultedError
+from .events import entities_in_doubt
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import SideState
+from .patience import Patience
 from .request import SendRequest, freeze
 from .results import ACCEPTED, closed_result, not_created_in_time, not_written_in_time, time_left, with_count
 from .rotation import Choice
 from .sender_pool import GRACE, PooledSender, SenderPool
-from .spool.replay import Spooling
+from .spool.replay import MOMENT, Spooling
 from .threads import Job, Watch, Workers
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import ThreadTurns
-from .waiting import StillWaitingError
+from .waiting import NO_LINK_YET, StillWaitingError
 
 
 class Runtime(BaseRuntime):
@@ -83,7 +84,6 @@ class Runtime(BaseRuntime):
         self._pools: dict[str, SenderPool] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._workers, self._closers = Workers(), Workers()
-        self._writers = Workers()  # to the spool: neither a stalled disk nor hanging pings hold up the other
         self._openers = {
             role: Workers() for role in Side
         }  # R-6: a side that hangs blocks its own workers only
@@ -116,12 +116,13 @@ class Runtime(BaseRuntime):
     # -- sending
 
     def send_fast(
-        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float
+        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float, patience: Patience
     ) -> Result | None:
         """Make the first attempt at a healthy entity over an idle link; None without an idle link."""
         pool = self._pools.get(key)
         if pool is None:
             return None
+        patience.waiting[started] = None
         held: list[PooledSender] = []
         failed: Exception | None = None
         try:
@@ -141,9 +142,11 @@ class Runtime(BaseRuntime):
         except BaseException:
             self.discard_held(pool, held)
             raise
+        finally:
+            patience.waiting.pop(started, None)
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
-        return self._acceptance(pooled.used_at - started)
+        return self._acceptance(pooled.used_at - started, patience)
 
     def drive(
         self,
@@ -222,8 +225,9 @@ class Runtime(BaseRuntime):
             happened = self._happened()
         if self._spooling is not None:
             self._spooling.notify(happened)
-        for path in entities_failed_over(happened):
-            if pool := self._pools.get(path_key(path)):
+        for path in entities_in_doubt(happened):
+            pool = self._pools.get(path_key(path))
+            if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
                 pool.recall()
         if self._is_timer_earlier(happened):
             self._watch.wake()
@@ -252,6 +256,8 @@ class Runtime(BaseRuntime):
 
     def close(self) -> None:
         """End operations in progress, close all links and stop all threads."""
+        if self._spooling is not None and not self.is_closed:
+            self._spooling.drain(CLOSING)
         self._end()
         if self._observer is not None:
             self._observer.close()  # last, so that it sees every event
@@ -271,7 +277,7 @@ class Runtime(BaseRuntime):
             each.recall()
             each.close(now=True)
         until = time.monotonic() + CLOSING
-        for workers in (*self._openers.values(), self._workers, self._writers, self._closers):
+        for workers in (*self._openers.values(), self._workers, self._closers):
             workers.join(until - time.monotonic())
         spooling = self._spooling
         if spooling is not None and not threads.finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
@@ -348,8 +354,8 @@ class Runtime(BaseRuntime):
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return self._creation_result(self._ensure_backlog(backlog, until))
-            case SpoolMessages(until):
-                return self._write_within(path, request, until)
+            case SpoolMessages():
+                return self._write_within(path, request, step)
             case Peek():
                 return self._peek(step, request)
 
@@ -375,14 +381,32 @@ class Runtime(BaseRuntime):
                 phase = Phase.ENCODING
                 request.rewrite(path)
             phase = Phase.OPENING
-            pooled = pool.acquire(step.until, held, is_fresh=step.is_fresh)
+            if step.is_over_idle and (pooled := pool.try_acquire(held)) is None:
+                self._beside("sbpair-probe", lambda: self._open_for_next(pool, path, step))
+                raise StillWaitingError(message=NO_LINK_YET)
+            pooled = pooled or pool.acquire(step.link_by, held, is_fresh=step.is_fresh)
+            opening = max(pooled.opened_at - began, 0.0)
+            until = step.answer_by(opening)
+            pooled.until = until + GRACE
             phase = Phase.SENDING
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
-            _send(pooled, step, request)
+            _send(pooled, step.backlog, until, request)
         except Exception as error:
             return self._failure(pool, pooled, error, phase, handled, request, began)
         pool.release(pooled)
-        return Result(time.monotonic())
+        return Result(time.monotonic(), opening=opening)
+
+    def _open_for_next(self, pool: SenderPool, path: str, step: Attempt) -> None:
+        """Open the link for which an attempt did not wait; its failure says what that of an attempt would."""
+        try:
+            pool.release(pool.acquire(step.link_by))
+        except StillWaitingError:
+            return
+        except Exception as error:
+            if step.backlog is None:
+                self.opening_failed(path, error)
+            return
+        self._opened_for_next(step)
 
     def _peek(self, step: Peek, request: SendRequest) -> Result:
         """The answer of an ordered backlog queue: over the link on which its messages are parked."""
@@ -461,19 +485,18 @@ class Runtime(BaseRuntime):
             if not self._workers.has_room_by(until):
                 raise StillWaitingError(message="earlier operations still hang")
 
-    def _write_within(self, path: str, request: SendRequest, until: float) -> Result:
-        """Write to the spool on a separate thread, so that a stalled disk does not block the caller (G-18)."""
-        request.carry_trace()  # in this thread, which has the caller's span
-        written: list[Exception | None] = []
+    def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
+        """Write to the spool: its own thread does, so that a stalled disk does not block the caller (G-18)."""
         try:
-            job = self._writers.start(
-                "sbpair-spool", lambda: written.append(self._write(path, request)), until=until
-            )
-        except OperationTimeoutError as error:
-            return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
-        if not job.wait(until - time.monotonic()):
-            return not_written_in_time()
-        return Result(time.monotonic(), written[0])
+            for writing in self._writes(path, request, step):
+                if writing is None:
+                    time_left(step.until)
+                    self._closed.wait(MOMENT)
+                elif not writing.wait(step.until - time.monotonic()):
+                    return not_written_in_time(is_withdrawn=writing.withdraw())
+        except Exception as error:  # full, not writable, or a message that cannot be encoded
+            return Result(time.monotonic(), error)
+        return Result(time.monotonic())
 
     def _backlog_pool(self, backlog: int) -> SenderPool:
         key = f"/{backlog}"  # no entity path begins with a slash; P-15: one link for all entities
@@ -593,9 +616,9 @@ class Runtime(BaseRuntime):
         return True
 
 
-def _send(pooled: PooledSender, step: Attempt, request: SendRequest) -> None:
-    if step.backlog is None:
-        request.answer = request.hand_over(pooled.sender, time_left(step.until))
+def _send(pooled: PooledSender, backlog: int | None, until: float, request: SendRequest) -> None:
+    if backlog is None:
+        request.answer = request.hand_over(pooled.sender, time_left(until))
         return
-    for piece in request.chunks(pooled.sender, step.backlog):
-        pooled.sender.send_messages(piece, timeout=time_left(step.until))
+    for piece in request.chunks(pooled.sender, backlog):
+        pooled.sender.send_messages(piece, timeout=time_left(until))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import pickle
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import pytest
 from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
-from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
+from azure.servicebus.exceptions import MessageSizeExceededError
 
 from sbpair import PairedNamespaceOptions, ParkedMessageTooLargeError, SpoolError, aio
 from sbpair.amqp.sections import split
@@ -107,24 +106,6 @@ def test_without_tracing_a_spooled_message_stays_as_it_is() -> None:
     request = freeze(ServiceBusMessage("x"))
     request.carry_trace()
     assert copies.raw(request.messages[0]).application_properties is None
-
-
-async def test_a_full_pool_of_stuck_writes_is_an_error_of_the_spool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = PairedNamespaceOptions(spool=tmp_path / "spool", assume_backlogs_exist=True)
-    client = aio.PairedServiceBusClient.from_connection_strings(*BOTH, options=options)
-
-    async def full(name: str, task: object) -> object:
-        raise OperationTimeoutError(message="Too many operations still hang.")
-
-    with monkeypatch.context() as stuck:
-        stuck.setattr(client._runtime._writers, "run", full)
-        until = asyncio.get_running_loop().time() + 60
-        result = await client._runtime._write_within("orders", freeze(ServiceBusMessage("x")), until)
-    assert type(result.error) is SpoolError
-    assert "hang" in str(result.error)
-    await client.close()
 
 
 def damaged(path: Path) -> Path:

@@ -5,7 +5,8 @@
                                            '-------------- redrive -----------------'
 
 The file belongs to one process. Once :meth:`Spool.append` returns, its messages survive a kill or a power cut.
-Appends that arrive during a sync share the next one. Messages of one entity stay in order.
+Appends that arrive during a sync share the next one, and what brokers accepted is deleted by the same. Messages of
+one entity stay in order.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -25,33 +26,18 @@ from typing import Any, TypeVar, cast
 from sbpair.envelope.names import path_key
 
 from ..errors import SpoolError, SpoolFullError
-from .file import check_whole, close_file, open_file, spool_error
+from .entries import OVERHEAD, Entry, Recent, Spooled, Ticket
+from .file import (
+    SpoolUnwritableError,
+    check_whole,
+    close_file,
+    empty_file,
+    lengthen_log,
+    open_file,
+    spool_error,
+)
 
-OVERHEAD = 64  # bytes counted per message besides its own
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A message to spool, serialized by :mod:`.codec`."""
-
-    message_id: str
-    message: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.message) + OVERHEAD
-
-
-@dataclass(frozen=True, slots=True)
-class Spooled:
-    """A message in the spool. ``spooled_at``: milliseconds since the epoch."""
-
-    number: int
-    path: str
-    message_id: str
-    spooled_at: int
-    message: bytes
-    is_intact: bool
+__all__ = ["OVERHEAD", "Entry", "Spool", "SpoolCount", "Spooled", "Ticket"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +49,6 @@ class SpoolCount:
     refused: int
     bytes: int
     oldest: int
-
-
-@dataclass(slots=True)
-class _Ticket:
-    """One append in progress."""
-
-    path: str
-    entries: Sequence[Entry]
-    now: int
-    is_done: bool = False
-    error: SpoolError | None = None
-
-    @property
-    def size(self) -> int:
-        return sum(entry.size for entry in self.entries)
 
 
 @dataclass(slots=True)
@@ -117,7 +88,8 @@ class Spool:
     ``max_messages`` and ``max_bytes`` bound the waiting messages; the file can be somewhat larger. With
     ``is_read_later`` the check for damage, which reads the whole file, is left to the first append or replay.
 
-    Raises SpoolError, naming the file, when it cannot be used.
+    A file that cannot be written, for want of room or rights, holds nothing and takes nothing until :meth:`reopen`
+    can, where ``may_be_absent``. Raises SpoolError, naming the file, when it cannot be used.
     """
 
     def __init__(
@@ -128,17 +100,27 @@ class Spool:
         max_messages: int = 1_000_000,
         max_bytes: int = 256 * 2**20,
         is_read_later: bool = False,
+        may_be_absent: bool = False,
     ) -> None:
         self.path = Path(path)
-        self._connection = open_file(self.path, primary)
+        self._primary = primary
+        self.absence: SpoolError | None = None
+        """Why there is no file."""
+        try:
+            self._connection = open_file(self.path, primary)
+        except (SpoolFullError, SpoolUnwritableError) as error:
+            if not may_be_absent:
+                raise
+            self.absence, self._connection = error, empty_file()
         self._room = _Room(max_messages, max_bytes)
         self._counting = threading.Lock()  # guards room and tickets; held briefly
         self._writing = threading.Lock()  # guards the connection; held during a sync
-        self._tickets: list[_Ticket] = []
+        self._tickets: list[Ticket] = []
         self._passed: dict[str, int] = {}  # by entity: the last number accepted by a broker, or overtaken
         self._overtaken: dict[
             str, list[int]
         ] = {}  # by entity: refused by the backlogs, waiting for the primary
+        self._recent = Recent()
         self._undeleted: set[int] = set()  # accepted, but deleting them failed
         self._is_closed = self._is_broken = False
         self._is_whole = False  # checked for damage
@@ -152,6 +134,27 @@ class Spool:
             close_file(self._connection, self.path)
             raise
 
+    @property
+    def takes_messages(self) -> bool:
+        """Whether the file can be written, as far as is known."""
+        return self.absence is None and not self._is_broken
+
+    def reopen(self) -> bool:
+        """Try to open a file that was absent. Blocks; raises SpoolError where it cannot be used at all."""
+        try:
+            opened = open_file(self.path, self._primary)
+        except (SpoolFullError, SpoolUnwritableError):
+            return False
+        with self._writing:
+            if self._is_closed:
+                close_file(opened, self.path)
+                return False
+            self._connection, self._is_whole = opened, False
+            self._check_whole()
+            self._next = self._load()
+            self.absence = None
+        return True
+
     # -- for senders
 
     def waiting(self, path: str | None = None) -> int:
@@ -161,6 +164,11 @@ class Spool:
             with self._counting:
                 return self._room.waiting.total()
         return self._room.waiting[path_key(path)]
+
+    def depth(self) -> dict[str, float]:
+        """Number of waiting messages by entity, in the form in which paths are compared; 0 for those that have left."""
+        with self._counting:
+            return {sender: float(count) for sender, count in self._room.waiting.items()}
 
     def in_line(self, path: str) -> int:
         """Number of messages of this entity ahead of a new one: those waiting and not overtaken."""
@@ -183,26 +191,59 @@ class Spool:
         room, and SpoolError when writing fails; none of the messages is accepted then.
         """
         self._recount()
-        ticket = _Ticket(path, entries, now)
+        ticket = Ticket(path, entries, now)
         self._reserve(ticket)
-        with self._writing:  # the first thread also writes for those that arrived meanwhile
-            if not ticket.is_done:
+        self._commit(ticket)
+
+    @_counting
+    def submit(
+        self, path: str, entries: Sequence[Entry], now: int, ended: Callable[[SpoolError | None], object]
+    ) -> Ticket:
+        """Reserve room for the messages of one send, for :meth:`write_submitted`. Raises SpoolFullError."""
+        self._recount()
+        ticket = Ticket(path, entries, now, ended)
+        self._reserve(ticket)
+        return ticket
+
+    def write_submitted(self) -> None:
+        """Write what was submitted; each ticket gets its error. Blocks as long as the disk does."""
+        if self._tickets:
+            with self._writing:
                 self._write(self._take())
-        if not ticket.is_done:  # a signal interrupted the thread that wrote for this one
-            raise SpoolError(self._interrupted)
-        if ticket.error is not None:
-            raise type(ticket.error)(
-                str(ticket.error)
-            ) from ticket.error  # a copy: other threads raise it too
+
+    def prepare(self) -> None:
+        """Make the next writes fast. Blocks."""
+        with self._writing:
+            if self.absence is None and not self._is_closed:
+                lengthen_log(self.path)
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Take a ticket back; False when its messages are being written, or are."""
+        with self._counting:
+            if ticket not in self._tickets:
+                return False
+            self._tickets.remove(ticket)
+            self._room.messages -= len(ticket.entries)
+            self._room.bytes -= ticket.size
+        return True
 
     # -- for the replay
 
-    def oldest(self, path: str, most: int) -> list[Spooled]:
-        """The oldest waiting messages of this entity, in order, at most ``most``."""
+    def oldest(self, path: str, most: int, *, most_bytes: int | None = None, after: int = 0) -> list[Spooled]:
+        """The oldest waiting messages of this entity, in order, at most ``most``.
+
+        With ``most_bytes`` no more of them than have that size, but one in any case; ``after`` is the number of
+        a message, of which only later ones are wanted.
+        """
         self._recount()
+        with self._counting:
+            recent = self._recent.oldest(path_key(path), self._room.waiting[path_key(path)], most, after)
+        if recent is not None:
+            return _fitting(recent, most_bytes)
         return self._select(
             "sender = ? AND refused IS NULL AND number > ? ORDER BY number LIMIT ?",
-            (path_key(path), self._passed.get(path_key(path), 0), most),
+            (path_key(path), max(after, self._passed.get(path_key(path), 0)), most),
+            most_bytes,
         )
 
     def overtake(self, path: str, message: Spooled) -> None:
@@ -211,6 +252,7 @@ class Spool:
         Not persisted: after a restart the message is tried in its turn again.
         """
         with self._counting:
+            self._recent.forget()
             self._overtaken.setdefault(path_key(path), []).append(message.number)
             self._passed[path_key(path)] = message.number
 
@@ -222,17 +264,34 @@ class Spool:
         return rows[0] if rows else None
 
     @_counting
-    def delete(self, path: str, messages: Sequence[Spooled]) -> None:
-        """Delete the oldest messages of this entity, which a broker has accepted.
+    def accepted(self, path: str, messages: Sequence[Spooled]) -> None:
+        """Record that a broker has accepted the oldest messages of this entity.
 
-        Raises SpoolError when the file cannot be written. This process does not replay the messages even then;
-        they are deleted with the next ones, or on close. A process killed before that sends them again.
+        They are deleted with whatever is written next, or on close. A process killed before that sends them again.
         """
         with self._counting:
             self._uncount(path, messages)
             key = path_key(path)
             self._passed[key] = max(self._passed.get(key, 0), messages[-1].number)
             self._undeleted.update(each.number for each in messages)
+            self._recent.accepted(key, len(messages))
+
+    @_counting
+    def delete(self, path: str, messages: Sequence[Spooled]) -> None:
+        """Delete the oldest messages of this entity, which a broker has accepted.
+
+        Raises SpoolError when the file cannot be written. This process does not replay the messages even then.
+        """
+        self.accepted(path, messages)
+        self.delete_accepted()
+
+    @property
+    def undeleted(self) -> int:
+        """How many accepted messages are still in the file."""
+        return len(self._undeleted)
+
+    def delete_accepted(self) -> None:
+        """Delete what brokers have accepted. Raises SpoolError when the file cannot be written."""
         with self._writing:
             self._delete_accepted()
 
@@ -244,6 +303,7 @@ class Spool:
         """
         self._execute("UPDATE spooled SET refused = ? WHERE number = ?", [(reason, message.number)])
         with self._counting:
+            self._recent.forget()
             self._uncount(path, [message])
 
     # -- for operators
@@ -295,9 +355,13 @@ class Spool:
         """Close the file. Waiting messages stay in it for the next owner."""
         with self._writing:
             if not self._is_closed:
+                if self._tickets:
+                    self._write(self._take())
                 with suppress(SpoolError):
                     self._delete_accepted()
-                self._is_closed = True
+                with self._counting:
+                    self._is_closed = True
+                self._complete(self._take(), self._closed_error())
                 close_file(self._connection, self.path)
 
     def disown(self) -> None:
@@ -309,8 +373,12 @@ class Spool:
 
     # -- within
 
-    def _reserve(self, ticket: _Ticket) -> None:
+    def _reserve(self, ticket: Ticket) -> None:
+        if self.absence is not None:
+            raise type(self.absence)(str(self.absence))
         with self._counting:
+            if self._is_closed:
+                raise self._closed_error()
             room = self._room
             if room.messages + len(ticket.entries) > room.most_messages:
                 raise SpoolFullError(
@@ -325,12 +393,24 @@ class Spool:
             room.bytes += ticket.size
             self._tickets.append(ticket)
 
-    def _take(self) -> list[_Ticket]:
+    def _commit(self, ticket: Ticket) -> None:
+        """Wait until the ticket is on disk: the first thread also writes for those that arrived meanwhile."""
+        with self._writing:
+            if not ticket.is_done:
+                self._write(self._take())
+        if not ticket.is_done:  # a signal interrupted the thread that wrote for this one
+            raise SpoolError(self._interrupted)
+        if ticket.error is not None:
+            raise type(ticket.error)(
+                str(ticket.error)
+            ) from ticket.error  # a copy: other threads raise it too
+
+    def _take(self) -> list[Ticket]:
         with self._counting:
             taken, self._tickets = self._tickets, []
         return taken
 
-    def _write(self, tickets: list[_Ticket]) -> None:
+    def _write(self, tickets: list[Ticket]) -> None:
         """Write all of them in one transaction."""
         error: SpoolError | None = SpoolError(self._interrupted)
         try:
@@ -339,13 +419,16 @@ class Spool:
             error = None
         except SpoolError as failed:
             error = failed
+            if isinstance(failed, SpoolFullError):  # what leaves needs less room than what comes
+                with suppress(SpoolError):
+                    self._delete_accepted()
         finally:
             self._complete(tickets, error)
 
-    def _rows(self, tickets: Iterable[_Ticket]) -> list[tuple[object, ...]]:
+    def _rows(self, tickets: Iterable[Ticket]) -> list[tuple[object, ...]]:
         rows: list[tuple[object, ...]] = []
         for ticket in tickets:
-            sender = path_key(ticket.path)
+            sender, ticket.first = path_key(ticket.path), self._next
             for entry in ticket.entries:
                 checksum = zlib.crc32(entry.message)
                 rows.append(
@@ -354,25 +437,25 @@ class Spool:
                 self._next += 1
         return rows
 
-    def _complete(self, tickets: list[_Ticket], error: SpoolError | None) -> None:
+    def _complete(self, tickets: list[Ticket], error: SpoolError | None) -> None:
         with self._counting:
             for ticket in tickets:
                 ticket.is_done, ticket.error = True, error
                 if error is None:
-                    self._room.waiting[path_key(ticket.path)] += len(ticket.entries)
+                    key = path_key(ticket.path)
+                    self._recent.written(key, ticket.spooled(), self._room.waiting[key])
+                    self._room.waiting[key] += len(ticket.entries)
                 else:
                     self._room.messages -= len(ticket.entries)
                     self._room.bytes -= ticket.size
+        for ticket in tickets:
+            ticket.ended(error)
 
     def _delete_accepted(self) -> None:
         """Delete everything a broker has accepted. Called under the writing lock."""
-        with self._counting:
-            numbers = sorted(self._undeleted)
-        if numbers:
+        if self._undeleted:
             self._check_usable()
-            self._transact("DELETE FROM spooled WHERE number = ?", [(number,) for number in numbers])
-            with self._counting:
-                self._undeleted.difference_update(numbers)
+            self._transact(_DELETE, [])
 
     def _uncount(self, path: str, messages: Sequence[Spooled]) -> None:
         """Remove messages from the counts. Called under the counting lock."""
@@ -404,10 +487,16 @@ class Spool:
             self._transact(statement, rows)
 
     def _transact(self, statement: str, rows: list[tuple[object, ...]]) -> None:
+        """Carry out a statement for each of the rows, and delete everything a broker has accepted."""
+        with self._counting:
+            accepted = sorted(self._undeleted)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany(statement, rows)
+            self._connection.executemany(_DELETE, [(number,) for number in accepted])
             self._connection.execute("COMMIT")
+            with self._counting:
+                self._undeleted.difference_update(accepted)
         except sqlite3.Error as error:
             found = spool_error(self.path, error)
             # After a failed sync the state of the disk is unknown: accept nothing more.
@@ -417,28 +506,43 @@ class Spool:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def _select(self, condition: str, values: tuple[object, ...]) -> list[Spooled]:
+    def _select(
+        self, condition: str, values: tuple[object, ...], most_bytes: int | None = None
+    ) -> list[Spooled]:
         columns = "SELECT number, path, message_id, spooled_at, message, checksum FROM spooled WHERE "
-        rows = self._read(columns + condition, values)
-        return [
-            Spooled(number, path, message_id, at, message, zlib.crc32(message) == checksum)
-            for number, path, message_id, at, message, checksum in rows
-        ]
 
-    def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        def fetch(cursor: sqlite3.Cursor) -> list[Spooled]:
+            rows = (
+                Spooled(number, path, message_id, at, message, zlib.crc32(message) == checksum)
+                for number, path, message_id, at, message, checksum in cursor
+            )
+            return _fitting(rows, most_bytes)
+
+        return self._read(columns + condition, values, fetch)
+
+    def _read(
+        self,
+        query: str,
+        values: tuple[object, ...] = (),
+        fetch: Callable[[sqlite3.Cursor], list[Any]] = sqlite3.Cursor.fetchall,
+    ) -> list[Any]:
         with self._writing:
             self._check_open()
             try:
-                return self._connection.execute(query, values).fetchall()
+                with closing(self._connection.execute(query, values)) as cursor:
+                    return fetch(cursor)
             except sqlite3.Error as error:
                 raise spool_error(self.path, error) from error
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise SpoolError(
-                f"the spool {self.path} is closed, or belongs to the process this one was forked from"
-            )
+            raise self._closed_error()
         self._check_whole()
+
+    def _closed_error(self) -> SpoolError:
+        return SpoolError(
+            f"the spool {self.path} is closed, or belongs to the process this one was forked from"
+        )
 
     def _check_whole(self) -> None:
         if not self._is_whole:
@@ -480,6 +584,7 @@ class Spool:
         except sqlite3.Error as error:
             raise spool_error(self.path, error) from error
         with self._counting:
+            self._recent.forget()
             self._room.waiting = Counter({sender: waiting for sender, waiting, _ in found})
             self._room.messages = self._room.waiting.total() + sum(
                 len(each.entries) for each in self._tickets
@@ -495,11 +600,26 @@ _INSERT = (
 )
 
 
+_DELETE = "DELETE FROM spooled WHERE number = ?"
 _COUNT = "SELECT count(*) FROM spooled"
 _EXPORT = "SELECT number, path, message_id, spooled_at, message, checksum, refused FROM spooled"
 _OF_ENTITY = " WHERE (?1 IS NULL OR sender = ?1)"
 _REFUSED = " AND refused IS NOT NULL"
 _NEXT = " AND number > ?2 ORDER BY number LIMIT 1"
+
+
+def _fitting(messages: Iterable[Spooled], most_bytes: int | None) -> list[Spooled]:
+    """The messages up to a size, one in any case: those beyond it are not read."""
+    if most_bytes is None:
+        return list(messages)
+    taken: list[Spooled] = []
+    size = 0
+    for each in messages:
+        size += len(each.message)
+        if taken and size > most_bytes:
+            break
+        taken.append(each)
+    return taken
 
 
 def _key(path: str | None) -> str | None:
