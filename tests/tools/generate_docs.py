@@ -32,6 +32,7 @@ from tests.tools.blocks import (
     syphon,
 )
 from tests.tools.source import DOCS, ROOT
+from tests.trials.alternatives import page as alternatives
 from tests.trials.clients import page as clients
 from tests.trials.grey import page as grey
 from tests.trials.tampering import page as tampering
@@ -51,6 +52,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         api,
         samples,
         spark,
+        alternatives,
         clients,
         grey,
         tampering,

@@ -123,6 +123,19 @@ SCENARIOS = {
             "sends differ by chance",
             bar=lambda figures: figures["pair"]["time_each"] <= 1.05 * figures["sdk"]["time_each"],
         ),
+        Scenario(
+            "unanswered-20",
+            "a fifth of the sends is stored and never answered, default options, 20 s for a send",
+            ("sdk", "pair", "asyncio"),
+            primary=_share(Withhold(), 0.2),
+            workers=60,
+            timeout=20.0,
+            options={},
+            promise="nobody gets an error, p99 is at most 3 s",
+            bar=lambda figures: all(
+                figures[name]["raised"] == 0 and figures[name]["p99"] <= 3.0 for name in ("pair", "asyncio")
+            ),
+        ),
         _one_answer(2.0),
         _one_answer(5.0),
         Scenario(
