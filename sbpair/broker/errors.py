@@ -11,8 +11,15 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     ├── EntityDisabledError             403  40300  com.microsoft:entity-disabled
     ├── InvalidDescriptionError         400  40000  com.microsoft:argument-error
     │   ├── InvalidRuleError            400  40000  com.microsoft:argument-error
+    │   │   └── InvalidRuleNameError    400  40000  com.microsoft:argument-error
+    │   ├── InvalidNameError            400  40000  com.microsoft:argument-error
+    │   ├── FieldOutOfRangeError        400  40000  com.microsoft:argument-error
+    │   ├── FixedAtCreationError        400  40000  com.microsoft:argument-error
+    │   ├── MessageSizeNotOfferedError  400  40000  com.microsoft:argument-error
+    │   ├── UnsupportedElementError     400  40000  com.microsoft:argument-error
     │   └── NotSupportedError           400  40000  amqp:not-implemented
     ├── InvalidArgumentError            400  40000  com.microsoft:argument-error
+    │   └── InvalidPageError            400  40000  (administration API only)
     ├── OutOfRangeError                 400  40000  com.microsoft:argument-out-of-range
     │   └── StateTooLargeError          400  40000  com.microsoft:argument-out-of-range
     ├── MalformedMessageError           400  40000  amqp:decode-error
@@ -22,6 +29,7 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     │   └── ForwardingEntityError       400  40000  amqp:not-allowed
     ├── OperationNotImplementedError    501  50100  amqp:not-implemented
     ├── UnauthorizedError               401  40100  amqp:unauthorized-access
+    │   ├── TokenRefusedError           401  40100  (administration API only)
     │   ├── ManageRequiredError         401  40100  (administration API only)
     │   └── OperationUnauthorizedError  401  40100  (administration API only)
     ├── HopsExceededError               (no client ever sees it: the message is dead-lettered)
@@ -165,8 +173,52 @@ class InvalidDescriptionError(BrokerError):
     status, sub_code = 400, 40000
 
 
+class InvalidNameError(InvalidDescriptionError):
+    """An entity, subscription or rule cannot have this name; the text says why."""
+
+
+class FieldOutOfRangeError(InvalidDescriptionError):
+    """A field of a description is outside of its range.
+
+    ``field`` as the configuration names it, ``told`` what clients of the administration API are told of its range,
+    ``value`` as they write it.
+    """
+
+    def __init__(self, field: str, value: object, expected: str, told: str, written: str) -> None:
+        unit = "milliseconds, " if written != str(value) else ""
+        super().__init__(f"{field} is {value!r}: {unit}{expected}.")
+        element = "".join(part.title() for part in field.split("_"))
+        self._told = f"{told}\r\nParameter name: {element}\r\nActual value was {written}."
+
+    def text_at(self, host: str) -> str:
+        """Return the service's text, which names the XML element."""
+        return self._told
+
+
+class FixedAtCreationError(InvalidDescriptionError):
+    """An update would change a setting that is fixed when an entity is created."""
+
+
+class MessageSizeNotOfferedError(InvalidDescriptionError):
+    """Only entities of the Premium tier may choose the size of their largest message."""
+
+
+class UnsupportedElementError(InvalidDescriptionError):
+    """A description has an element that its api-version does not know."""
+
+    def __init__(self, kind: str, version: str) -> None:
+        super().__init__(
+            f"The entity description of type '{kind}' has unsupported properties for api-version '{version}' in the "
+            "request. Try including the correct api-version query string in the request."
+        )
+
+
 class InvalidRuleError(InvalidDescriptionError):
     """A rule's name, filter or action is invalid; the text says where."""
+
+
+class InvalidRuleNameError(InvalidRuleError):
+    """A rule cannot have this name."""
 
 
 class NotSupportedError(InvalidDescriptionError):
@@ -184,6 +236,13 @@ class InvalidArgumentError(BrokerError):
 
     condition = ARGUMENT_ERROR
     status, sub_code = 400, 40000
+
+
+class InvalidPageError(InvalidArgumentError):
+    """The part of a list that is asked for does not exist."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Parameter '{name}' should be non-negative integer.\r\nParameter name: {name}.")
 
 
 class OutOfRangeError(BrokerError):
@@ -268,6 +327,10 @@ class UnauthorizedError(BrokerError):
 
     condition = UNAUTHORIZED_ACCESS
     status, sub_code = 401, 40100
+
+
+class TokenRefusedError(UnauthorizedError):
+    """A request has no token, or one that is not accepted; only the page and the log say why."""
 
 
 class ManageRequiredError(UnauthorizedError):

@@ -15,7 +15,7 @@ from functools import cache
 
 from tests.tools.source import ROOT, parse
 
-SPEC_ID = re.compile(r"(?<![\w-])([PQTGFSRCOEHXK])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
+SPEC_ID = re.compile(r"(?<![\w-])([PQTGFSRCOEHXKW])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
 PROVES_NOTHING = {"skip", "xfail"}
 RELEASE = re.compile(r"\d+\.\d+")
 SINCE = re.compile(rf"planned|{RELEASE.pattern}|not driven: \S.*")
@@ -73,7 +73,7 @@ class Row:
     @property
     def owes_citation(self) -> bool:
         """Faults and attacks are done to the code, not by it; findings were mended all over it."""
-        return self.is_released and self.id[0] not in "FSRX"
+        return self.is_released and self.id[0] not in "FSRXW"
 
 
 def rows_of(text: str, file: str = "") -> Iterator[Row]:

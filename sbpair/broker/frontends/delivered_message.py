@@ -133,6 +133,13 @@ def _usual_annotations(token: LockToken, enqueued_at: int, number: int, locked_u
     )
 
 
+def first_number(message: StoredMessage, queue: Queue) -> int:
+    """Return the number that a message had where it was sent first; 0 while it is there, as the service writes."""
+    is_copy = isinstance(queue.top, Subscription)
+    is_elsewhere = is_copy or message.enqueued_sequence_number != message.sequence_number or message.hops > 0
+    return message.enqueued_sequence_number if is_elsewhere else 0
+
+
 def shown_time_to_live(message: StoredMessage, queue: Queue) -> int | None:
     """Return the time to live that receivers see (ms): the entity's default when the sender gave none (T-7)."""
     expires_at = None if queue.parent is not None else queue.expires_at(message)
