@@ -57,7 +57,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     )
     for name, block in subject.BLOCKS.items()
 }
-REQUIREMENT = r"[PQTGFSRCOEHXK]-\d+"
+REQUIREMENT = r"[PQTGFSRCOEHXKW]-\d+"
 CITED = re.compile(rf" \({REQUIREMENT}(?:(?:, | and |; ){REQUIREMENT})*\)|\b{REQUIREMENT}: ")
 SHOW_IDS = {
     "proofs",

@@ -14,6 +14,7 @@ from typing import TypeVar
 from ..errors import (
     FieldOutOfRangeError,
     FixedAtCreationError,
+    ForwardingSessionsError,
     InvalidDescriptionError,
     NotSupportedError,
 )
@@ -179,6 +180,8 @@ class QueueDescription:
                     name, value, expected, _told(name, value, expected), _written(name, value)
                 )
         check_access_rules(resolved.authorization_rules)
+        if resolved.forward_to is not None and resolved.requires_session:
+            raise ForwardingSessionsError
         if resolved.forward_to is not None:  # it is never idle: the service switches the deletion off
             resolved = replace(resolved, auto_delete_on_idle=None)
         return resolved

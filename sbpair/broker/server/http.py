@@ -133,7 +133,7 @@ class HttpServer:
         if self._may_be_from_a_foreign_page(request):
             return _plain(403, "With open access, Host and Origin must name this machine's loopback.")
         raw_path, _, query = _ABSOLUTE.sub("", request.raw_path, count=1).partition("?")
-        if unquote(raw_path) == PATH:
+        if unquote(raw_path).removesuffix("/") == PATH:  # .NET's client has a slash at its end
             return await self._carry_amqp(request)
         server: WireHost | None = self._front.neighbours.select(request.headers.get("Host"))
         if server is None:

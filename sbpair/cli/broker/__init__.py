@@ -144,6 +144,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     help="Let clients advance the broker's clock over HTTP, on a loopback port of its own.",
 )
 @click.option(
+    "--fast",
+    is_flag=True,
+    help="Announce larger frames, windows and numbers of links than the service, for tests of throughput.",
+)
+@click.option(
     "--strict",
     is_flag=True,
     help="Print what clients send and the service would not read; end with exit code 1 if there was any.",
@@ -199,6 +204,7 @@ def command(
     partitions: tuple[tuple[str, int], ...],
     front_end_cache: bool,
     driven_time: bool,
+    fast: bool,
     strict: bool,
     open_access: bool,
     allow_faults: bool,
@@ -270,6 +276,7 @@ def command(
             policies={each.name: each.policies for each in plans},
             advertise=advertise,
             management_port=management_port,
+            fast=fast,
         ) as broker,
     ):
         for each in plans:

@@ -20,6 +20,7 @@ from ...errors import (
     EntityNotFoundError,
     FieldOutOfRangeError,
     FixedAtCreationError,
+    ForwardingSessionsError,
     InvalidNameError,
     InvalidPageError,
     InvalidRuleNameError,
@@ -28,6 +29,7 @@ from ...errors import (
     OperationInProgressError,
     OperationUnauthorizedError,
     TargetNotFoundError,
+    TargetTokenError,
     TokenRefusedError,
     UnsupportedElementError,
 )
@@ -144,6 +146,7 @@ ROWS: Sequence[Row] = (
     Row(InvalidRuleNameError, (Asked.RULE, Asked.ORPHAN), _UNFIT_NAME, Tracker.TOPIC),
     Row(InvalidPageError, _ANY, "{text}"),
     Row(MessageSizeNotOfferedError, _ANY, f"SubCode=40000. Bad Request.{MORE}."),
+    Row(ForwardingSessionsError, _ANY, "SubCode=40000. Bad Request."),
     Row(UnsupportedElementError, _ANY, "SubCode=40000. {text}"),
     Row(FieldOutOfRangeError, (Asked.ENTITY,), "SubCode=40000. {text}"),
     Row(FieldOutOfRangeError, _ANY, "{text}", Tracker.TOPIC),
@@ -156,6 +159,11 @@ ROWS: Sequence[Row] = (
         Tracker.NONE,
     ),
     # who may not
+    Row(
+        TargetTokenError,
+        _ANY,
+        f"MissingToken: The authorization header was not found.{MORE}.",
+    ),
     Row(TokenRefusedError, _ANY, "claim is empty or token is invalid."),
     Row(ManageRequiredError, _ANY, "{text}"),
     Row(OperationUnauthorizedError, _ANY, "SubCode=40100. Unauthorized. {text}"),

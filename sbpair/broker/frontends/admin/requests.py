@@ -47,6 +47,7 @@ from ...errors import (
     InvalidDescriptionError,
     InvalidPageError,
     OperationInProgressError,
+    TargetTokenError,
     UnauthorizedError,
 )
 from ...faults import Operation
@@ -502,7 +503,8 @@ def forwarding_refusal(
         tokens = (request.headers.get("authorization"), request.headers.get(header))
         if not any(_may_manage(token, target, request, verifier, now_s) for token in tokens):
             text = f"{element} is '{target[:300]}': the token must grant Manage on that entity too."
-            return failed(UnauthorizedError(text), request, now_s * 1000)
+            kind = UnauthorizedError if request.headers.get(header) else TargetTokenError
+            return failed(kind(text), request, now_s * 1000)
     return None
 
 

@@ -38,6 +38,7 @@ from ...errors import (
     InvalidArgumentError,
     LockLostError,
     MessageTooLargeError,
+    PropertyTooLargeError,
     SessionLostError,
 )
 from ...faults import Effect, LateVisibility, Operation
@@ -57,6 +58,7 @@ _STATUSES: dict[type[BrokerError], int] = {
     SessionLostError: 404,
     MessageTooLargeError: 403,
     HeaderTooLargeError: 403,
+    PropertyTooLargeError: 403,
 }
 
 
