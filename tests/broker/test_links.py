@@ -403,7 +403,7 @@ class TestReceiving:
 
         (got,) = stocked.take(MessageReceived)
         assert len(got.tag) == 16
-        assert got.delivery_id == 1  # 0 was the answer on $cbs
+        assert got.delivery_id == 0
         assert not got.settled
         lab.namespace.queue("orders").complete(got.tag, NOON)
 

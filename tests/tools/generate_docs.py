@@ -72,6 +72,7 @@ SHOW_IDS = {
     "half-down-proved",
     "outside-proved",
     "contract-proved",
+    "cloud-proved",
     "contract-by-promise",
     "contract-entries",
 }

@@ -262,7 +262,7 @@ class TestIdleDeletion:
     @pytest.mark.spec("T-20")
     def test_less_than_five_minutes_is_refused_by_name(self, administration):
         with pytest.raises(
-            HttpResponseError, match="between 00:05:00 and [^P]*Parameter name: AutoDeleteOnIdle"
+            HttpResponseError, match=r"between 00:05:00 and [^P]*Parameter name: AutoDeleteOnIdle"
         ):
             administration.create_queue("too-short", auto_delete_on_idle=timedelta(minutes=4, seconds=59))
 

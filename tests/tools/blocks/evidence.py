@@ -101,6 +101,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "half-down-proved": partial(proved, "H"),
     "outside-proved": partial(proved, "X"),
     "contract-proved": partial(proved, "K"),
+    "cloud-proved": partial(proved, "W"),
     "promises-proved": partial(proved, "G"),
     "faults-driven": faults_driven,
 }
