@@ -149,9 +149,10 @@ class QueuePartition(LockedStore):
                 check_keys(message)
             if needs_session and message.session_id is None:
                 raise SessionIdMissingError(self.path)
-            added += len(message.bare) + message.overhead  # its size, without a call
+            last = len(message.bare) + message.overhead  # its size, without a call
+            added += last
         size, quota = self.size_in_bytes, self.description.quota_in_bytes
-        if size + added > quota:
+        if added and size + added - last >= quota:  # the last one may exceed it, as in the service
             raise QuotaExceededError(self.path, size, quota)
 
     def check_sends_enabled(self) -> None:
