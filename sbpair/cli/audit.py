@@ -257,7 +257,6 @@ def _install(error: ImportError) -> str:
 def _print(summary: Summary) -> None:
     from sbpair.audit import report
 
-    click.echo(report.tally(summary))
     click.echo(report.headline(summary))
     click.echo(report.sources(summary))
     for verdict, count in summary.verdicts.items():
