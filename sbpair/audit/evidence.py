@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .clocks import MICROS
-from .mentions import SUBSCRIPTIONS
 from .writers import KILLED, SHORT, WriterFacts, greatest, smallest
 
 MAX_NAMED = 3  # writers named in a reason
@@ -97,10 +96,6 @@ class Evidence:
         self._drained = {pair: self._drain_by(found.values()) for pair, found in syphons.items()}
         self._killed = {pair: self._find_killed_among(found) for pair, found in syphons.items()}
         self._emptied = {place: at - self._skew for place, at in emptied.items()}
-        self._emptied_below: dict[tuple[str | None, str], int] = {}
-        for (primary, path), at in self._emptied.items():  # a topic, by the last of its subscriptions
-            topic = (primary, path.partition(SUBSCRIPTIONS)[0])
-            self._emptied_below[topic] = max(at, self._emptied_below.get(topic, at))
         self._passed = {place: at - self._skew for place, at in passed.items()}
         self._locks_lost = dict(locks_lost)
 
@@ -122,7 +117,7 @@ class Evidence:
             secondary_kept=None if there is None else there.is_whole,
             stranded_from=stranded_from,
             drained_at=drained_at,
-            emptied_at=None if primary is None else self._emptied_below.get((primary, path)),
+            emptied_at=None if primary is None else self._emptied.get((primary, path)),
             passed_at=None if primary is None else self._passed.get((primary, path)),
             primary_from=None if here is None else here.start,
             primary_until=None if here is None else here.until,

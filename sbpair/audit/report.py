@@ -74,6 +74,7 @@ def sections(summary: Summary) -> list[str]:
         section("Where messages wait", _waiting(summary)),
         section("Not as expected", _missed_section(summary)),
         section("Files not read", _unread(summary)),
+        section("Files that were forgotten", _forgotten(summary)),
         section("Entities", _entities(summary)),
         section("Timeline (UTC)", flow_figure(summary.flow, summary.step, summary.timeline)),
         section("Failovers", _timeline(summary.timeline)),
@@ -99,7 +100,8 @@ TOLD = (
 def headline(summary: Summary) -> str:
     """The result of the audit on one line: how many messages have which fate, and what the journals leave open."""
     if not summary.messages:
-        return "no messages in these journals" + _unproven("; ", summary)
+        where = f"on these days, {summary.before} before" if summary.before else "in these journals"
+        return f"no messages {where}" + _unproven("; ", summary)
     told = [
         _of_verdict(summary, verdict) for verdict in TOLD if summary.verdicts[verdict] or verdict in ALWAYS
     ]
@@ -204,6 +206,12 @@ def _unread(summary: Summary) -> str:
         return ""
     note = "<p>These files may be journals with messages that are not counted here.</p>"
     return note + table(("file", "reason"), rows)
+
+
+def _forgotten(summary: Summary) -> str:
+    rows: list[Row] = [((name, why), False) for name, why in summary.forgotten.items()]
+    note = "<p>These files do not count, and their writers prove nothing by what they do not mention.</p>"
+    return note + table(("file", "reason"), rows) if rows else ""
 
 
 def _entities(summary: Summary) -> str:
@@ -375,10 +383,14 @@ def _clocks(summary: Summary) -> str:
     note = f"<p>Clocks were assumed to differ by at most {summary.skew:g} s.</p>"
     if summary.is_skew_exceeded:
         note = (
-            f"<p>Messages were forwarded up to {summary.shown:.1f} s before they were parked, or received before "
-            f"they were forwarded: clocks differ by at least that, more than the {summary.skew:g} s allowed. "
-            "Audit again with a larger --skew.</p>"
+            f"<p>Messages were received up to {summary.shown:.1f} s before they were sent or forwarded, or forwarded "
+            f"before they were parked: clocks differ by at least that, more than the {summary.skew:g} s allowed. "
+            "What this could explain is not called lost. Audit again with a larger --skew.</p>"
         )
+        apart: list[Row] = [
+            ((each.earlier, each.later, f"{each.seconds:.1f} s"), True) for each in summary.apart
+        ]
+        note += table(("clock", "is ahead of that of", "by at least"), apart)
     if not rows:
         return note if summary.is_skew_exceeded else ""
     found = "<p>These syphons measured a difference to the secondary's clock; their times are corrected.</p>"

@@ -153,6 +153,7 @@ class Summary:
     """How many messages of a verdict are known and meant, though nothing arrived, by the verdict's name."""
     apart: list[ClocksApart] = field(default_factory=list)  # the most first, at most MAX_ROWS
     forgotten: dict[str, str] = field(default_factory=dict)  # files that a daily audit forgot, and why
+    before: int = 0  # messages of the days before those that a daily audit is about
     moved: float = 0.0  # how far a writer's wall clock moved while it wrote, at most, in seconds
 
     @property
@@ -179,10 +180,10 @@ class Summary:
 
     @property
     def is_proved(self) -> bool:
-        """Whether there are messages, every journal that may name one was read completely, each primary has that
+        """Whether there are messages, or were earlier, every journal that may name one was read whole, each primary has that
         of a sender, and the clocks differ and moved by no more than ``skew``."""
         return (
-            bool(self.messages)
+            bool(self.messages or self.before)
             and not self.unread
             and not self.holed
             and not self.unfinished

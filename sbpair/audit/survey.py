@@ -18,6 +18,7 @@ from sbpair.observation.journal_reading import OPEN_PREFIX
 from .journal_files import LineEnds
 from .journal_listing import FileStatus, Unread, is_gzipped, list_files, plain_of
 
+EMPTY = "it has no complete line"
 _OF_JOURNAL = re.compile(r"[a-z]+-.+-\d+\.jsonl")
 
 
@@ -66,7 +67,7 @@ def survey(directory: str) -> Survey:
     unread = list(listing.unread)
     for name, status in sorted(listing.journals.items(), key=lambda each: (-each[1].size, each[0])):
         if not ends[name]:
-            unread.append(Unread(name, "it has no complete line"))
+            unread.append(Unread(name, EMPTY))
         elif (key := key_of(name)) in files:
             unread.append(Unread(name, f"a file of this name was read: {files[key].name}"))
         else:

@@ -21,9 +21,11 @@ from ..journal_listing import Unread, is_gzipped, plain_of
 from ..mentions import Mentions
 from ..packets import gather
 from ..reading import TASK_BYTES, Read
-from ..survey import Survey, SurveyedFile, key_of, survey
+from ..survey import EMPTY, Survey, SurveyedFile, key_of, survey
 from ..writers import NOT_MENDED, Run, WriterFacts, merge_runs
 from .kept import KnownFile, State
+
+SHORTER = "it is shorter than it was when it was read"
 
 
 class UnknownFileError(ValueError):
@@ -57,11 +59,13 @@ class Gathering:
         self._take_back_gone(found)
         mentions = self._read(found)
         shrunk = [
-            Unread(file.name, "it is shorter than it was when it was read")
+            Unread(file.name, SHORTER)
             for key, file in found.files.items()
             if not is_gzipped(file.name) and file.end < self._position(key)
         ]
-        unread = (*found.unread, *shrunk)
+        empty = [each for each in found.unread if each.reason == EMPTY and self._position(key_of(each.name))]
+        shrunk += [Unread(each.name, SHORTER) for each in empty]
+        unread = (*(each for each in found.unread if each not in empty), *shrunk)
         return Gathered(
             mentions,
             frozenset(self._dropped),

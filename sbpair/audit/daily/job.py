@@ -130,7 +130,10 @@ class _Run:
         summary = summarise(
             facts, clocks, found, ordered, self._terms.skew, missed, self._terms.accept, self._state.forgotten
         )
-        summary = replace(summary, timeline=[each for each in summary.timeline if _is_since(each, first)])
+        before = sum(each.messages for each in rows if each.day < first)
+        summary = replace(
+            summary, before=before, timeline=[each for each in summary.timeline if _is_since(each, first)]
+        )
         shown = [each for each in rows if each.day >= first]
         self._write(facts, rows, summary, shown)
         return DailyResult(summary, shown)
