@@ -41,31 +41,71 @@ def moment(micros: int) -> datetime:
 
 Apart: TypeAlias = "Mapping[tuple[str, str], int]"
 """By how many microseconds an event precedes its cause, at most, by the writers of cause and event."""
-NAMESPACE = "namespace"  # in place of a hand: the clock of the primary's broker, as a receiver read it
 # A cause and its writer, an effect that cannot come before it, and the messages of which that is certain.
 CHECKS = (
     ("sent_at", "sender", "received_at", "receiver", "direct"),
     ("stored_at", "broker", "sent_at", "sender", "direct"),
     ("stored_at", "broker", "received_at", "receiver", "direct"),
-    ("enqueued_at", NAMESPACE, "sent_at", "sender", "direct"),
-    ("enqueued_at", NAMESPACE, "received_at", "receiver", "any"),
     ("parked_at", "sender", "forwarded_at", "syphon", "any"),
     ("backlogged_at", "other broker", "parked_at", "sender", "parked"),
     ("backlogged_at", "other broker", "forwarded_at", "syphon", "any"),
     ("stored_at", "broker", "forwarded_at", "syphon", "one way"),
 )
+# The primary's own clock, as receivers read it from messages, goes before each of these.
+OF_NAMESPACE = (("sent_at", "sender", "direct"), ("received_at", "receiver", "any"))
 ONE_WAY = ("forwarded_at", "syphon", "received_at", "receiver")  # where all journals tell the whole way
 
 
 def differences(messages: Messages) -> dict[tuple[str, str], int]:
     """The differences that ``messages`` show, whatever journals are missing."""
-    kinds = {"any": np.ones(len(messages), bool), "direct": _is_direct(messages), "parked": _is_parked(messages),
-             "one way": _is_one_way(messages)}  # fmt: skip
+    kinds = _kinds(messages)
     found: dict[tuple[str, str], int] = {}
     for cause, by, effect, then_by, kind in CHECKS:
         for pair, micros in _apart(messages, (cause, by, effect, then_by), kinds[kind]).items():
             found[pair] = max(micros, found.get(pair, micros))
     return found
+
+
+def _kinds(messages: Messages) -> dict[str, Bools]:
+    return {"any": np.ones(len(messages), bool), "direct": _is_direct(messages), "parked": _is_parked(messages),
+            "one way": _is_one_way(messages)}  # fmt: skip
+
+
+def behind_namespaces(messages: Messages) -> dict[tuple[str, str], int]:
+    """By how many microseconds each writer is behind the clock of a primary, at least; negative for one that is not.
+
+    The primary's clock may itself be off, so only a difference between two writers counts (:func:`between_writers`).
+    """
+    found: dict[tuple[str, str], int] = {}
+    kinds, enqueued = _kinds(messages), messages.numbers["enqueued_at"]
+    names = [primary or "" for primary, _ in messages.entities]
+    for effect, by, kind in OF_NAMESPACE:
+        after = messages.numbers[effect]
+        rows = np.flatnonzero(
+            kinds[kind] & (enqueued != NULL) & (after != NULL) & (messages.hands[by] != NULL)
+        )
+        pairs, index = np.unique(
+            messages.entity[rows] * len(messages.senders) + messages.hands[by][rows], return_inverse=True
+        )
+        most = np.full(len(pairs), np.iinfo(np.int64).min)
+        np.maximum.at(most, index.ravel(), (enqueued - after)[rows])
+        for code, micros in zip(pairs.tolist(), most.tolist(), strict=True):
+            entity, writer = divmod(code, len(messages.senders))
+            pair = names[entity], messages.senders[writer]
+            found[pair] = max(micros, found.get(pair, micros))
+    return found
+
+
+def between_writers(behind: Apart) -> dict[tuple[str, str], int]:
+    """What :func:`behind_namespaces` says once the least that all writers of a primary are behind is taken off."""
+    least: dict[str, int] = {}
+    for (primary, _), micros in behind.items():
+        least[primary] = min(micros, least.get(primary, micros))
+    return {
+        (primary, writer): more
+        for (primary, writer), micros in behind.items()
+        if (more := micros - max(0, least[primary])) > 0
+    }
 
 
 def one_way_differences(messages: Messages, traced: Bools) -> dict[tuple[str, str], int]:
@@ -108,16 +148,12 @@ def _apart(messages: Messages, check: tuple[str, str, str, str], which: Bools) -
     most = np.zeros(len(pairs), np.int64)
     np.maximum.at(most, index.ravel(), (before - after)[rows])
     names = [*messages.senders, ""]
-    if by == NAMESPACE:
-        names = [primary or "" for primary, _ in messages.entities]
     return {
-        (names[pair // size], messages.senders[pair % size] if pair % size < size - 1 else ""): int(micros)
+        (names[pair // size], names[pair % size]): int(micros)
         for pair, micros in zip(pairs.tolist(), most, strict=True)
     }
 
 
 def _hand(messages: Messages, name: str, rows: Ints) -> Ints:
-    if name == NAMESPACE:
-        return messages.entity[rows]
     hand = messages.hands[name][rows]
     return np.where(hand == NULL, len(messages.senders), hand)

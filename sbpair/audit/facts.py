@@ -317,12 +317,13 @@ class _Block:
         )
 
     def _passed(self, rows: Bools) -> int | None:
-        """When the last of the messages received in these rows was enqueued; None for sessions, which wait apart."""
-        chosen = self.block.rows.filter(pa.array(rows))
-        if pc.any(pc.not_equal(chosen.column("session_ids").flatten(), "")).as_py():
-            return None
+        """When the last of the messages received in these rows was enqueued, without sessions, which wait apart."""
+        sessions = self.block.column("session_ids")
+        named = np.asarray(pc.fill_null(pc.not_equal(sessions.flatten(), ""), False))
+        apart = np.asarray(pc.list_parent_indices(sessions), np.int64)[named]
+        chosen = self.block.rows.filter(pa.array(rows & ~np.isin(np.arange(len(rows)), apart)))
         enqueued = _maximum(integers(chosen.column("enqueued").flatten()))
-        return enqueued * MILLIS if enqueued else _maximum(self.at[rows])
+        return enqueued * MILLIS if enqueued else _maximum(integers(chosen.column("at")))
 
     def _offsets(self, rows: Bools) -> tuple[int, int] | None:
         """The least and the greatest difference of a writer's two clocks, in microseconds."""

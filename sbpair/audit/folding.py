@@ -13,7 +13,14 @@ import pyarrow.compute as pc
 
 from .aliases import Aliases
 from .canary_ids import drill_of
-from .clocks import MICROS, Apart, differences, one_way_differences
+from .clocks import (
+    MICROS,
+    Apart,
+    behind_namespaces,
+    between_writers,
+    differences,
+    one_way_differences,
+)
 from .engine import Packet, TaskResult
 from .evidence import Evidence
 from .fold import Messages, fold, times_accepted
@@ -58,6 +65,8 @@ class Found:
     repeated: int = 0
     apart: dict[tuple[str, str], int] = field(default_factory=dict)
     """By how many microseconds an event precedes its cause, at most, by the writers of cause and event."""
+    behind: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By how many microseconds a writer is behind the clock of a primary, at least."""
     again: Counter[str] = field(default_factory=Counter)
     """Copies of messages that only a second forward explains, by primary."""
     dropped: int = 0  # as duplicates, by brokers
@@ -79,6 +88,8 @@ class Found:
         self.canaries.update(other.canaries)
         self.repeated += other.repeated
         self.apart = worst(self.apart, other.apart)
+        for pair, micros in other.behind.items():
+            self.behind[pair] = max(micros, self.behind.get(pair, micros))
         self.again.update(other.again)
         self.dropped += other.dropped
         self.missing += other.missing
@@ -87,7 +98,12 @@ class Found:
     @property
     def shown(self) -> float:
         """The minimum clock difference in seconds that messages show."""
-        return max(self.apart.values(), default=0) / MICROS
+        return max(self.all_apart.values(), default=0) / MICROS
+
+    @property
+    def all_apart(self) -> dict[tuple[str, str], int]:
+        """The greatest differences that messages show, of two writers, or of a primary's clock and a writer."""
+        return worst(self.apart, between_writers(self.behind))
 
 
 def worst(one: Apart, other: Apart) -> dict[tuple[str, str], int]:
@@ -161,6 +177,7 @@ def findings(messages: Messages, judgement: Judgement, table: pa.Table, copies: 
         canaries=Counter(map(drill_of, messages.message.filter(pa.array(numbers["canary"] > 0)).to_pylist())),
         repeated=int((times_accepted(numbers) > 1).sum()),
         apart=worst(differences(messages), one_way_differences(messages, judgement.is_traced)),
+        behind=behind_namespaces(messages),
         again=_again(messages, copies),
         dropped=int(numbers["dropped"].sum()),
         waits=_waits(messages),

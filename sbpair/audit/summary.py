@@ -180,8 +180,8 @@ class Summary:
 
     @property
     def is_proved(self) -> bool:
-        """Whether there are messages, or were earlier, every journal that may name one was read whole, each primary has that
-        of a sender, and the clocks differ and moved by no more than ``skew``."""
+        """Whether there are messages, or were earlier, every journal that may name one was read whole, each primary has
+        that of a sender, and the clocks differ and moved by no more than ``skew``."""
         return (
             bool(self.messages or self.before)
             and not self.unread
@@ -317,7 +317,7 @@ def _apart(found: Found, facts: Facts, skew: float) -> list[ClocksApart]:
 
     return [
         ClocksApart(name(cause), name(effect), micros / MICROS)
-        for (cause, effect), micros in found.apart.items()
+        for (cause, effect), micros in found.all_apart.items()
         if micros > skew * MICROS
     ]
 

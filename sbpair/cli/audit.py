@@ -117,7 +117,7 @@ def _aliases(context: click.Context, option: click.Parameter, given: tuple[str, 
     "forgotten",
     multiple=True,
     metavar="FILE",
-    help="With --state: a file of a journal that counts no more from now on, such as a damaged one of which there is no "
+    help="With --state: a file of a journal that counts no more from now on, such as a damaged one without a "
     "right copy; repeatable.",
 )
 @click.option("--reason", default="", metavar="TEXT", help="Why files are forgotten; the page shows it.")
@@ -145,10 +145,11 @@ def command(
 
     Reads the journals of senders, syphons, receivers and brokers (written with --journal),
     including subdirectories and gzipped files, and writes report.html, summary.json and
-    Parquet tables. Exit code 1 when a message is lost, unexpected, misplaced or unproven, was
-    deleted and --accept does not say that this was meant, or has an unexplained copy; when a session whose sender keeps the order is out of order; when a
-    file that may be a journal was not read, a journal has gaps, or a sender's is not there at
-    all; when clocks differ; and when there are no messages.
+    Parquet tables. Exit code 1 when a message is lost, unexpected, misplaced or unproven,
+    was deleted although --accept does not say that this was meant, or has an unexplained
+    copy; when a session whose sender keeps the order is out of order; when a file that may be
+    a journal was not read, a journal has gaps or lacks its next file, or a sender's is not
+    there at all; when clocks differ; and when there are no messages.
 
     \b
     Examples, for journals written by `sbpair demo --journal journals`:
@@ -171,7 +172,6 @@ def command(
         raise ConfigurationError(
             "--forget and --reason go together: the page shows why a file does not count"
         )
-    accept = _parse_accepted(accepted)
     is_in_spark_group = context.parent is not None and context.parent.info_name == SPARK
     chosen = engine or (SPARK if is_in_spark_group else LOCAL)
     try:
@@ -181,6 +181,7 @@ def command(
         if flags is None:
             click.echo(f"sbpair audit: reading {planned.size / 1e6:.1f} MB of journals", err=True)
         expected, seconds = _parse_expected(expectations), skew.total_seconds()
+        accept = _parse_accepted(accepted)
         with _engine(chosen) as run:
             if flags is None:
                 summary, page = _once(planned, place, run, seconds, aliases, expected, accept), job.REPORT

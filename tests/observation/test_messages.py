@@ -26,7 +26,7 @@ def test_every_message_received_is_told_with_its_session_and_number():
     assert told == MessagesReceived("orders", ("a", ""), ("s", ""), (2**50, 0), (0, 0))
 
 
-@pytest.mark.spec("E-2")
+@pytest.mark.spec("R-222")
 def test_when_the_broker_enqueued_a_message_is_told_unless_that_was_set_by_its_sender():
     at = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
     told = messages_received("orders", [Message("a", "", 1, at), Message("b", "", 2, at, at)])

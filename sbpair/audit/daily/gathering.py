@@ -55,8 +55,8 @@ class Gathering:
         found = survey(self.journal)
         self._forget(forget, reason, found)
         troubled = self._troubled()
+        self._take_back_gone(found)  # first: what a copy repeats is still known
         self._take_back_replaced(found, troubled)
-        self._take_back_gone(found)
         mentions = self._read(found)
         shrunk = [
             Unread(file.name, SHORTER)
