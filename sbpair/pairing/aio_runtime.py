@@ -255,6 +255,10 @@ class AsyncRuntime(BaseRuntime):
 
     async def close(self) -> None:
         """End operations in progress, close all links and stop all tasks and threads."""
+        spooling = self._spooling
+        if spooling is not None and self._loop is not None and not self.is_closed:
+            self.bind()
+            await finish("sbpair-drain", lambda: spooling.drain(CLOSING), CLOSING)
         await self._end()
         if self._observer is not None and self._loop is not None:
             await self._observer.close()  # last, so that it sees every event
@@ -350,17 +354,17 @@ class AsyncRuntime(BaseRuntime):
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return self._creation_result(await self._ensure_backlog(backlog, until))
-            case SpoolMessages(until):
-                return await self._write_within(path, request, until)
+            case SpoolMessages():
+                return await self._write_within(path, request, step)
             case Peek():
                 return await self._peek(step, request)
 
-    async def _write_within(self, path: str, request: SendRequest, until: float) -> Result:
+    async def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
         """Write to the spool on a thread, so that a stalled disk does not block the loop (G-18)."""
         request.carry_trace()  # in this task, which has the caller's span
         try:
-            async with asyncio.timeout(until - time.monotonic()), self._writing:
-                written = await self._writers.run("sbpair-spool", lambda: self._write(path, request))
+            async with asyncio.timeout(step.until - time.monotonic()), self._writing:
+                written = await self._writers.run("sbpair-spool", lambda: self._write(path, request, is_first=step.is_first))
         except TimeoutError:
             return not_written_in_time()
         except OperationTimeoutError as error:  # no thread was free

@@ -49,7 +49,7 @@ from .events import (
     SideRecovered,
 )
 from .headroom import Headroom
-from .health import EntityState
+from .health import BYTES_PER_SECOND, EntityState
 from .options import VARIABLE, PairedNamespaceOptions, is_disabled
 from .outcome import Classification, Failure, SendReceipt, Stranded
 from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
 
+REPLAY_SECONDS = 10.0  # for one send from the spool, and more for a large one
 REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message (Q-16)
 
 logger = logging.getLogger("sbpair")
@@ -200,7 +201,15 @@ class BaseRuntime:
     ) -> Spooling | None:
         if self.is_disabled:  # messages in the file keep waiting
             return None
-        return Spooling.open(self.options, label, send_again, emit, self._rng, is_read_later=is_read_later)
+        return Spooling.open(
+            self.options,
+            label,
+            send_again,
+            emit,
+            self._rng,
+            headroom=self.headroom,
+            is_read_later=is_read_later,
+        )
 
     def announce(self) -> None:
         """Emit PairingDisabled, once, when this client is switched off."""
@@ -248,6 +257,8 @@ class BaseRuntime:
         Raises ParkedMessageTooLargeError when it could not and ``headroom`` is "refuse" (P-22).
         """
         headroom = self.headroom
+        if self._spooling is not None and step.backlog is None:
+            self._spooling.linked(path, limit)
         if headroom is None:
             return
         headroom.linked(limit, is_backlog=step.backlog is not None)
@@ -466,9 +477,12 @@ class BaseRuntime:
             self._spooling.disown()
             self._spooling, self._has_left_spool = None, True
 
-    def is_spooling(self, path: str) -> bool:
-        """Whether messages of this entity wait in the spool; newer ones then queue behind them."""
-        return self._spooling is not None and self._spooling.in_line(path) > 0
+    def is_spooling(self, path: str, session: str | None = None) -> bool:
+        """Whether a message of this entity goes to the spool first: always by the options, or behind older ones.
+
+        ``session`` is the session whose order is kept.
+        """
+        return self._spooling is not None and self._spooling.takes_first(path, session)
 
     def count_spooled(self, path: str | None) -> int:
         """The number of messages in the spool, for this entity or for all."""
@@ -501,7 +515,8 @@ class BaseRuntime:
                 self.options.spool,
             )
         if self._spooling is not None:
-            spool = SpoolUse.AT_ONCE if self._spooling.in_line(path) else SpoolUse.LAST_RESORT
+            is_first = self._spooling.takes_first(path, request.session, wants_numbers=request.wants_numbers)
+            spool = SpoolUse.AT_ONCE if is_first else SpoolUse.LAST_RESORT
         flow = self.pair.send_flow(
             path,
             len(request),
@@ -520,7 +535,8 @@ class BaseRuntime:
     def _flow_again(self, path: str, request: SendRequest, choice: Choice) -> SendFlow:
         """The flow of messages from the spool, which never writes to the spool."""
         now = time.monotonic()
-        deadline = now + self.options.operation_timeout.total_seconds()
+        patience = REPLAY_SECONDS + request.size() / BYTES_PER_SECOND
+        deadline = now + min(self.options.operation_timeout.total_seconds(), patience)
         if request.is_for_primary_only:
             is_away = self.pair.state_of(path) is EntityState.FAILED_OVER
             return _nowhere() if is_away else primary_flow(now, deadline)
@@ -533,19 +549,22 @@ class BaseRuntime:
             choice,
             now=now,
             deadline=deadline,
+            spool=SpoolUse.FROM_IT,
             message_ids=request.message_ids,
             session=request.session,
+            size=request.size,
         )
 
-    def _write(self, path: str, request: SendRequest) -> Exception | None:
+    def _write(self, path: str, request: SendRequest, *, is_first: bool) -> Exception | None:
         """Write to the spool; returns the error, if any. Blocks."""
         if self._spooling is None:
             return SpoolError("the spool belongs to the process that this one was forked from")
         try:
-            self._spooling.keep(path, request)
+            is_sooner = self._spooling.keep(path, request, is_first=is_first)
         except Exception as error:  # full, not writable, or a message that cannot be encoded
             return error
-        self._timers_changed()  # the send may have given up waiting: nothing else schedules the replay
+        if is_sooner:  # the send may have given up waiting: nothing else schedules the replay
+            self._timers_changed()
         return None
 
     def _creation_result(self, error: Exception | None) -> Result:

@@ -101,7 +101,7 @@ class BaseSender:
         fence, runtime = self._fence, self._runtime
         if fence is None or session is None or isinstance(given, SendRequest):
             return False
-        if not (fence.is_open and self._health.is_calm) or runtime.is_spooling(self.entity_name):
+        if not (fence.is_open and self._health.is_calm) or runtime.is_spooling(self.entity_name, session):
             return False
         headroom = runtime.headroom
         return headroom is None or is_smaller(given, headroom.roomy)

@@ -39,7 +39,7 @@ LINES: dict[type[events.PairingEvent], LogLine] = {
     ),
     events.MessageSpooled: LogLine(DEBUG, "messages for {path} were written to the spool: {count}"),
     events.SpoolReplayed: LogLine(
-        INFO, "messages for {path} left the spool: {count}; messages that still wait: {left}"
+        DEBUG, "messages for {path} left the spool: {count}; messages that still wait: {left}"
     ),
     events.SpooledMessageRefused: LogLine(
         ERROR, "{path} refused message {message_id} of the spool, where it stays: {cause}"

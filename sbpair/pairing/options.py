@@ -143,7 +143,10 @@ class PairedNamespaceOptions:
     # O-1
 
     spool: str | Path | None = None
-    """A file for messages that neither namespace accepts, replayed later in order. None: no spool."""
+    """A file on this machine's disk for messages, sent from there in order. None: no spool."""
+
+    spool_policy: Literal["last_resort", "always"] = "last_resort"
+    """Spool what neither namespace accepts, or always: a send returns when its messages are on disk."""
 
     spool_max_messages: int = 1_000_000
     """Maximum number of messages in the spool: 1 or more."""
@@ -190,6 +193,7 @@ class PairedNamespaceOptions:
         "probe": ("message", "link"),
         "land": ("primary", "either"),
         "ordering": ("none", "session"),
+        "spool_policy": ("last_resort", "always"),
     }
     OPTIONAL: ClassVar[frozenset[str]] = frozenset({"failover_on_busy_after", "return_over"})
     SWITCHES: ClassVar[tuple[str, ...]] = (
@@ -206,6 +210,8 @@ class PairedNamespaceOptions:
             raise TypeError(f"spool must be a path, not {self.spool!r}")
         if self.spool is not None and not str(self.spool).strip():
             raise ValueError("spool must not be empty; use None for no spool")
+        if self.spool_policy == "always" and self.spool is None:
+            raise ValueError('spool_policy="always" needs a spool: the path of its file')
         for name, (least, most) in self.RANGES.items():
             if name not in self.OPTIONAL or getattr(self, name) is not None:
                 check_span(name, getattr(self, name), least.total_seconds(), most.total_seconds())

@@ -40,7 +40,7 @@ from .events import (
     SendRaised,
 )
 from .failing_keys import FailingKeys
-from .health import EntityHealth, EntityState, HealthPolicy, Transition, without_transfer
+from .health import BYTES_PER_SECOND, EntityHealth, EntityState, HealthPolicy, Transition, without_transfer
 from .ordered_sends import OrderedSends
 from .outcome import Classification, Failure, Refused, Stored, Stranded
 from .retry import NO_RETRIES, Retries, RetryPolicy, busy_pause
@@ -83,6 +83,7 @@ __all__ = [
 
 MAX_FIRST_PING_DELAY = 5.0  # seconds over which the first pings of many clients are spread (H-8)
 PING_SPREAD = 0.1  # of the ping interval, in both directions (H-8)
+SPOOL_PATIENCE = 2.0  # seconds for an attempt at a failed-over primary with a message of the spool
 SHORTAGE_PAUSE = 1.0  # seconds until the next attempt, when this machine lacks a descriptor
 
 
@@ -230,14 +231,17 @@ class Pair:
         self._pinging.discard(path_key(path))
         health = self._health(path)
         if refusal is None:
-            was_returning = health.returning_since is not None
-            self._emit(path, health.ping_accepted(now), now)
-            if health.returning_since is not None and not was_returning:
-                self._events.append(EntityReturning(now, path))
+            self._ping_accepted(path, health, now)
             return
         health.ping_failed()
         if self.state_of(path) is EntityState.FAILED_OVER:
             self._events.append(PingFailed(now, path, refusal.why))
+
+    def _ping_accepted(self, path: str, health: EntityHealth, now: float) -> None:
+        was_returning = health.returning_since is not None
+        self._emit(path, health.ping_accepted(now), now)
+        if health.returning_since is not None and not was_returning:
+            self._events.append(EntityReturning(now, path))
 
     def opening_failed(self, path: str, classification: Classification, now: float) -> None:
         """Record that a link to the primary entity could not be opened after its send had given up (R-8)."""
@@ -301,11 +305,12 @@ class Pair:
         return outcome
 
     def _send(self, send: SendState, now: float, first: Result | None, spool: SpoolUse) -> SendFlow:
+        no_room: Exception | None = None
         if spool is SpoolUse.AT_ONCE and first is None:
-            result = yield send.spool_step()
+            result = yield send.spool_step(is_first=True)
             if not isinstance(result.error, CaughtUpError):
                 return self._spool_result(send, result)
-            now = result.now
+            now, no_room = result.now, _cause_of(result.error)
         health = self._health(send.path)
         is_fenced, may_try = False, first is not None or self._may_try(send, health, now)
         if first is None and self.ordered is not None and may_try:
@@ -325,9 +330,13 @@ class Pair:
                 return outcome
             now = outcome
         parked = yield from self._park(send, now)
-        if isinstance(parked, Stranded) and spool is not SpoolUse.NEVER:
-            return (yield from self._spool(send))
-        return parked
+        if not isinstance(parked, Stranded) or spool is SpoolUse.NEVER:
+            return parked
+        if spool is SpoolUse.FROM_IT:
+            return (yield from self._ask_primary(send, health, parked))
+        if no_room is not None:
+            return Stranded(parked.causes, no_room)
+        return self._spool_result(send, (yield send.spool_step()))
 
     def _may_try(self, send: SendState, health: EntityHealth, now: float) -> bool:
         """Whether a send tries the primary: unless failed over, or as a trial of its return (H-7)."""
@@ -349,11 +358,25 @@ class Pair:
             return (yield from self.ordered.park(send, send.session, now))
         return (yield from self._backlogs.park(send, now))
 
-    def _spool(self, send: SendState) -> SendFlow:
-        result = yield send.spool_step()
-        while isinstance(result.error, CaughtUpError):  # no broker has this message: it must be written
-            result = yield send.spool_step()
-        return self._spool_result(send, result)
+    def _ask_primary(self, send: SendState, health: EntityHealth, parked: Stranded) -> SendFlow:
+        """Try a failed-over primary with a message from the spool that no backlog queue takes: as a ping would."""
+        is_held = health.next_timer() is None
+        place = self.ordered and send.session is not None and self.ordered.place(send.path, send.session)
+        is_fenced = place and self.ordered is not None and not self.ordered.fence.lets_pass(place)
+        if health.state is not EntityState.FAILED_OVER or is_held or is_fenced or send.now >= send.deadline:
+            return parked
+        patience = SPOOL_PATIENCE + send.size() / BYTES_PER_SECOND
+        result = yield Attempt(None, min(send.deadline, send.now + patience), is_fresh=True)
+        classification = result.classification
+        if classification is None:
+            self._ping_accepted(send.path, health, result.now)
+            return Stored(None, send.is_ambiguous)
+        send.failed(result, classification)
+        if classification.failure is Failure.CALLER and not classification.is_local:
+            return Refused(last_cause(send), False, classification.is_too_large, classification.failure)
+        health.ping_failed()
+        self._end_return(send, health, classification.why, result.now)
+        return Stranded(tuple(send.causes))
 
     def _spool_result(self, send: SendState, result: Result) -> Stored | Stranded:
         if result.error is not None:
@@ -571,6 +594,10 @@ _EVENT_OF: dict[EntityState, type[EntitySuspected | EntityFailedOver | EntityRec
     EntityState.HEALTHY: EntityRecovered,
 }
 _REDIRECTED = frozenset({Failure.UNAVAILABLE, Failure.BUSY})  # all others are raised even when failed over
+
+
+def _cause_of(error: BaseException) -> Exception | None:
+    return error.__cause__ if isinstance(error.__cause__, Exception) else None
 
 
 def primary_flow(

@@ -130,6 +130,8 @@ class SendRequest:
     )
 
     is_for_primary_only = False
+    wants_numbers = False
+    """Whether the caller wants sequence numbers, which only the primary has."""
     is_promised = False
     """Whether the messages were already acknowledged to the caller, so that local checks must not refuse them."""
 
@@ -274,11 +276,23 @@ def in_session(given: Message | SendRequest, session: str | None) -> SendRequest
 
 
 class SpooledRequest(SendRequest):
-    """Messages from the spool."""
+    """Messages from the spool, which have ``stored_bytes`` there."""
 
-    __slots__ = ()
+    __slots__ = ("stored_bytes",)
 
     is_promised = True
+
+    def __init__(
+        self,
+        outgoing: Message | list[Message] | ServiceBusMessageBatch,
+        messages: Sequence[Message],
+        stored_bytes: int = 0,
+    ) -> None:
+        super().__init__(outgoing, messages)
+        self.stored_bytes = stored_bytes
+
+    def size(self) -> int:
+        return self.stored_bytes
 
 
 def prepare(message: object, path: str) -> AmqpAnnotatedMessage:
@@ -344,6 +358,7 @@ class ScheduleRequest(SendRequest):
     """Messages to be enqueued at a given time."""
 
     __slots__ = ("at",)
+    wants_numbers = True
 
     def __init__(self, outgoing: list[copies.Message], at: datetime) -> None:
         super().__init__(outgoing, outgoing)

@@ -250,6 +250,8 @@ class Runtime(BaseRuntime):
 
     def close(self) -> None:
         """End operations in progress, close all links and stop all threads."""
+        if self._spooling is not None and not self.is_closed:
+            self._spooling.drain(CLOSING)
         self._end()
         if self._observer is not None:
             self._observer.close()  # last, so that it sees every event
@@ -346,8 +348,8 @@ class Runtime(BaseRuntime):
                 return Result(time.monotonic())
             case CreateBacklog(backlog, until):
                 return self._creation_result(self._ensure_backlog(backlog, until))
-            case SpoolMessages(until):
-                return self._write_within(path, request, until)
+            case SpoolMessages():
+                return self._write_within(path, request, step)
             case Peek():
                 return self._peek(step, request)
 
@@ -459,17 +461,19 @@ class Runtime(BaseRuntime):
             if not self._workers.has_room_by(until):
                 raise StillWaitingError(message="earlier operations still hang")
 
-    def _write_within(self, path: str, request: SendRequest, until: float) -> Result:
+    def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
         """Write to the spool on a separate thread, so that a stalled disk does not block the caller (G-18)."""
         request.carry_trace()  # in this thread, which has the caller's span
         written: list[Exception | None] = []
+
+        def write() -> None:
+            written.append(self._write(path, request, is_first=step.is_first))
+
         try:
-            job = self._writers.start(
-                "sbpair-spool", lambda: written.append(self._write(path, request)), until=until
-            )
+            job = self._writers.start("sbpair-spool", write, until=step.until)
         except OperationTimeoutError as error:
             return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
-        if not job.wait(until - time.monotonic()):
+        if not job.wait(step.until - time.monotonic()):
             return not_written_in_time()
         return Result(time.monotonic(), written[0])
 

@@ -45,9 +45,13 @@ class CreateBacklog:
 
 @dataclass(frozen=True, slots=True)
 class SpoolMessages:
-    """Write the messages not yet accepted to the spool by ``until``; the result has an error if that fails."""
+    """Write the messages not yet accepted to the spool by ``until``; the result has an error if that fails.
+
+    ``is_first``: before any attempt. The error may be CaughtUpError then.
+    """
 
     until: float
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +67,19 @@ class Peek:
 
 
 class CaughtUpError(Exception):
-    """The error of a SpoolMessages step: the older messages of the entity have left the spool. Nothing was written."""
+    """The error of a first SpoolMessages step: no older message of the entity waits, and this one may go directly.
+
+    Nothing was written. The cause is the SpoolError of a spool that has no room or cannot be written.
+    """
 
 
 class SpoolUse(Enum):
     """How one send may use the spool."""
 
-    NEVER = "not configured, or the message comes from it"
+    NEVER = "not configured"
+    FROM_IT = "the message comes from it"
     LAST_RESORT = "if no backlog queue accepts the message"
-    AT_ONCE = "first, to keep the order behind older messages of the entity"
+    AT_ONCE = "first: by the options, or to keep the order behind older messages of the entity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +129,9 @@ class SendState:
     is_ambiguous: bool = False
     reported: int = 0  # leading messages whose location an event has reported
 
-    def spool_step(self) -> SpoolMessages:
+    def spool_step(self, *, is_first: bool = False) -> SpoolMessages:
         """The step that writes to the spool, with at least SPOOL_GRACE even after the deadline (G-18)."""
-        return SpoolMessages(max(self.deadline, self.now + SPOOL_GRACE))
+        return SpoolMessages(max(self.deadline, self.now + SPOOL_GRACE), is_first)
 
     def next_report(self, accepted: int = 0) -> tuple[int, tuple[str, ...], bool, str]:
         """Count, ids, ambiguity and session of the next ``accepted`` messages, 0 for all that remain, for an event."""

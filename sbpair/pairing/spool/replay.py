@@ -11,8 +11,11 @@ or content waits for the primary, and later messages overtake it. Only a message
 refuses for its content, or that cannot be read from disk or encoded, is set aside with the reason. Everything
 else is retried.
 
-Senders that never pause would keep the last few messages waiting forever. So when a replay in progress reaches
-them, it holds the senders of the entity briefly; they then continue with direct sends.
+By the policy "always" every message is kept first, and what the entity is known to refuse is refused (admission.py).
+A message for which there is no room goes the direct way, unless older ones of its entity wait.
+
+By the policy "last_resort" senders that never pause would keep the last few messages waiting forever. So when a
+replay in progress reaches them, it holds the senders of the entity briefly; they then continue with direct sends.
 """
 
 from __future__ import annotations
@@ -21,18 +24,20 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Self
 
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from sbpair.envelope import aliases, copies, park
+from sbpair.envelope import copies, park
 from sbpair.envelope.names import path_key
 
 from ..classify import is_about_content
-from ..errors import SpoolError
+from ..errors import SpoolError, SpoolFullError
 from ..events import (
     BacklogReturned,
     EntityRecovered,
@@ -41,22 +46,27 @@ from ..events import (
     SpooledMessageRefused,
     SpoolReplayed,
 )
-from ..headroom import encoded_size
+from ..headroom import Headroom, encoded_size
 from ..options import PairedNamespaceOptions
 from ..outcome import Failure, Outcome, Refused, Stored
 from ..pair import CaughtUpError
 from ..request import SendRequest, SpooledRequest
 from ..rotation import Choice
-from .codec import from_bytes, to_bytes
+from ..threads import Workers
+from .admission import Admission
+from .codec import to_bytes
 from .store import Entry, Spool, Spooled
+from .units import Unit, UnitReader, UnitSizes, unit_of
 
 _logger = logging.getLogger("sbpair")
 
-FIRST_PAUSE, MAX_PAUSE_SECONDS = 1.0, 30.0  # seconds between two tries
-MAX_CONCURRENT = 4  # entities replayed at a time
-MAX_UNIT_MESSAGES = 64  # messages replayed as one batch
-MAX_UNIT_BYTES = 128 * 1024
+PAUSE = 1.0  # seconds between two tries of one entity
+MAX_TRIES = 5  # a second, of all entities
+MAX_CONCURRENT = 16  # entities replayed at a time
 HOLD = 0.5  # seconds a sender waits for the last messages ahead of it
+LAST = 64  # messages for which it waits
+MOVING = 0.5  # seconds after a replayed message in which a full spool may get room
+ROOM_SECONDS = 2.0  # that a send waits for room while it does
 MAX_REASON_LENGTH = 300  # characters
 
 SendAgain = Callable[[str, SendRequest, Choice], Outcome]
@@ -86,7 +96,7 @@ class _Line:
     path: str
     due: float
     earliest: float  # bounds hurrying: no hot loop
-    failures: int = 0
+    is_failing: bool = False
     is_under_way: bool = False
     is_hurried: bool = False
 
@@ -94,21 +104,37 @@ class _Line:
 class ReplaySchedule:
     """Which entities have messages in the spool, and when to replay each.
 
-    ``jitter`` returns a factor for each pause, so that many clients do not retry at the same instant. Times are
-    seconds of a monotonic clock, passed in. Not thread-safe.
+    ``jitter`` returns a factor for each pause, so that many clients do not retry at the same instant. ``first_pause``
+    is that of a message that was just spooled. Times are seconds of a monotonic clock, passed in. Not thread-safe.
 
-        nothing <--everything accepted-- under way --not accepted--> later (1 s, 2 s, 4 s ... 30 s)
+        nothing <--everything accepted-- under way --not accepted--> later: in a second, MAX_TRIES of all a second
            '-- a message was spooled --> later --due, or something recovered--> under way
     """
 
-    def __init__(self, jitter: Callable[[], float]) -> None:
+    def __init__(self, jitter: Callable[[], float], first_pause: float = PAUSE) -> None:
         self._jitter = jitter
+        self._first_pause = first_pause
         self._lines: dict[str, _Line] = {}
 
-    def spooled(self, path: str, now: float) -> None:
-        """Record that a message of this entity was spooled."""
-        if path_key(path) not in self._lines:
-            self._lines[path_key(path)] = _Line(path, now + FIRST_PAUSE, earliest=now)
+    @property
+    def is_moving(self) -> bool:
+        """Whether the messages of any entity were not tried yet, or are being accepted."""
+        return any(not line.is_failing for line in self._lines.values())
+
+    def spooled(self, path: str, now: float) -> bool:
+        """Record that a message of this entity was spooled; return whether the timer is earlier than before."""
+        if path_key(path) in self._lines:
+            return False
+        self._lines[path_key(path)] = _Line(path, now + self._first_pause, earliest=now)
+        return True
+
+    def accepted(self, path: str, now: float) -> bool:
+        """Record that a broker accepted messages of this entity; return whether none did before: then all are hurried."""
+        line = self._lines[path_key(path)]
+        was_failing, line.is_failing = line.is_failing, False
+        if was_failing:
+            self.hurry(now)
+        return was_failing
 
     def hurry(self, now: float, path: str | None = None) -> None:
         """Replay this entity soon, or (None) all of them, because something recovered."""
@@ -135,25 +161,29 @@ class ReplaySchedule:
             line.is_under_way = True
         return [line.path for line in chosen]
 
-    def finished(self, path: str, now: float, *, is_empty: bool, has_moved: bool) -> None:
-        """Record the end of a replay: ``is_empty`` if no message is left, else one was not accepted.
+    def finished(self, path: str, now: float, *, is_empty: bool, was_accepted: bool) -> bool:
+        """Record the end of a replay: whether no message is left, and whether what it sent last was accepted.
 
-        ``has_moved``: some messages were accepted, which resets the pause.
+        What came after it is tried at once. Returns whether the entity begins to fail.
         """
         line = self._lines[path_key(path)]
-        line.is_under_way = False
+        begins_to_fail = not (was_accepted or is_empty or line.is_failing)
+        line.is_under_way, line.is_failing = False, not was_accepted
         if is_empty:
             del self._lines[path_key(path)]
-            return
-        line.failures = 0 if has_moved else line.failures + 1
-        pause = min(FIRST_PAUSE * 2.0 ** min(line.failures, 10), MAX_PAUSE_SECONDS)
-        line.earliest = now + FIRST_PAUSE
-        line.due = line.earliest if line.is_hurried else now + pause * self._jitter()
+            return False
+        pause = max(PAUSE, len(self._lines) / MAX_TRIES)
+        line.earliest = now if was_accepted else now + PAUSE
+        line.due = line.earliest if was_accepted or line.is_hurried else now + pause * self._jitter()
         line.is_hurried = False
+        return begins_to_fail
 
 
 class Spooling:
-    """The spool of one client, and its replay. Thread-safe."""
+    """The spool of one client, and its replay. Thread-safe.
+
+    ``admission`` is given where every message is kept first.
+    """
 
     def __init__(
         self,
@@ -161,15 +191,26 @@ class Spooling:
         send_again: SendAgain,
         emit: Callable[[Sequence[PairingEvent]], object],
         rng: random.Random,
+        admission: Admission | None = None,
+        *,
+        keeps_order: bool = False,
     ) -> None:
         self._spool = spool
         self._send_again = send_again
         self._emit = emit
-        self._schedule = ReplaySchedule(lambda: rng.uniform(0.75, 1.25))
-        self._lock = threading.Lock()  # guards the schedule and the holds
+        self._admission = admission
+        self._keeps_order = keeps_order
+        pause = PAUSE if admission is None else 0.0
+        self._schedule = ReplaySchedule(lambda: rng.uniform(0.75, 1.25), pause)
+        self._lock = threading.Lock()  # guards the schedule, the holds and the writes
         self._lifted = threading.Condition(self._lock)
         self._holds: dict[str, float] = {}  # by entity: the time until which its senders wait for its replay
+        self._writes: Counter[tuple[str, str]] = Counter()  # under way, by entity and ordered session
+        self._moved_at = float("-inf")  # when a broker accepted a message last
         self._choices: dict[str, Choice] = {}
+        self._sizes: dict[str, UnitSizes] = {}
+        self._unmixed: set[str] = set()  # entities that may refuse batches with several keys
+        self._readers = Workers(MAX_CONCURRENT)
         self._is_closed = False
         now = time.monotonic()
         for path in spool.senders():
@@ -185,6 +226,7 @@ class Spooling:
         emit: Callable[[Sequence[PairingEvent]], object],
         rng: random.Random,
         *,
+        headroom: Headroom | None = None,
         is_read_later: bool = False,
     ) -> Self | None:
         """Open the spool of the options; None if they set none. Raises SpoolError."""
@@ -197,7 +239,10 @@ class Spooling:
             max_bytes=options.spool_max_bytes,
             is_read_later=is_read_later,
         )
-        return cls(spool, send_again, emit, rng)
+        admission = None
+        if options.spool_policy == "always":
+            admission = Admission(headroom or Headroom(), refuses_unparkable=options.headroom == "refuse")
+        return cls(spool, send_again, emit, rng, admission, keeps_order=options.ordering == "session")
 
     def waiting(self, path: str | None = None) -> int:
         """Number of waiting messages, of one entity or of all."""
@@ -207,20 +252,45 @@ class Spooling:
         """Number of messages of this entity ahead of a new one."""
         return self._spool.in_line(path)
 
-    def keep(self, path: str, request: SendRequest) -> None:
-        """Write the messages of this request that no broker has accepted.
+    def takes_first(self, path: str, session: str | None = None, *, wants_numbers: bool = False) -> bool:
+        """Whether a send writes to the spool before it tries anything else.
+
+        By the policy "always", unless the caller wants numbers that only the primary has; else behind older messages
+        of the entity, and of an ordered ``session`` behind those whose writes a slow disk has not ended.
+        """
+        if self._admission is not None:
+            return not wants_numbers
+        return self.in_line(path) > 0 or (session is not None and self._writes[path_key(path), session] > 0)
+
+    def linked(self, path: str, limit: int | None) -> None:
+        """Record the size limit of an opened link to the primary entity."""
+        if self._admission is not None:
+            self._admission.linked(path, limit)
+
+    def keep(self, path: str, request: SendRequest, *, is_first: bool) -> bool:
+        """Write the messages of this request that no broker has accepted; return whether the timer is earlier now.
 
         Raises SpoolFullError; SpoolError; the SDK's exception for a message that cannot be encoded, since it could
-        never be sent; and CaughtUpError when no message waits any more, after a hold.
+        never be sent. With ``is_first`` also the error of a message that the entity is known to refuse, and
+        CaughtUpError when no message waits ahead of these and they can go directly: after a hold, or because there
+        is no room for them, or only the entity can tell whether they are too large.
         """
-        self._wait_for_the_last(path)
-        request.rewrite(path)
-        entries = [_entry(*each) for each in request.unstored_messages()]
-        if not self.waiting(path):
-            _logger.warning("spooling messages for %s to %s", path, self._spool.path)
-        self._spool.append(path, entries, time.time_ns() // 1_000_000)
+        if is_first and self._admission is None:
+            self._wait_for_the_last(path)
+        with self._under_way(path, request.session):
+            request.rewrite(path)
+            admission = self._admission if is_first else None
+            entries = [self._entry(path, *each, admission) for each in request.unstored_messages()]
+            if self._admission is None and not self.waiting(path):
+                _logger.warning("spooling messages for %s to %s", path, self._spool.path)
+            try:
+                self._append(path, entries)
+            except SpoolError as error:
+                if is_first and not self.in_line(path):
+                    raise CaughtUpError from error
+                raise
         with self._lock:
-            self._schedule.spooled(path, time.monotonic())
+            return self._schedule.spooled(path, time.monotonic())
 
     def notify(self, happened: Sequence[PairingEvent]) -> None:
         """Replay sooner when events show that an entity or a backlog recovered."""
@@ -244,24 +314,38 @@ class Spooling:
 
     def not_started(self, path: str) -> None:
         """Reschedule a replay for which no worker was available."""
-        self._finished(path, is_empty=False, has_moved=False)
+        self._finished(path, Progress.STOPPED)
 
     def replay(self, path: str) -> None:
         """Send the oldest messages of this entity until none is left or one is not accepted."""
-        progress, has_moved, most = Progress.MOVED, False, MAX_UNIT_MESSAGES
+        progress, has_moved = Progress.MOVED, False
+        reader = UnitReader(self._spool, path, self._readers, lambda: self._is_mixed(path))
         try:
             has_moved = self._replay_overtaken(path)
             while progress is Progress.MOVED and not self._is_closed:
-                if has_moved and self.in_line(path) <= MAX_UNIT_MESSAGES:
+                if has_moved and self._admission is None and self.in_line(path) <= LAST:
                     self._hold(path)
-                progress, most = self._replay_unit(path, most)
+                progress = self._replay_unit(path, reader)
                 has_moved = has_moved or progress is Progress.MOVED
         except Exception as error:  # the worker must not die
             progress = Progress.STOPPED
             if not self._is_closed:
                 _logger.warning("the replay of %s stopped: %s: %s", path, type(error).__name__, error)
         finally:
-            self._finished(path, is_empty=progress is Progress.EMPTY, has_moved=has_moved)
+            if progress is Progress.STOPPED:
+                self._sizes_of(path).stopped()
+            self._finished(path, progress)
+
+    def drain(self, seconds: float) -> None:
+        """Wait up to ``seconds`` for the messages that were accepted first, while brokers accept them."""
+        until = time.monotonic() + seconds
+        with self._lifted:
+            while self._admission is not None and self._schedule.is_moving and not self._is_closed:
+                if not self._lifted.wait(until - time.monotonic()):
+                    break
+        left = self.waiting() if self._admission is not None else 0
+        if left:
+            _logger.warning("%s messages stay in the spool %s for the next client", left, self._spool.path)
 
     def stop(self) -> None:
         """Start no further replays and end those in progress, because the client is closing."""
@@ -284,48 +368,102 @@ class Spooling:
         self._is_closed = True
         self._spool.disown()
 
-    # -- within
+    # -- keeping
 
-    def _replay_unit(self, path: str, most: int) -> tuple[Progress, int]:
-        """Replay one batch of at most ``most`` messages; returns also the limit for the next batch."""
-        return self._try(path, self._spool.oldest(path, most), SpooledRequest, most)
+    @contextmanager
+    def _under_way(self, path: str, session: str | None) -> Iterator[None]:
+        """Count a write of an ordered session: until it ends, its outcome is unknown (O-8)."""
+        key = path_key(path), session or ""
+        if session is not None:
+            with self._lock:
+                self._writes[key] += 1
+        try:
+            yield
+        finally:
+            if session is not None:
+                with self._lock:
+                    self._writes[key] -= 1
+                    if not self._writes[key]:
+                        del self._writes[key]
+
+    def _entry(
+        self, path: str, message: copies.Message, deadline: int | None, admission: Admission | None
+    ) -> Entry:
+        inner = park.with_deadline(message, deadline)
+        size = encoded_size(inner)  # raises if the SDK cannot send it
+        if admission is not None:
+            if admission.is_in_doubt(path, message, size) and not self.in_line(path):
+                raise CaughtUpError
+            admission.check(path, message, size, deadline, time.monotonic())
+        return Entry(park.message_id_of(message), to_bytes(inner))
+
+    def _append(self, path: str, entries: Sequence[Entry]) -> None:
+        """Append to the spool; a full one may get room while brokers accept what is in it."""
+        until = time.monotonic() + ROOM_SECONDS
+        while True:
+            try:
+                return self._spool.append(path, entries, time.time_ns() // 1_000_000)
+            except SpoolFullError:
+                with self._lifted:
+                    now = time.monotonic()
+                    if now >= min(until, self._moved_at + MOVING) or not self.in_line(path):
+                        raise
+                    self._lifted.wait(min(until, self._moved_at + MOVING) - now)
+
+    # -- replaying
+
+    def _replay_unit(self, path: str, reader: UnitReader) -> Progress:
+        """Replay one batch, and read the next meanwhile."""
+        sizes = self._sizes_of(path)
+        unit = reader.next(sizes.next())
+        if unit is None:
+            return Progress.EMPTY
+        reader.read_ahead(unit, sizes.next())
+        progress, count = self._try(path, unit, SpooledRequest)
+        if count < len(unit.stored):
+            reader.drop()
+        return progress
 
     def _replay_overtaken(self, path: str) -> bool:
         """Replay the overtaken messages one by one until one is not accepted; whether any was."""
         has_moved = False
         while not self._is_closed and (stored := self._spool.oldest_overtaken(path)) is not None:
-            progress, _ = self._try(path, [stored], PrimaryOnlyRequest, 1)
-            if progress is not Progress.MOVED:
+            unit = unit_of([stored], time.time_ns() // 1_000_000, is_mixed=False)
+            if self._try(path, unit, PrimaryOnlyRequest)[0] is not Progress.MOVED:
                 break
             has_moved = True
         return has_moved
 
-    def _try(
-        self, path: str, stored: Sequence[Spooled], kind: type[SpooledRequest], most: int
-    ) -> tuple[Progress, int]:
-        if not stored:
-            return Progress.EMPTY, most
-        messages, deadlines, broken = _unit(stored, time.time_ns() // 1_000_000)
-        if not messages:
-            self._refuse(path, stored[0], broken)
-            return Progress.MOVED, most
-        request = kind(messages[0] if len(messages) == 1 else list(messages), messages)
-        request.deadlines = deadlines
+    def _try(self, path: str, unit: Unit, kind: type[SpooledRequest]) -> tuple[Progress, int]:
+        """Send a unit; also how many of its messages have left the line."""
+        stored, sizes = unit.stored, self._sizes_of(path)
+        if not unit.messages:
+            self._refuse(path, stored[0], unit.broken)
+            return Progress.MOVED, 1
+        request = unit.request(kind)
         outcome = self._send_again(path, request, self._choices.setdefault(path_key(path), Choice()))
         if isinstance(outcome, Stored):
-            stored_in = request.backlog_ends() or ((outcome.backlog, len(messages)),)
-            self._accepted(path, stored, stored_in)
-            return Progress.MOVED, min(2 * most, MAX_UNIT_MESSAGES)
+            self._accepted(path, stored, request.backlog_ends() or ((outcome.backlog, len(stored)),))
+            sizes.accepted(len(stored))
+            return Progress.MOVED, len(stored)
         if request.parked:  # some chunks of a split batch
             self._accepted(path, stored, request.backlog_ends())
-            return Progress.MOVED, most
+            sizes.accepted(request.parked)
+            return Progress.MOVED, request.parked
         if self._is_closed:  # closing may be the cause
-            return Progress.STOPPED, most
+            return Progress.STOPPED, 0
         if not (isinstance(outcome, Refused) and outcome.failure is Failure.CALLER):
-            return Progress.STOPPED, most
-        if len(messages) > 1:  # find the offending message by halving
-            return Progress.MOVED, len(messages) // 2
-        return self._handle_refusal(path, stored[0], request, outcome), most
+            return Progress.STOPPED, 0
+        if len(stored) > 1:  # find the offending message by halving
+            sizes.refused(len(stored))
+            if unit.is_mixed:
+                self._unmixed.add(path_key(path))
+            return Progress.MOVED, 0
+        progress = self._handle_refusal(path, stored[0], request, outcome)
+        if progress is Progress.MOVED:
+            sizes.found()
+            self._unmixed.discard(path_key(path))
+        return progress, 1
 
     def _handle_refusal(
         self, path: str, stored: Spooled, request: SpooledRequest, outcome: Refused
@@ -342,6 +480,8 @@ class Spooling:
             self._spool.overtake(path, stored)
             return Progress.MOVED
         if is_about_content(outcome.error) or not _can_be_encoded(message):
+            if self._admission is not None:
+                self._admission.refused(path, message, outcome.error, time.monotonic())
             self._refuse(path, stored, why)
             return Progress.MOVED
         return Progress.STOPPED  # a garbled answer or a closed side: not caused by the message
@@ -359,13 +499,27 @@ class Spooling:
                 _logger.warning("cannot delete the replayed messages for %s from the spool: %s", path, error)
             left = self._spool.waiting(path)
             ids = tuple(message.message_id for message in messages)
-            self._emit([SpoolReplayed(time.monotonic(), path, backlog, len(messages), left, ids)])
+            now = time.monotonic()
+            with self._lifted:
+                self._moved_at = now
+                is_back = self._schedule.accepted(path, now)
+                self._lifted.notify_all()
+            if is_back:
+                _logger.warning("messages for %s leave the spool again; %s wait", path, left)
+            self._emit([SpoolReplayed(now, path, backlog, len(messages), left, ids)])
             start = end
 
     def _refuse(self, path: str, message: Spooled, why: str) -> None:
         why = " ".join(why.split())[:MAX_REASON_LENGTH]
         self._spool.refuse(path, message, why)
         self._emit([SpooledMessageRefused(time.monotonic(), path, message.message_id, why)])
+
+    def _sizes_of(self, path: str) -> UnitSizes:
+        return self._sizes.setdefault(path_key(path), UnitSizes())
+
+    def _is_mixed(self, path: str) -> bool:
+        """Whether a batch may have messages of several sessions or partition keys."""
+        return not self._keeps_order and path_key(path) not in self._unmixed
 
     def _hold(self, path: str) -> None:
         with self._lock:
@@ -382,20 +536,17 @@ class Spooling:
             if has_waited and not self.in_line(path):
                 raise CaughtUpError
 
-    def _finished(self, path: str, *, is_empty: bool, has_moved: bool) -> None:
+    def _finished(self, path: str, progress: Progress) -> None:
         now = time.monotonic()
         with self._lifted:
             self._holds.pop(path_key(path), None)
             self._lifted.notify_all()
             # Checked under the lock, under which later messages are scheduled too.
-            is_empty = is_empty and not self.waiting(path)
-            self._schedule.finished(path, now, is_empty=is_empty, has_moved=has_moved)
-
-
-def _entry(message: copies.Message, deadline: int | None) -> Entry:
-    inner = park.with_deadline(message, deadline)
-    encoded_size(inner)  # raises if the SDK cannot send it
-    return Entry(park.message_id_of(message), to_bytes(inner))
+            is_empty = not self.waiting(path)
+            was_accepted = progress is not Progress.STOPPED and (is_empty or self.in_line(path) > 0)
+            is_stuck = self._schedule.finished(path, now, is_empty=is_empty, was_accepted=was_accepted)
+        if is_stuck and not self._is_closed:
+            _logger.warning("messages for %s wait in the spool %s: no broker accepts them now", path, self._spool.path)
 
 
 def _can_be_encoded(message: AmqpAnnotatedMessage) -> bool:
@@ -404,34 +555,3 @@ def _can_be_encoded(message: AmqpAnnotatedMessage) -> bool:
     except Exception:  # of any type: the SDK cannot send it
         return False
     return True
-
-
-def _unit(stored: Sequence[Spooled], now: int) -> tuple[list[AmqpAnnotatedMessage], list[int | None], str]:
-    """The leading messages that fit one batch, their deadlines, and why the next one cannot be sent, or ""."""
-    unit: list[AmqpAnnotatedMessage] = []
-    deadlines: list[int | None] = []
-    size = 0
-    for each in stored:
-        if not each.is_intact:
-            return unit, deadlines, "damaged on disk: its checksum is wrong"
-        try:
-            message = from_bytes(each.message)
-            deadline = park.take_deadline(message, now)
-        except ValueError as error:
-            return unit, deadlines, str(error)
-        if deadline is not None and deadline <= now:  # neither delivered late nor dropped (G-15)
-            return unit, deadlines, "TTLExpiredException: its time to live ended while it waited"
-        size += len(each.message)
-        if unit and (size > MAX_UNIT_BYTES or _placement(message) != _placement(unit[0])):
-            break
-        unit.append(message)
-        deadlines.append(deadline)
-    return unit, deadlines, ""
-
-
-def _placement(message: AmqpAnnotatedMessage) -> tuple[object, object]:
-    """Session and partition key: a batch has one of each."""
-    annotations = message.annotations or {}
-    name = aliases.ANNOTATION_PARTITION_KEY
-    session = None if message.properties is None else message.properties.group_id
-    return session, annotations.get(name, annotations.get(name.encode()))

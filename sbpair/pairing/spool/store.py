@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -67,11 +67,11 @@ class SpoolCount:
 
 @dataclass(slots=True)
 class _Ticket:
-    """One append in progress."""
+    """One append in progress, or without entries one deletion of what brokers have accepted."""
 
-    path: str
-    entries: Sequence[Entry]
-    now: int
+    path: str = ""
+    entries: Sequence[Entry] = ()
+    now: int = 0
     is_done: bool = False
     error: SpoolError | None = None
 
@@ -91,6 +91,7 @@ class _Room:
     waiting: Counter[str] = field(default_factory=Counter)  # committed messages by entity
 
 
+Rows = list[tuple[Any, ...]]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -185,24 +186,23 @@ class Spool:
         self._recount()
         ticket = _Ticket(path, entries, now)
         self._reserve(ticket)
-        with self._writing:  # the first thread also writes for those that arrived meanwhile
-            if not ticket.is_done:
-                self._write(self._take())
-        if not ticket.is_done:  # a signal interrupted the thread that wrote for this one
-            raise SpoolError(self._interrupted)
-        if ticket.error is not None:
-            raise type(ticket.error)(
-                str(ticket.error)
-            ) from ticket.error  # a copy: other threads raise it too
+        self._commit(ticket)
 
     # -- for the replay
 
-    def oldest(self, path: str, most: int) -> list[Spooled]:
-        """The oldest waiting messages of this entity, in order, at most ``most``."""
+    def oldest(
+        self, path: str, most: int, *, most_bytes: int | None = None, after: int = 0
+    ) -> list[Spooled]:
+        """The oldest waiting messages of this entity, in order, at most ``most``.
+
+        With ``most_bytes`` no more of them than have that size, but one in any case; ``after`` is the number of
+        a message, of which only later ones are wanted.
+        """
         self._recount()
         return self._select(
             "sender = ? AND refused IS NULL AND number > ? ORDER BY number LIMIT ?",
-            (path_key(path), self._passed.get(path_key(path), 0), most),
+            (path_key(path), max(after, self._passed.get(path_key(path), 0)), most),
+            most_bytes,
         )
 
     def overtake(self, path: str, message: Spooled) -> None:
@@ -233,8 +233,9 @@ class Spool:
             key = path_key(path)
             self._passed[key] = max(self._passed.get(key, 0), messages[-1].number)
             self._undeleted.update(each.number for each in messages)
-        with self._writing:
-            self._delete_accepted()
+            ticket = _Ticket()
+            self._tickets.append(ticket)
+        self._commit(ticket)
 
     @_counting
     def refuse(self, path: str, message: Spooled, reason: str) -> None:
@@ -325,6 +326,18 @@ class Spool:
             room.bytes += ticket.size
             self._tickets.append(ticket)
 
+    def _commit(self, ticket: _Ticket) -> None:
+        """Wait until the ticket is on disk: the first thread also writes for those that arrived meanwhile."""
+        with self._writing:
+            if not ticket.is_done:
+                self._write(self._take())
+        if not ticket.is_done:  # a signal interrupted the thread that wrote for this one
+            raise SpoolError(self._interrupted)
+        if ticket.error is not None:
+            raise type(ticket.error)(
+                str(ticket.error)
+            ) from ticket.error  # a copy: other threads raise it too
+
     def _take(self) -> list[_Ticket]:
         with self._counting:
             taken, self._tickets = self._tickets, []
@@ -339,6 +352,9 @@ class Spool:
             error = None
         except SpoolError as failed:
             error = failed
+            if isinstance(failed, SpoolFullError):  # what leaves needs less room than what comes
+                with suppress(SpoolError):
+                    self._delete_accepted()
         finally:
             self._complete(tickets, error)
 
@@ -357,7 +373,11 @@ class Spool:
     def _complete(self, tickets: list[_Ticket], error: SpoolError | None) -> None:
         with self._counting:
             for ticket in tickets:
-                ticket.is_done, ticket.error = True, error
+                is_deletion = not ticket.entries
+                ticket.error = error if self._undeleted or not is_deletion else None
+                ticket.is_done = True
+                if is_deletion:
+                    continue
                 if error is None:
                     self._room.waiting[path_key(ticket.path)] += len(ticket.entries)
                 else:
@@ -366,13 +386,9 @@ class Spool:
 
     def _delete_accepted(self) -> None:
         """Delete everything a broker has accepted. Called under the writing lock."""
-        with self._counting:
-            numbers = sorted(self._undeleted)
-        if numbers:
+        if self._undeleted:
             self._check_usable()
-            self._transact("DELETE FROM spooled WHERE number = ?", [(number,) for number in numbers])
-            with self._counting:
-                self._undeleted.difference_update(numbers)
+            self._transact(_DELETE, [])
 
     def _uncount(self, path: str, messages: Sequence[Spooled]) -> None:
         """Remove messages from the counts. Called under the counting lock."""
@@ -404,10 +420,16 @@ class Spool:
             self._transact(statement, rows)
 
     def _transact(self, statement: str, rows: list[tuple[object, ...]]) -> None:
+        """Carry out a statement for each of the rows, and delete everything a broker has accepted."""
+        with self._counting:
+            accepted = sorted(self._undeleted)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany(statement, rows)
+            self._connection.executemany(_DELETE, [(number,) for number in accepted])
             self._connection.execute("COMMIT")
+            with self._counting:
+                self._undeleted.difference_update(accepted)
         except sqlite3.Error as error:
             found = spool_error(self.path, error)
             # After a failed sync the state of the disk is unknown: accept nothing more.
@@ -417,19 +439,23 @@ class Spool:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def _select(self, condition: str, values: tuple[object, ...]) -> list[Spooled]:
+    def _select(
+        self, condition: str, values: tuple[object, ...], most_bytes: int | None = None
+    ) -> list[Spooled]:
         columns = "SELECT number, path, message_id, spooled_at, message, checksum FROM spooled WHERE "
-        rows = self._read(columns + condition, values)
+        rows = self._read(columns + condition, values, partial(_fitting, most_bytes))
         return [
             Spooled(number, path, message_id, at, message, zlib.crc32(message) == checksum)
             for number, path, message_id, at, message, checksum in rows
         ]
 
-    def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+    def _read(
+        self, query: str, values: tuple[object, ...] = (), fetch: Callable[[sqlite3.Cursor], Rows] = list
+    ) -> Rows:
         with self._writing:
             self._check_open()
             try:
-                return self._connection.execute(query, values).fetchall()
+                return fetch(self._connection.execute(query, values))
             except sqlite3.Error as error:
                 raise spool_error(self.path, error) from error
 
@@ -495,11 +521,26 @@ _INSERT = (
 )
 
 
+_DELETE = "DELETE FROM spooled WHERE number = ?"
 _COUNT = "SELECT count(*) FROM spooled"
 _EXPORT = "SELECT number, path, message_id, spooled_at, message, checksum, refused FROM spooled"
 _OF_ENTITY = " WHERE (?1 IS NULL OR sender = ?1)"
 _REFUSED = " AND refused IS NOT NULL"
 _NEXT = " AND number > ?2 ORDER BY number LIMIT 1"
+
+
+def _fitting(most_bytes: int | None, cursor: sqlite3.Cursor) -> Rows:
+    """The rows of messages up to a size: those beyond it are not read."""
+    if most_bytes is None:
+        return cursor.fetchall()
+    rows, size = [], 0
+    for row in cursor:
+        size += len(row[4])
+        if rows and size > most_bytes:
+            break
+        rows.append(row)
+    cursor.close()
+    return rows
 
 
 def _key(path: str | None) -> str | None:
