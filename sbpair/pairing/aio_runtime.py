@@ -34,7 +34,7 @@ from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase
 from .errors import PairFaultedError, SpoolError
-from .events import PairingEvent, entities_failed_over
+from .events import PairingEvent, may_change_timers, entities_failed_over
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
@@ -43,15 +43,14 @@ from .pair_state import SideState
 from .request import LinkBatches, SendRequest, freeze
 from .results import ACCEPTED, closed_result, not_created_in_time, not_written_in_time, time_left, with_count
 from .rotation import Choice
-from .spool.replay import Spooling
+from .spool.replay import MOMENT, Spooling
+from .spool.writer import Writing
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import TaskTurns
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
     from azure.servicebus.aio import ServiceBusClient
-
-MAX_WRITERS = 16  # concurrent spool writes, each on a thread
 
 
 class AsyncRuntime(BaseRuntime):
@@ -79,9 +78,7 @@ class AsyncRuntime(BaseRuntime):
         self._ending = asyncio.Lock()
         self._woken = asyncio.Event()
         self._tasks = Tasks()
-        self._writing = asyncio.Semaphore(MAX_WRITERS)
         self._threads = Threads()
-        self._writers = Threads()  # to the spool: a stalled disk holds up nothing else
         self._lookups = {side.role: Lookups(side.hosts()) for side in (primary, secondary)}
         self._creating: dict[int, asyncio.Task[Exception | None]] = {}
         self._pools: dict[str, AsyncSenderPool] = {}
@@ -230,7 +227,8 @@ class AsyncRuntime(BaseRuntime):
         for path in entities_failed_over(happened):
             if pool := self._pools.get(path_key(path)):
                 pool.recall()
-        self._woken.set()
+        if may_change_timers(happened):
+            self._woken.set()
         self.dispatcher.deliver()
 
     def _timers_changed(self) -> None:
@@ -285,7 +283,7 @@ class AsyncRuntime(BaseRuntime):
         for lookups in self._lookups.values():
             lookups.close()
         await self._tasks.join(CLOSING)
-        await asyncio.gather(self._threads.join(CLOSING), self._writers.join(CLOSING))
+        await self._threads.join(CLOSING)
         spooling = self._spooling
         if spooling is not None and not await finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
             spooling.left_open()
@@ -360,16 +358,17 @@ class AsyncRuntime(BaseRuntime):
                 return await self._peek(step, request)
 
     async def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
-        """Write to the spool on a thread, so that a stalled disk does not block the loop (G-18)."""
-        request.carry_trace()  # in this task, which has the caller's span
+        """Write to the spool: its own thread does, so that a stalled disk does not block the loop (G-18)."""
         try:
-            async with asyncio.timeout(step.until - time.monotonic()), self._writing:
-                written = await self._writers.run("sbpair-spool", lambda: self._write(path, request, is_first=step.is_first))
-        except TimeoutError:
-            return not_written_in_time()
-        except OperationTimeoutError as error:  # no thread was free
-            return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
-        return Result(time.monotonic(), written)
+            for writing in self._writes(path, request, step):
+                if writing is None:
+                    time_left(step.until)
+                    await asyncio.sleep(MOMENT)
+                elif not await _ended(writing, step.until):
+                    return not_written_in_time(is_withdrawn=writing.withdraw())
+        except Exception as error:  # full, not writable, or a message that cannot be encoded
+            return Result(time.monotonic(), error)
+        return Result(time.monotonic())
 
     async def _attempt(self, step: Attempt, path: str, request: SendRequest) -> Result:
         phase, pooled, handled, began = Phase.OPENING, None, sys.exception(), time.monotonic()
@@ -590,6 +589,20 @@ class AsyncRuntime(BaseRuntime):
         if self._loop is None:
             raise ValueError("the paired client is not in use yet")
         return LoopCredential(credential, self._loop)
+
+
+async def _ended(writing: Writing, until: float) -> bool:
+    """Whether a write to the spool ended in time."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def end() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    writing.then(lambda: call_in_loop(loop, end))
+    await asyncio.wait((ended,), timeout=until - time.monotonic())
+    return ended.done()
 
 
 async def _send(pooled: AsyncPooledSender, step: Attempt, request: SendRequest) -> None:

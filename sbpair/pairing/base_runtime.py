@@ -11,7 +11,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -52,7 +52,7 @@ from .headroom import Headroom
 from .health import BYTES_PER_SECOND, EntityState
 from .options import VARIABLE, PairedNamespaceOptions, is_disabled
 from .outcome import Classification, Failure, SendReceipt, Stranded
-from .pair import Attempt, Pair, Result, SendFlow, SpoolUse, primary_flow
+from .pair import Attempt, Pair, Result, SendFlow, SpoolMessages, SpoolUse, primary_flow
 from .pair_state import PairState, SideChange, SideState
 from .request import LinkProbe, ParkedOrder, SendRequest, one_session, ping
 from .results import ACCEPTED
@@ -62,6 +62,7 @@ from .rotation import Choice
 from .send_times import SendTimes
 from .span_events import note
 from .spool.replay import SendAgain, Spooling
+from .spool.writer import Writing
 from .time_limits import MAX_PING_SECONDS
 
 if TYPE_CHECKING:
@@ -209,6 +210,7 @@ class BaseRuntime:
             self._rng,
             headroom=self.headroom,
             is_read_later=is_read_later,
+            wake=self._timers_changed,
         )
 
     def announce(self) -> None:
@@ -555,17 +557,12 @@ class BaseRuntime:
             size=request.size,
         )
 
-    def _write(self, path: str, request: SendRequest, *, is_first: bool) -> Exception | None:
-        """Write to the spool; returns the error, if any. Blocks."""
+    def _writes(self, path: str, request: SendRequest, step: SpoolMessages) -> Iterator[Writing | None]:
+        """The writes to the spool for one step, as :meth:`Spooling.keep`."""
         if self._spooling is None:
-            return SpoolError("the spool belongs to the process that this one was forked from")
-        try:
-            is_sooner = self._spooling.keep(path, request, is_first=is_first)
-        except Exception as error:  # full, not writable, or a message that cannot be encoded
-            return error
-        if is_sooner:  # the send may have given up waiting: nothing else schedules the replay
-            self._timers_changed()
-        return None
+            raise SpoolError("the spool belongs to the process that this one was forked from")
+        request.carry_trace()
+        return self._spooling.keep(path, request, is_first=step.is_first)
 
     def _creation_result(self, error: Exception | None) -> Result:
         """The result of creating a backlog queue."""

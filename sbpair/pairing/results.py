@@ -33,8 +33,10 @@ def not_created_in_time() -> OperationTimeoutError:
     return OperationTimeoutError(message="The backlog queue was not created in time.")
 
 
-def not_written_in_time() -> Result:
-    """The result when the disk does not answer: the message may still be in the spool (G-7)."""
+def not_written_in_time(*, is_withdrawn: bool) -> Result:
+    """The result when the disk does not answer: unless withdrawn, the message may still be in the spool (G-7)."""
+    if is_withdrawn:
+        return Result(time.monotonic(), SpoolError("the spool did not answer in time; nothing was written"))
     error = SpoolError("the spool did not answer in time; the message may be in it nevertheless")
     return Result(
         time.monotonic(), error, Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)

@@ -31,7 +31,7 @@ from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase, classify
 from .errors import PairFaultedError, SpoolError
-from .events import entities_failed_over
+from .events import may_change_timers, entities_failed_over
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
@@ -41,7 +41,7 @@ from .request import SendRequest, freeze
 from .results import ACCEPTED, closed_result, not_created_in_time, not_written_in_time, time_left, with_count
 from .rotation import Choice
 from .sender_pool import GRACE, PooledSender, SenderPool
-from .spool.replay import Spooling
+from .spool.replay import MOMENT, Spooling
 from .threads import Job, Watch, Workers
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import ThreadTurns
@@ -83,7 +83,6 @@ class Runtime(BaseRuntime):
         self._pools: dict[str, SenderPool] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._workers, self._closers = Workers(), Workers()
-        self._writers = Workers()  # to the spool: neither a stalled disk nor hanging pings hold up the other
         self._openers = {
             role: Workers() for role in Side
         }  # R-6: a side that hangs blocks its own workers only
@@ -224,7 +223,8 @@ class Runtime(BaseRuntime):
         for path in entities_failed_over(happened):
             if pool := self._pools.get(path_key(path)):
                 pool.recall()
-        self._watch.wake()
+        if may_change_timers(happened):
+            self._watch.wake()
         self.dispatcher.deliver()
 
     def _timers_changed(self) -> None:
@@ -271,7 +271,7 @@ class Runtime(BaseRuntime):
             each.recall()
             each.close(now=True)
         until = time.monotonic() + CLOSING
-        for workers in (*self._openers.values(), self._workers, self._writers, self._closers):
+        for workers in (*self._openers.values(), self._workers, self._closers):
             workers.join(until - time.monotonic())
         spooling = self._spooling
         if spooling is not None and not threads.finish("sbpair-spool", spooling.close, SPOOL_CLOSING):
@@ -462,20 +462,17 @@ class Runtime(BaseRuntime):
                 raise StillWaitingError(message="earlier operations still hang")
 
     def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
-        """Write to the spool on a separate thread, so that a stalled disk does not block the caller (G-18)."""
-        request.carry_trace()  # in this thread, which has the caller's span
-        written: list[Exception | None] = []
-
-        def write() -> None:
-            written.append(self._write(path, request, is_first=step.is_first))
-
+        """Write to the spool: its own thread does, so that a stalled disk does not block the caller (G-18)."""
         try:
-            job = self._writers.start("sbpair-spool", write, until=step.until)
-        except OperationTimeoutError as error:
-            return Result(time.monotonic(), SpoolError(f"the spool cannot be written: {error}"))
-        if not job.wait(step.until - time.monotonic()):
-            return not_written_in_time()
-        return Result(time.monotonic(), written[0])
+            for writing in self._writes(path, request, step):
+                if writing is None:
+                    time_left(step.until)
+                    self._closed.wait(MOMENT)
+                elif not writing.wait(step.until - time.monotonic()):
+                    return not_written_in_time(is_withdrawn=writing.withdraw())
+        except Exception as error:  # full, not writable, or a message that cannot be encoded
+            return Result(time.monotonic(), error)
+        return Result(time.monotonic())
 
     def _backlog_pool(self, backlog: int) -> SenderPool:
         key = f"/{backlog}"  # no entity path begins with a slash; P-15: one link for all entities

@@ -109,24 +109,6 @@ def test_without_tracing_a_spooled_message_stays_as_it_is() -> None:
     assert copies.raw(request.messages[0]).application_properties is None
 
 
-async def test_a_full_pool_of_stuck_writes_is_an_error_of_the_spool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = PairedNamespaceOptions(spool=tmp_path / "spool", assume_backlogs_exist=True)
-    client = aio.PairedServiceBusClient.from_connection_strings(*BOTH, options=options)
-
-    async def full(name: str, task: object) -> object:
-        raise OperationTimeoutError(message="Too many operations still hang.")
-
-    with monkeypatch.context() as stuck:
-        stuck.setattr(client._runtime._writers, "run", full)
-        until = asyncio.get_running_loop().time() + 60
-        result = await client._runtime._write_within("orders", freeze(ServiceBusMessage("x")), until)
-    assert type(result.error) is SpoolError
-    assert "hang" in str(result.error)
-    await client.close()
-
-
 def damaged(path: Path) -> Path:
     """A spool with a page of zeros in the middle of a message."""
     spool = Spool(path, primary="contoso")

@@ -324,11 +324,14 @@ def test_results_say_when_and_why() -> None:
     error = ValueError("closed")
     why = "the client, or this side of it, is closed"
     assert closed_result(error) == Result(NOW, error, Classification(Failure.CALLER, why, is_local=True))
-    late = not_written_in_time()
+    late = not_written_in_time(is_withdrawn=False)
     assert str(late.error) == "the spool did not answer in time; the message may be in it nevertheless"
     assert isinstance(late.error, SpoolError)
     stalls = Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
     assert (late.now, late.classification) == (NOW, stalls)
+    back = not_written_in_time(is_withdrawn=True)
+    assert str(back.error) == "the spool did not answer in time; nothing was written"
+    assert back.classification is None
     request = freeze([ServiceBusMessage("a"), ServiceBusMessage("b")])
     assert with_count(late, request, 0, 0) is late
     request.rewrite("orders")

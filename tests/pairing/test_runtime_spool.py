@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +19,7 @@ from sbpair.pairing.base_runtime import (
 from sbpair.pairing.outcome import Classification, Stored, Stranded
 from sbpair.pairing.pair import Attempt, Result
 from sbpair.pairing.pair import SpoolMessages as SpoolStep
-from sbpair.pairing.request import Cancellation, SendRequest, freeze
+from sbpair.pairing.request import Cancellation, SendRequest, SpooledRequest, freeze
 from sbpair.pairing.retry import RetryPolicy
 from sbpair.pairing.rotation import Choice
 from tests.pairing.quiet_runtime import NOW, Base
@@ -32,22 +33,25 @@ class Spooled:
     def __init__(self) -> None:
         self.ahead: dict[str, int] = {}
         self.kept: list[tuple[str, SendRequest]] = []
-        self.error: Exception | None = None
         self.is_left = False
 
-    def in_line(self, path: str) -> int:
-        return self.ahead.get(path, 0)
+    def takes_first(self, path: str, session: str | None = None, *, wants_numbers: bool = False) -> bool:
+        return self.ahead.get(path, 0) > 0
 
     def waiting(self, path: str | None) -> int:
         return 70 if path is None else 7
 
-    def keep(self, path: str, request: SendRequest) -> None:
-        if self.error is not None:
-            raise self.error
+    def keep(self, path: str, request: SendRequest, *, is_first: bool) -> Iterator[None]:
         self.kept.append((path, request))
+        return iter((None,) if is_first else ())
 
     def disown(self) -> None:
         self.is_left = True
+
+
+def spooled_request(*messages: ServiceBusMessage) -> SpooledRequest:
+    request = freeze(list(messages))
+    return SpooledRequest(request.outgoing, request.messages, stored_bytes=0)
 
 
 def spooling(**options: Any) -> tuple[Base, Spooled]:
@@ -66,9 +70,8 @@ def test_who_has_no_spool_spools_nothing() -> None:
     )
     core._leave_spool()
     assert core._has_left_spool is False
-    error = core._write("orders", freeze(ServiceBusMessage("x")))
-    assert isinstance(error, SpoolError)
-    assert str(error) == "the spool belongs to the process that this one was forked from"
+    with pytest.raises(SpoolError, match="belongs to the process that this one was forked from"):
+        core._writes("orders", freeze(ServiceBusMessage("x")), SpoolStep(0.0))
 
 
 def test_newer_messages_queue_behind_one_that_waits() -> None:
@@ -79,19 +82,17 @@ def test_newer_messages_queue_behind_one_that_waits() -> None:
     assert not core.is_spooling("invoices")
     assert (core.count_spooled(None), core.count_spooled("orders")) == (70, 7)
     flow = core._flow("orders", freeze(ServiceBusMessage("x")), Choice(), 990.0, 60.0, None)
-    assert next(flow) == SpoolStep(1050.0)
+    assert next(flow) == SpoolStep(1050.0, is_first=True)
     flow = core._flow("invoices", freeze(ServiceBusMessage("x")), Choice(), 990.0, 60.0, None)
     assert next(flow) == Attempt(None, 1050.0)
 
 
-def test_what_the_spool_says_is_the_answer() -> None:
+def test_the_spool_is_told_whether_nothing_else_was_tried() -> None:
     core, spool = spooling()
     request = freeze(ServiceBusMessage("x"))
-    assert core._write("orders", request) is None
-    assert (spool.kept, core.timer_checks) == ([("orders", request)], 1)
-    spool.error = SpoolError("full")
-    assert core._write("orders", request) is spool.error
-    assert core.timer_checks == 1
+    assert list(core._writes("orders", request, SpoolStep(0.0))) == []
+    assert list(core._writes("orders", request, SpoolStep(0.0, is_first=True))) == [None]
+    assert spool.kept == [("orders", request)] * 2
 
 
 @pytest.mark.spec("F-19")
@@ -154,9 +155,9 @@ def test_what_only_the_primary_can_do_goes_nowhere_else_with_its_retries() -> No
 
 def test_a_replay_goes_the_same_way_but_not_into_the_spool_again() -> None:
     core, _ = spooling(operation_timeout=timedelta(seconds=20), failover_interval=timedelta(0))
-    request = freeze([ServiceBusMessage("x", message_id=each) for each in "ab"])
+    request = spooled_request(*[ServiceBusMessage("x", message_id=each) for each in "ab"])
     flow = core._flow_again("orders", request, Choice(backlog=3))
-    assert next(flow) == Attempt(None, NOW + 15.0)  # a backlog is to have time too
+    assert next(flow) == Attempt(None, NOW + 7.5)  # a backlog is to have time too
     step = flow.send(Result(NOW, OSError(), Classification(Failure.UNAVAILABLE, "down")))
     assert isinstance(step, Attempt)
     assert step.backlog == 3
@@ -168,8 +169,8 @@ def test_a_replay_goes_the_same_way_but_not_into_the_spool_again() -> None:
 
 @pytest.mark.spec("P-4", "R-2")
 def test_a_replay_for_the_primary_alone_waits_while_nothing_is_sent_there() -> None:
-    core, _ = spooling(operation_timeout=timedelta(seconds=20))
-    assert next(core._flow_again("orders", Cancellation([1]), Choice())) == Attempt(None, NOW + 20.0)
+    core, _ = spooling(operation_timeout=timedelta(seconds=5))
+    assert next(core._flow_again("orders", Cancellation([1]), Choice())) == Attempt(None, NOW + 5.0)
     core.by_hand(core.pair.fail_over, "orders")
     with pytest.raises(StopIteration) as landed:
         next(core._flow_again("orders", Cancellation([1]), Choice()))

@@ -11,6 +11,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from sbpair.envelope.park import message_id_of
 from sbpair.pairing.errors import SpoolFullError
 from sbpair.pairing.events import MessageSpooled, SendRaised
+from sbpair.pairing.health import EntityState
 from sbpair.pairing.outcome import Classification, Failure, Outcome, Refused, Stored, Stranded
 from sbpair.pairing.pair import (
     Attempt,
@@ -58,8 +59,11 @@ def test_what_every_backlog_refused_is_spooled(pair_of: Callable[..., Driver]) -
 
 
 @pytest.mark.spec("F-35")
-def test_without_a_spool_or_for_what_comes_from_it_there_is_no_such_step(at_once: Driver) -> None:
-    outcome = send(at_once, failing(at_once), SpoolUse.NEVER)
+@pytest.mark.parametrize("use", [SpoolUse.NEVER, SpoolUse.FROM_IT])
+def test_without_a_spool_or_for_what_comes_from_it_there_is_no_such_step(
+    at_once: Driver, use: SpoolUse
+) -> None:
+    outcome = send(at_once, failing(at_once), use)
     assert isinstance(outcome, Stranded)
     assert outcome.spool_error is None
     assert not any(isinstance(step, SpoolMessages) for step in at_once.steps)
@@ -68,7 +72,7 @@ def test_without_a_spool_or_for_what_comes_from_it_there_is_no_such_step(at_once
 def test_behind_older_messages_neither_namespace_is_tried(driver: Driver) -> None:
     outcome = send(driver, failing(driver), SpoolUse.AT_ONCE)
     assert outcome == Stored(None, is_ambiguous=False, is_spooled=True)
-    assert driver.steps == [SpoolMessages(60.0)]
+    assert driver.steps == [SpoolMessages(60.0, is_first=True)]
 
 
 @pytest.mark.spec("X-30")
@@ -87,7 +91,7 @@ def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: D
         SpoolUse.AT_ONCE,
     )
     assert outcome == Stored(None, is_ambiguous=False)
-    assert driver.steps == [SpoolMessages(60.0), Attempt(None, 60.0)]
+    assert driver.steps == [SpoolMessages(60.0, is_first=True), Attempt(None, 60.0)]
 
 
 def test_a_send_that_nobody_took_is_written_though_older_messages_made_way(at_once: Driver) -> None:
@@ -96,7 +100,75 @@ def test_a_send_that_nobody_took_is_written_though_older_messages_made_way(at_on
     def answer(step: Step) -> Result:
         return Result(at_once.now, next(answers)) if isinstance(step, SpoolMessages) else at_once.fail()
 
-    assert send(at_once, answer, SpoolUse.LAST_RESORT) == Stored(None, is_ambiguous=False, is_spooled=True)
+    assert send(at_once, answer, SpoolUse.AT_ONCE) == Stored(None, is_ambiguous=False, is_spooled=True)
+
+
+@pytest.mark.spec("A-8")
+def test_without_room_in_the_spool_a_send_goes_directly_and_is_not_written_twice(at_once: Driver) -> None:
+    full = CaughtUpError()
+    full.__cause__ = SpoolFullError("full")
+
+    def answer(step: Step) -> Result:
+        return Result(at_once.now, full) if isinstance(step, SpoolMessages) else at_once.fail()
+
+    outcome = send(at_once, answer, SpoolUse.AT_ONCE)
+    assert isinstance(outcome, Stranded)
+    assert isinstance(outcome.spool_error, SpoolFullError)
+    assert sum(isinstance(step, SpoolMessages) for step in at_once.steps) == 1
+    assert send(at_once, lambda step: Result(0.0, full) if isinstance(step, SpoolMessages) else at_once.ok(),
+                SpoolUse.AT_ONCE).is_spooled is False
+
+
+def failed_over(pair_of: Callable[..., Driver]) -> Driver:
+    driver = pair_of(interval=0.0, backlogs=1)
+    driver.pair.fail_over("orders", 0.0)
+    return driver
+
+
+@pytest.mark.spec("A-7")
+def test_what_no_backlog_queue_takes_from_the_spool_asks_the_primary_as_a_ping_does(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = failed_over(pair_of)
+
+    def answer(step: Step) -> Result:
+        return driver.ok() if isinstance(step, Attempt) and step.backlog is None else driver.fail()
+
+    assert send(driver, answer, SpoolUse.FROM_IT) == Stored(None, is_ambiguous=False)
+    assert [step.backlog for step in driver.steps if isinstance(step, Attempt)] == [0, None]
+    assert driver.pair.state_of("orders") is EntityState.HEALTHY
+
+
+@pytest.mark.spec("A-7")
+def test_a_primary_that_does_not_answer_holds_what_comes_from_the_spool_for_two_seconds(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = failed_over(pair_of)
+    outcome = send(driver, lambda step: driver.fail(), SpoolUse.FROM_IT)
+    assert isinstance(outcome, Stranded)
+    assert driver.steps[-1] == Attempt(None, driver.now + 2.0, is_fresh=True)
+    assert driver.pair.state_of("orders") is EntityState.FAILED_OVER
+
+
+@pytest.mark.spec("A-7")
+def test_the_primary_of_a_held_entity_is_not_asked(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(interval=0.0, backlogs=1)
+    driver.pair.hold("orders", 0.0)
+    assert isinstance(send(driver, lambda step: driver.fail(), SpoolUse.FROM_IT), Stranded)
+    assert [step.backlog for step in driver.steps if isinstance(step, Attempt)] == [0]
+
+
+@pytest.mark.spec("A-7", "R-2")
+def test_what_the_primary_refuses_for_its_content_is_refused(pair_of: Callable[..., Driver]) -> None:
+    driver = failed_over(pair_of)
+
+    def answer(step: Step) -> Result:
+        is_primary = isinstance(step, Attempt) and step.backlog is None
+        return driver.fail(Failure.CALLER if is_primary else Failure.UNAVAILABLE)
+
+    outcome = send(driver, answer, SpoolUse.FROM_IT)
+    assert isinstance(outcome, Refused)
+    assert not outcome.is_parked
 
 
 def test_an_attempt_that_was_made_already_is_heard_before_the_spool(driver: Driver) -> None:

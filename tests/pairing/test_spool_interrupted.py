@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spec("R-100", "R-2")
 
 INSIDE: set[CodeType] = {
     each.__code__
-    for owner in (store, Spool, store._Ticket)
+    for owner in (store, Spool, store.Ticket)
     for each in vars(owner).values()
     if isinstance(each, FunctionType) and each.__module__ == store.__name__ and each.__name__ != "__init__"
 }

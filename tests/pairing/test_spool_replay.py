@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +22,12 @@ from sbpair.pairing.pair import CaughtUpError
 from sbpair.pairing.request import SendRequest, freeze
 from sbpair.pairing.rotation import Choice
 from sbpair.pairing.spool import replay
+from sbpair.pairing.spool.admission import Admission
 from sbpair.pairing.spool.codec import from_bytes, to_bytes
-from sbpair.pairing.spool.replay import MAX_UNIT_MESSAGES, Spooling
+from sbpair.pairing.spool.replay import PAUSE, Spooling
 from sbpair.pairing.spool.store import Entry, Spool, Spooled
+from sbpair.pairing.spool.units import MAX_UNIT_MESSAGES
+from tests.waiting import PATIENCE
 
 ACCEPTED = Stored(None, is_ambiguous=False)
 AWAY = Stranded(())
@@ -42,22 +44,46 @@ def rejected(condition: str) -> Refused:
     return refused(error=ServiceBusError("refused", condition=condition))
 
 
+def written(spooling: Spooling, request: SendRequest, *, is_first: bool = False) -> None:
+    """Spool as a runtime does, until the messages are on disk."""
+    for writing in spooling.keep("orders", request, is_first=is_first):
+        assert writing is not None
+        assert writing.wait(PATIENCE)
+
+
 class Station:
     """A spooling whose sends are recorded and answered by ``answer``."""
 
-    def __init__(self, path: Path) -> None:
-        self.spool = Spool(path, primary="contoso")
+    def __init__(
+        self, path: Path, admission: Admission | None = None, *, keeps_order: bool = False, **bounds: int
+    ) -> None:
+        self.spool = Spool(path, primary="contoso", **bounds)
         self.told: list[PairingEvent] = []
         self.sent: list[list[str]] = []
         self.for_primary_only: list[list[str]] = []  # of these, what must go nowhere else
         self.choices: set[int] = set()
         self.answer: Callable[[list[str]], Outcome] = lambda ids: ACCEPTED
-        self.spooling = Spooling(self.spool, self._send, self._tell, random.Random(7))
+        self.woken = 0
+        self.spooling = Spooling(
+            self.spool,
+            self._send,
+            self._tell,
+            random.Random(7),
+            admission,
+            keeps_order=keeps_order,
+            wake=self._wake,
+        )
+
+    def _wake(self) -> None:
+        self.woken += 1
 
     def keep(self, *ids: str, **fields: object) -> None:
-        self.spooling.keep(
-            "orders", freeze([ServiceBusMessage(each, message_id=each, **fields) for each in ids])
-        )
+        written(self.spooling, freeze([ServiceBusMessage(each, message_id=each, **fields) for each in ids]))
+
+    def reopened(self) -> Station:
+        """The next client, which reads what is on disk."""
+        self.spooling.close()
+        return Station(self.spool.path)
 
     def replay(self) -> None:
         """Replay as the worker does when a replay is due."""
@@ -94,17 +120,16 @@ def test_what_a_broker_accepted_is_not_sent_again_because_the_file_cannot_be_wri
     station.keep("a", "b")
     station.spool._connection.execute("PRAGMA query_only = ON")  # stands for a file system gone read-only
     station.replay()
+    station.spooling.close()
     assert station.sent == [["a", "b"]]
     assert station.spooling.waiting("orders") == 0  # so that newer messages go the direct way
-    assert not station.spool.oldest("orders", 10)
     assert sum(event.count for event in station.told if isinstance(event, SpoolReplayed)) == 2
 
 
 @pytest.mark.spec("G-1")
 def test_what_waits_is_sent_in_order_in_batches_and_then_forgotten(station: Station) -> None:
-    ids = [f"{n:03}" for n in range(MAX_UNIT_MESSAGES * 2 + 5)]
-    for each in ids:
-        station.keep(each)
+    ids = [f"{n:04}" for n in range(MAX_UNIT_MESSAGES * 2 + 5)]
+    station.keep(*ids)
     station.replay()
     assert [len(batch) for batch in station.sent] == [MAX_UNIT_MESSAGES, MAX_UNIT_MESSAGES, 5]
     assert [each for batch in station.sent for each in batch] == ids
@@ -187,23 +212,45 @@ def test_a_replay_that_raises_is_tried_again(station: Station, caplog: pytest.Lo
     assert station.spooling.waiting() == 0
 
 
-def test_messages_of_different_sessions_or_partitions_are_not_put_into_one_batch(station: Station) -> None:
-    for each, fields in (
-        ("a", {"session_id": "s"}),
-        ("b", {"session_id": "s"}),
-        ("c", {"session_id": "t"}),
-        ("d", {"partition_key": "p"}),
-        ("e", {"partition_key": "p"}),
-        ("f", {}),
-    ):
+MIXED = (
+    ("a", {"session_id": "s"}),
+    ("b", {"session_id": "s"}),
+    ("c", {"session_id": "t"}),
+    ("d", {"partition_key": "p"}),
+    ("e", {"partition_key": "p"}),
+    ("f", {}),
+)
+
+
+@pytest.mark.spec("A-8")
+def test_messages_of_several_sessions_and_partitions_are_one_batch_unless_the_entity_refuses_it(
+    station: Station,
+) -> None:
+    for each, fields in MIXED:
+        station.keep(each, **fields)
+    station.replay()
+    assert station.sent == [list("abcdef")]
+    for each, fields in MIXED:
+        station.keep(each, **fields)
+    station.answer = lambda ids: ACCEPTED if ids in (["a", "b"], ["c"], ["d", "e"], ["f"]) else refused()
+    station.replay()
+    accepted = [ids for ids in station.sent[1:] if station.answer(ids) is ACCEPTED]
+    assert accepted == [["a", "b"], ["c"], ["d", "e"], ["f"]]
+    assert station.refusals() == []
+
+
+def test_where_sessions_keep_their_order_each_has_batches_of_its_own(tmp_path: Path) -> None:
+    station = Station(tmp_path / "spool", keeps_order=True)
+    for each, fields in MIXED:
         station.keep(each, **fields)
     station.replay()
     assert station.sent == [["a", "b"], ["c"], ["d", "e"], ["f"]]
+    station.spooling.close()
 
 
 def test_large_messages_go_in_smaller_batches(station: Station) -> None:
     for each in "abcd":
-        station.spooling.keep("orders", freeze(ServiceBusMessage(bytes(60_000), message_id=each)))
+        written(station.spooling, freeze(ServiceBusMessage(bytes(120_000), message_id=each)))
     station.replay()
     assert station.sent == [["a", "b"], ["c", "d"]]
 
@@ -214,6 +261,7 @@ def test_a_message_damaged_on_the_disk_is_set_aside_and_the_next_ones_go(station
     station.spool.append("orders", [Entry("garbage", b"\x00\x00\x00\x09nonsense")], 1)
     station.keep("b", "c")
     station.spool._connection.execute("UPDATE spooled SET message = x'00' WHERE message_id = 'b'")
+    station = station.reopened()
     station.replay()
     assert station.sent == [["a"], ["c"]]
     assert [each for each, _ in station.refusals()] == ["garbage", "b"]
@@ -244,41 +292,28 @@ def test_when_a_replay_gets_to_the_last_messages_a_sender_waits_and_then_goes_th
 ) -> None:
     monkeypatch.setattr(replay, "HOLD", 60.0)
     station.keep("a")
-    held: list[Exception | None] = []
+    another = station.spooling.keep("orders", freeze(ServiceBusMessage("c")), is_first=True)
 
     def sends_meanwhile(ids: list[str]) -> Outcome:
         if ids == ["a"]:
             station.keep("b")
         else:  # the last one is on its way
-            sender = threading.Thread(target=another)
-            sender.start()
-            senders.append(sender)
-            while not station.spooling._lifted._waiters:  # until it waits
-                sender.join(0.005)
-                assert sender.is_alive()
+            assert next(another) is None
         return ACCEPTED
 
-    def another() -> None:
-        try:
-            station.keep("c")
-            held.append(None)
-        except CaughtUpError as error:
-            held.append(error)
-
-    senders: list[threading.Thread] = []
     station.answer = sends_meanwhile
     station.replay()
-    senders[0].join(60)
-    assert isinstance(held[0], CaughtUpError)
+    with pytest.raises(CaughtUpError):
+        next(another)
     assert station.sent == [["a"], ["b"]]
     assert station.spooling.waiting() == 0
 
 
 def test_a_sender_is_held_back_for_a_moment_only(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "HOLD", 0.05)
+    monkeypatch.setattr(replay, "HOLD", 0.0)
     station.keep("a", "b")
     station.spooling._hold("orders")  # of a replay that now hangs
-    station.keep("c")
+    written(station.spooling, freeze(ServiceBusMessage("c")), is_first=True)
     assert station.spooling.waiting() == 3
 
 
@@ -289,7 +324,7 @@ def test_a_spooled_message_past_its_deadline_is_set_aside_and_the_others_go_on(t
     for name, first_attempt in (("late", now - 61_000), ("in time", now)):
         request = freeze(ServiceBusMessage("x", message_id=name, time_to_live=timedelta(minutes=1)))
         request.fix_deadlines(first_attempt)
-        station.spooling.keep("orders", request)
+        written(station.spooling, request)
     station.spooling.replay("orders")
     assert station.sent == [["in time"]]
     (refusal,) = [event for event in station.told if isinstance(event, SpooledMessageRefused)]
@@ -362,7 +397,7 @@ def test_what_says_nothing_of_the_message_sets_nothing_aside(station: Station, e
     assert station.spooling.waiting("orders") == 2
     station.answer = lambda ids: ACCEPTED
     station.replay()
-    assert station.sent[-1] == ["a", "b"]
+    assert station.sent[-2:] == [["a"], ["b"]]  # after a failure a small one is tried first
 
 
 @pytest.mark.spec("R-2")
@@ -402,7 +437,7 @@ def test_a_message_that_this_sdk_cannot_encode_stops_nobody(
         "UPDATE spooled SET message = ?, checksum = ? WHERE number = ?",
         (to_bytes(message), zlib.crc32(to_bytes(message)), stored.number),
     )
-    station.answer = lambda ids: refused(error=OverflowError("too large")) if "odd" in ids else ACCEPTED
+    station = station.reopened()
     station.replay()
     assert [each for each, _ in station.refusals()] == ["odd"]
     assert station.spooling.waiting() == 0
@@ -415,8 +450,8 @@ def test_what_is_written_as_a_replay_ends_is_replayed_too(
     station.keep("a")
     oldest = station.spool.oldest
 
-    def written_behind(path: str, most: int) -> list[Spooled]:
-        found = oldest(path, most)
+    def written_behind(path: str, most: int, **others: int) -> list[Spooled]:
+        found = oldest(path, most, **others)
         if not found:
             monkeypatch.undo()
             station.spool.append("orders", [Entry("b", to_bytes(AmqpAnnotatedMessage(data_body=b"x")))], 1)
@@ -424,11 +459,9 @@ def test_what_is_written_as_a_replay_ends_is_replayed_too(
 
     monkeypatch.setattr(station.spool, "oldest", written_behind)
     station.replay()
-    assert station.sent == [["a"]]
-    assert station.spooling.next_timer() is not None
-    station.replay()
     assert len(station.sent) == 2
     assert station.spooling.waiting() == 0
+    assert station.spooling.next_timer() is None
 
 
 @pytest.mark.spec("R-66", "F-35")
@@ -446,14 +479,14 @@ def test_a_spool_is_opened_as_the_options_say_or_not_at_all(tmp_path: Path) -> N
     assert opened() is None
     spooling = opened(spool=tmp_path / "spool", spool_max_messages=1)
     assert spooling is not None
-    spooling.keep("orders", freeze(ServiceBusMessage("x", message_id="a")))
+    written(spooling, freeze(ServiceBusMessage("x", message_id="a")))
     with pytest.raises(SpoolFullError, match="1 of 1 messages"):
-        spooling.keep("orders", freeze(ServiceBusMessage("x")))
+        written(spooling, freeze(ServiceBusMessage("x")))
     spooling.close()
     spooling = opened(spool=tmp_path / "spool", spool_max_bytes=1)
     assert spooling is not None
     with pytest.raises(SpoolFullError, match="of 1 bytes"):
-        spooling.keep("orders", freeze(ServiceBusMessage("x")))
+        written(spooling, freeze(ServiceBusMessage("x")))
     (path,) = spooling.due(time.monotonic())  # what an earlier client left is sent at once
     spooling.replay(path)
     assert sent == ["orders"]
@@ -493,7 +526,7 @@ def test_a_damaged_spool_is_refused_at_once_or_by_the_first_to_read_it(
     spooling = opened()
     assert spooling is not None
     with pytest.raises(SpoolError, match="damaged"):
-        spooling.keep("orders", freeze(ServiceBusMessage("x")))
+        written(spooling, freeze(ServiceBusMessage("x")))
     spooling.close()
 
 
@@ -506,7 +539,7 @@ def test_a_replay_for_which_there_was_no_worker_is_due_again(station: Station) -
     station.spooling.not_started("ORDERS")
     timer = station.spooling.next_timer()
     assert timer is not None
-    assert timer >= before + 2 * 0.75  # as after a replay that moved nothing
+    assert timer >= before + PAUSE * 0.75  # as after a replay that moved nothing
     assert station.spooling.waiting("orders") == 1
 
 
@@ -534,6 +567,7 @@ def test_what_happens_to_the_spool_is_in_the_log(station: Station, caplog: pytes
         f"spooling messages for orders to {where}",
         waits.format("a"),
         waits.format("b"),
+        f"messages for orders wait in the spool {where}: no broker accepts them now",
         "the replay of orders stopped: ZeroDivisionError: division by zero",
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pairing.spool.replay import FIRST_PAUSE, MAX_CONCURRENT, MAX_PAUSE_SECONDS, ReplaySchedule
+from sbpair.pairing.spool.replay import MAX_CONCURRENT, MAX_TRIES, PAUSE, ReplaySchedule
 
 
 @pytest.fixture
@@ -22,33 +22,60 @@ def test_nothing_spooled_needs_no_timer(schedule: ReplaySchedule) -> None:
 def test_what_is_spooled_is_tried_after_a_pause_and_once_at_a_time(schedule: ReplaySchedule) -> None:
     schedule.spooled("Orders", 10.0)
     schedule.spooled("orders", 10.5)
-    assert schedule.next_timer() == 10.0 + FIRST_PAUSE
+    assert schedule.next_timer() == 10.0 + PAUSE
     assert schedule.due(10.9) == []
     assert schedule.due(11.0) == ["Orders"]
     assert schedule.due(99.0) == []
     assert schedule.next_timer() is None
 
 
-def test_what_is_not_accepted_is_tried_later_each_time_up_to_a_limit(schedule: ReplaySchedule) -> None:
+@pytest.mark.spec("A-7")
+def test_one_entity_that_is_not_accepted_is_tried_each_second_however_long_it_takes(
+    schedule: ReplaySchedule,
+) -> None:
     schedule.spooled("orders", 0.0)
-    pauses, now = [], 1.0
-    for _ in range(8):
-        assert schedule.due(now) == ["orders"]
-        schedule.finished("orders", now, is_empty=False, has_moved=False)
-        pauses.append(schedule.next_timer() - now)
-        now = schedule.next_timer()
-    assert pauses == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0]
-    assert schedule.due(now) == ["orders"]
-    schedule.finished("orders", now, is_empty=False, has_moved=True)
-    assert schedule.next_timer() == now + FIRST_PAUSE
-
-
-def test_a_failure_count_without_end_does_not_overflow(schedule: ReplaySchedule) -> None:
-    schedule.spooled("orders", 0.0)
+    now = 1.0
     for _ in range(3000):
-        schedule.due(schedule.next_timer())
-        schedule.finished("orders", 0.0, is_empty=False, has_moved=False)
-    assert schedule.next_timer() == MAX_PAUSE_SECONDS
+        assert schedule.due(now) == ["orders"]
+        schedule.finished("orders", now, is_empty=False, was_accepted=False)
+        assert schedule.next_timer() == now + PAUSE
+        now += PAUSE
+
+
+@pytest.mark.spec("A-7")
+def test_many_entities_share_the_tries_of_a_second_and_all_go_when_one_is_accepted(
+    schedule: ReplaySchedule,
+) -> None:
+    paths = [f"q{n}" for n in range(15 * MAX_TRIES)]
+    for path in paths:
+        schedule.spooled(path, 0.0)
+    tries = 0
+    for tenth in range(10, 610):
+        for path in schedule.due(tenth / 10):
+            tries += 1
+            schedule.finished(path, tenth / 10, is_empty=False, was_accepted=False)
+    assert tries <= 61 * MAX_TRIES
+    (path, *_) = schedule.due(80.0)
+    assert schedule.accepted(path, 80.0)
+    schedule.finished(path, 80.0, is_empty=True, was_accepted=True)
+    assert len(schedule.due(81.0)) == MAX_CONCURRENT - (MAX_CONCURRENT - 1)
+    assert schedule.next_timer() is None
+
+
+@pytest.mark.spec("A-8")
+def test_what_came_while_the_last_was_accepted_is_sent_at_once(schedule: ReplaySchedule) -> None:
+    schedule.spooled("orders", 0.0)
+    schedule.due(1.0)
+    schedule.finished("orders", 2.0, is_empty=False, was_accepted=True)
+    assert schedule.due(2.0) == ["orders"]
+
+
+@pytest.mark.spec("A-8")
+def test_where_every_message_is_spooled_first_it_is_sent_at_once() -> None:
+    schedule = ReplaySchedule(lambda: 1.0, first_pause=0.0)
+    assert schedule.spooled("orders", 5.0)
+    assert not schedule.spooled("orders", 5.0)
+    assert schedule.due(5.0) == ["orders"]
 
 
 @pytest.mark.spec("P-33")
@@ -65,8 +92,8 @@ def test_news_during_a_replay_that_fails_are_not_forgotten(schedule: ReplaySched
     schedule.spooled("orders", 0.0)
     schedule.due(1.0)
     schedule.hurry(2.0)
-    schedule.finished("orders", 3.0, is_empty=False, has_moved=False)
-    assert schedule.next_timer() == 3.0 + FIRST_PAUSE
+    schedule.finished("orders", 3.0, is_empty=False, was_accepted=False)
+    assert schedule.next_timer() == 3.0 + PAUSE
 
 
 def test_news_without_end_do_not_make_a_replay_that_fails_a_hot_loop(schedule: ReplaySchedule) -> None:
@@ -76,14 +103,14 @@ def test_news_without_end_do_not_make_a_replay_that_fails_a_hot_loop(schedule: R
         schedule.hurry(tenth / 10)
         for path in schedule.due(tenth / 10):
             tries += 1
-            schedule.finished(path, tenth / 10, is_empty=False, has_moved=False)
+            schedule.finished(path, tenth / 10, is_empty=False, was_accepted=False)
     assert tries == 10
 
 
 def test_an_emptied_line_is_forgotten_and_can_begin_again(schedule: ReplaySchedule) -> None:
     schedule.spooled("orders", 0.0)
     schedule.due(1.0)
-    schedule.finished("orders", 2.0, is_empty=True, has_moved=True)
+    schedule.finished("orders", 2.0, is_empty=True, was_accepted=True)
     assert schedule.next_timer() is None
     schedule.spooled("orders", 5.0)
     assert schedule.next_timer() == 6.0
@@ -98,5 +125,5 @@ def test_few_entities_are_replayed_side_by_side_and_those_that_waited_longest_fi
     assert schedule.due(100.0) == paths[:MAX_CONCURRENT]
     assert schedule.next_timer() is None
     assert schedule.due(100.0) == []
-    schedule.finished("q0", 100.0, is_empty=True, has_moved=True)
+    schedule.finished("q0", 100.0, is_empty=True, was_accepted=True)
     assert schedule.due(100.0) == [paths[MAX_CONCURRENT]]

@@ -41,7 +41,7 @@ class Admission:
         if is_bare and condition_of(error) == _NO_SESSION and "session" in str(error).casefold():
             self._sessions[path_key(path)] = now + REMEMBERED, str(error)
 
-    def is_in_doubt(self, path: str, message: copies.Message, size: int) -> bool:
+    def is_in_doubt(self, path: str, size: int) -> bool:
         """Whether the size of the message is accepted by some tiers, and no link has told which one this is."""
         return size > SMALLEST_LIMIT and path_key(path) not in self._limits
 

@@ -26,9 +26,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Self
 
 from azure.servicebus.amqp import AmqpAnnotatedMessage
@@ -57,6 +57,7 @@ from .admission import Admission
 from .codec import to_bytes
 from .store import Entry, Spool, Spooled
 from .units import Unit, UnitReader, UnitSizes, unit_of
+from .writer import Writer, Writing
 
 _logger = logging.getLogger("sbpair")
 
@@ -65,8 +66,9 @@ MAX_TRIES = 5  # a second, of all entities
 MAX_CONCURRENT = 16  # entities replayed at a time
 HOLD = 0.5  # seconds a sender waits for the last messages ahead of it
 LAST = 64  # messages for which it waits
+MOMENT = 0.01  # seconds between two looks of a send that waits
 MOVING = 0.5  # seconds after a replayed message in which a full spool may get room
-ROOM_SECONDS = 2.0  # that a send waits for room while it does
+LINGER = 0.2  # seconds that a replay waits for more, before its thread ends
 MAX_REASON_LENGTH = 300  # characters
 
 SendAgain = Callable[[str, SendRequest, Choice], Outcome]
@@ -120,6 +122,11 @@ class ReplaySchedule:
     def is_moving(self) -> bool:
         """Whether the messages of any entity were not tried yet, or are being accepted."""
         return any(not line.is_failing for line in self._lines.values())
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether entities wait for others to end their replay."""
+        return len(self._lines) > MAX_CONCURRENT
 
     def spooled(self, path: str, now: float) -> bool:
         """Record that a message of this entity was spooled; return whether the timer is earlier than before."""
@@ -182,7 +189,7 @@ class ReplaySchedule:
 class Spooling:
     """The spool of one client, and its replay. Thread-safe.
 
-    ``admission`` is given where every message is kept first.
+    ``admission`` is given where every message is kept first. ``wake`` is called when the timer is sooner than before.
     """
 
     def __init__(
@@ -194,8 +201,11 @@ class Spooling:
         admission: Admission | None = None,
         *,
         keeps_order: bool = False,
+        wake: Callable[[], object] = lambda: None,
     ) -> None:
         self._spool = spool
+        self._writer = Writer(spool)
+        self._wake = wake
         self._send_again = send_again
         self._emit = emit
         self._admission = admission
@@ -228,6 +238,7 @@ class Spooling:
         *,
         headroom: Headroom | None = None,
         is_read_later: bool = False,
+        wake: Callable[[], object] = lambda: None,
     ) -> Self | None:
         """Open the spool of the options; None if they set none. Raises SpoolError."""
         if options.spool is None:
@@ -242,7 +253,8 @@ class Spooling:
         admission = None
         if options.spool_policy == "always":
             admission = Admission(headroom or Headroom(), refuses_unparkable=options.headroom == "refuse")
-        return cls(spool, send_again, emit, rng, admission, keeps_order=options.ordering == "session")
+        is_ordered = options.ordering == "session"
+        return cls(spool, send_again, emit, rng, admission, keeps_order=is_ordered, wake=wake)
 
     def waiting(self, path: str | None = None) -> int:
         """Number of waiting messages, of one entity or of all."""
@@ -267,30 +279,36 @@ class Spooling:
         if self._admission is not None:
             self._admission.linked(path, limit)
 
-    def keep(self, path: str, request: SendRequest, *, is_first: bool) -> bool:
-        """Write the messages of this request that no broker has accepted; return whether the timer is earlier now.
+    def keep(self, path: str, request: SendRequest, *, is_first: bool) -> Iterator[Writing | None]:
+        """Write the messages of this request that no broker has accepted; they are on disk when it ends.
+
+        Yields each write to wait for, and None to wait a moment: for the last messages ahead of these, or for room.
 
         Raises SpoolFullError; SpoolError; the SDK's exception for a message that cannot be encoded, since it could
         never be sent. With ``is_first`` also the error of a message that the entity is known to refuse, and
-        CaughtUpError when no message waits ahead of these and they can go directly: after a hold, or because there
-        is no room for them, or only the entity can tell whether they are too large.
+        CaughtUpError when no message waits ahead of these and they can go directly: because there is no room for
+        them, or only the entity can tell whether they are too large.
         """
-        if is_first and self._admission is None:
-            self._wait_for_the_last(path)
-        with self._under_way(path, request.session):
-            request.rewrite(path)
-            admission = self._admission if is_first else None
-            entries = [self._entry(path, *each, admission) for each in request.unstored_messages()]
-            if self._admission is None and not self.waiting(path):
-                _logger.warning("spooling messages for %s to %s", path, self._spool.path)
+        while True:
+            if is_first and self._admission is None:
+                if not self.takes_first(path, request.session):
+                    raise CaughtUpError
+                if self._is_held(path):
+                    yield None
+                    continue
             try:
-                self._append(path, entries)
+                writing = self._begin(path, request, self._admission if is_first else None)
+                yield writing
+                writing.check()
             except SpoolError as error:
-                if is_first and not self.in_line(path):
+                is_alone = is_first and not self.in_line(path)
+                if isinstance(error, SpoolFullError) and not is_alone and self._may_get_room():
+                    yield None
+                    continue
+                if is_alone:
                     raise CaughtUpError from error
                 raise
-        with self._lock:
-            return self._schedule.spooled(path, time.monotonic())
+            return
 
     def notify(self, happened: Sequence[PairingEvent]) -> None:
         """Replay sooner when events show that an entity or a backlog recovered."""
@@ -326,6 +344,8 @@ class Spooling:
                 if has_moved and self._admission is None and self.in_line(path) <= LAST:
                     self._hold(path)
                 progress = self._replay_unit(path, reader)
+                if progress is Progress.EMPTY and self._is_followed(path):
+                    progress = Progress.MOVED
                 has_moved = has_moved or progress is Progress.MOVED
         except Exception as error:  # the worker must not die
             progress = Progress.STOPPED
@@ -340,8 +360,8 @@ class Spooling:
         """Wait up to ``seconds`` for the messages that were accepted first, while brokers accept them."""
         until = time.monotonic() + seconds
         with self._lifted:
-            while self._admission is not None and self._schedule.is_moving and not self._is_closed:
-                if not self._lifted.wait(until - time.monotonic()):
+            while self._admission is not None and self.waiting() and self._schedule.is_moving:
+                if self._is_closed or not self._lifted.wait(until - time.monotonic()):
                     break
         left = self.waiting() if self._admission is not None else 0
         if left:
@@ -349,11 +369,14 @@ class Spooling:
 
     def stop(self) -> None:
         """Start no further replays and end those in progress, because the client is closing."""
-        self._is_closed = True
+        with self._lifted:
+            self._is_closed = True
+            self._lifted.notify_all()
 
     def close(self) -> None:
         """Close the spool. Waiting messages stay in it for the next client."""
-        self._is_closed = True
+        self.stop()
+        self._writer.stop()
         self._spool.close()
 
     def left_open(self) -> None:
@@ -370,45 +393,46 @@ class Spooling:
 
     # -- keeping
 
-    @contextmanager
-    def _under_way(self, path: str, session: str | None) -> Iterator[None]:
-        """Count a write of an ordered session: until it ends, its outcome is unknown (O-8)."""
-        key = path_key(path), session or ""
-        if session is not None:
+    def _begin(self, path: str, request: SendRequest, admission: Admission | None) -> Writing:
+        request.rewrite(path)
+        entries = [self._entry(path, *each, admission) for each in request.unstored_messages()]
+        if self._admission is None and not self.waiting(path):
+            _logger.warning("spooling messages for %s to %s", path, self._spool.path)
+        writing = Writing(self._writer, partial(self._write_ended, path, request.session))
+        if request.session is not None:  # until it ends, its outcome is unknown (O-8)
             with self._lock:
-                self._writes[key] += 1
-        try:
-            yield
-        finally:
+                self._writes[path_key(path), request.session] += 1
+        writing.begin(path, entries)
+        return writing
+
+    def _write_ended(self, path: str, session: str | None, error: SpoolError | None) -> None:
+        with self._lifted:
             if session is not None:
-                with self._lock:
-                    self._writes[key] -= 1
-                    if not self._writes[key]:
-                        del self._writes[key]
+                self._writes[path_key(path), session] -= 1
+                self._writes += Counter()  # without those that are none
+            is_sooner = error is None and self._schedule.spooled(path, time.monotonic())
+            self._lifted.notify_all()
+        if is_sooner:
+            self._wake()
 
     def _entry(
         self, path: str, message: copies.Message, deadline: int | None, admission: Admission | None
     ) -> Entry:
-        inner = park.with_deadline(message, deadline)
-        size = encoded_size(inner)  # raises if the SDK cannot send it
+        entry, size = entry_of(message, deadline)
         if admission is not None:
-            if admission.is_in_doubt(path, message, size) and not self.in_line(path):
+            if admission.is_in_doubt(path, size) and not self.in_line(path):
                 raise CaughtUpError
             admission.check(path, message, size, deadline, time.monotonic())
-        return Entry(park.message_id_of(message), to_bytes(inner))
+        return entry
 
-    def _append(self, path: str, entries: Sequence[Entry]) -> None:
-        """Append to the spool; a full one may get room while brokers accept what is in it."""
-        until = time.monotonic() + ROOM_SECONDS
-        while True:
-            try:
-                return self._spool.append(path, entries, time.time_ns() // 1_000_000)
-            except SpoolFullError:
-                with self._lifted:
-                    now = time.monotonic()
-                    if now >= min(until, self._moved_at + MOVING) or not self.in_line(path):
-                        raise
-                    self._lifted.wait(min(until, self._moved_at + MOVING) - now)
+    def _is_held(self, path: str) -> bool:
+        """Whether a replay is about to send the last messages of this entity, for which a new one waits."""
+        with self._lock:
+            return self._holds.get(path_key(path), 0.0) > time.monotonic() and self.in_line(path) > 0
+
+    def _may_get_room(self) -> bool:
+        """Whether a full spool gets room while brokers accept what is in it."""
+        return time.monotonic() < self._moved_at + MOVING
 
     # -- replaying
 
@@ -454,10 +478,11 @@ class Spooling:
             return Progress.STOPPED, 0
         if not (isinstance(outcome, Refused) and outcome.failure is Failure.CALLER):
             return Progress.STOPPED, 0
+        if unit.is_mixed:  # which a partitioned entity refuses
+            self._unmixed.add(path_key(path))
+            return Progress.MOVED, 0
         if len(stored) > 1:  # find the offending message by halving
             sizes.refused(len(stored))
-            if unit.is_mixed:
-                self._unmixed.add(path_key(path))
             return Progress.MOVED, 0
         progress = self._handle_refusal(path, stored[0], request, outcome)
         if progress is Progress.MOVED:
@@ -493,10 +518,8 @@ class Spooling:
         start = 0
         for backlog, end in stored_in:
             messages = stored[start:end]
-            try:
-                self._spool.delete(path, messages)
-            except SpoolError as error:  # this process does not send them again (G-4)
-                _logger.warning("cannot delete the replayed messages for %s from the spool: %s", path, error)
+            self._spool.accepted(path, messages)
+            self._writer.tidy()
             left = self._spool.waiting(path)
             ids = tuple(message.message_id for message in messages)
             now = time.monotonic()
@@ -521,20 +544,18 @@ class Spooling:
         """Whether a batch may have messages of several sessions or partition keys."""
         return not self._keeps_order and path_key(path) not in self._unmixed
 
+    def _is_followed(self, path: str) -> bool:
+        """Wait a moment for more messages, by the policy "always"; return whether one came."""
+        until = time.monotonic() + LINGER
+        with self._lifted:
+            while self._admission is not None and not (self._is_closed or self.in_line(path)):
+                if self._schedule.is_crowded or not self._lifted.wait(until - time.monotonic()):
+                    break
+            return self.in_line(path) > 0
+
     def _hold(self, path: str) -> None:
         with self._lock:
             self._holds[path_key(path)] = time.monotonic() + HOLD
-
-    def _wait_for_the_last(self, path: str) -> None:
-        has_waited = False
-        with self._lifted:
-            while (
-                self.in_line(path) and (left := self._holds.get(path_key(path), 0.0) - time.monotonic()) > 0
-            ):
-                self._lifted.wait(left)
-                has_waited = True
-            if has_waited and not self.in_line(path):
-                raise CaughtUpError
 
     def _finished(self, path: str, progress: Progress) -> None:
         now = time.monotonic()
@@ -547,6 +568,13 @@ class Spooling:
             is_stuck = self._schedule.finished(path, now, is_empty=is_empty, was_accepted=was_accepted)
         if is_stuck and not self._is_closed:
             _logger.warning("messages for %s wait in the spool %s: no broker accepts them now", path, self._spool.path)
+
+
+def entry_of(message: copies.Message, deadline: int | None) -> tuple[Entry, int]:
+    """A message as it is stored, and its size as the SDK encodes it. Raises the SDK's error if it cannot."""
+    inner = park.with_deadline(message, deadline)
+    size = encoded_size(inner)
+    return Entry(park.message_id_of(message), to_bytes(inner)), size
 
 
 def _can_be_encoded(message: AmqpAnnotatedMessage) -> bool:

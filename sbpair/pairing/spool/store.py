@@ -5,7 +5,7 @@
                                            '-------------- redrive -----------------'
 
 The file belongs to one process. Once :meth:`Spool.append` returns, its messages survive a kill or a power cut.
-Appends that arrive during a sync share the next one. Messages of one entity stay in order.
+Appends that arrive during a sync share the next one, and what brokers accepted is deleted by the same. Messages of one entity stay in order.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import ctypes
 import sqlite3
 import threading
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import partial, wraps
+from functools import wraps
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -27,6 +28,7 @@ from sbpair.envelope.names import path_key
 from ..errors import SpoolError, SpoolFullError
 from .file import check_whole, close_file, open_file, spool_error
 
+MAX_RECENT_BYTES = 4 * 2**20  # of messages kept in memory until they are sent
 OVERHEAD = 64  # bytes counted per message besides its own
 
 
@@ -65,19 +67,73 @@ class SpoolCount:
     oldest: int
 
 
-@dataclass(slots=True)
-class _Ticket:
-    """One append in progress, or without entries one deletion of what brokers have accepted."""
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One append in progress. ``ended`` is called with its error when it ends."""
 
-    path: str = ""
-    entries: Sequence[Entry] = ()
-    now: int = 0
+    path: str
+    entries: Sequence[Entry]
+    now: int
+    ended: Callable[[SpoolError | None], object] = lambda error: None
     is_done: bool = False
     error: SpoolError | None = None
+    first: int = 0  # the number of its first message, once written
 
     @property
     def size(self) -> int:
         return sum(entry.size for entry in self.entries)
+
+    def spooled(self) -> list[Spooled]:
+        """Its messages as they are in the file."""
+        return [
+            Spooled(self.first + n, self.path, entry.message_id, self.now, entry.message, is_intact=True)
+            for n, entry in enumerate(self.entries)
+        ]
+
+
+class _Recent:
+    """The messages in the file that were written a moment ago, for a replay that keeps up with the sends.
+
+    It serves an entity while it has all of its waiting messages.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[Spooled]] = {}
+        self._bytes = 0
+
+    def oldest(self, key: str, waiting: int, most: int, after: int) -> list[Spooled] | None:
+        """The oldest messages of an entity with so many waiting ones; None if they are not all here."""
+        line = self._lines.get(key, ())
+        if not line or len(line) != waiting:
+            return None
+        return list(islice((each for each in line if each.number > after), most))
+
+    def written(self, key: str, messages: Sequence[Spooled], waiting: int) -> None:
+        """Add messages that were written behind so many waiting ones."""
+        line = self._lines.setdefault(key, deque())
+        if len(line) != waiting:
+            self._forget(key)
+            return
+        line.extend(messages)
+        self._bytes += sum(len(each.message) for each in messages)
+        if self._bytes > MAX_RECENT_BYTES:
+            self.forget()
+
+    def accepted(self, key: str, count: int) -> None:
+        """Remove the oldest messages of an entity."""
+        line = self._lines.get(key, deque())
+        for _ in range(min(count, len(line))):
+            self._bytes -= len(line.popleft().message)
+        if not line:
+            self._lines.pop(key, None)
+
+    def forget(self) -> None:
+        """Read everything that waits from the file."""
+        self._lines.clear()
+        self._bytes = 0
+
+    def _forget(self, key: str) -> None:
+        self._bytes -= sum(len(each.message) for each in self._lines.pop(key))
 
 
 @dataclass(slots=True)
@@ -91,7 +147,6 @@ class _Room:
     waiting: Counter[str] = field(default_factory=Counter)  # committed messages by entity
 
 
-Rows = list[tuple[Any, ...]]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -135,11 +190,12 @@ class Spool:
         self._room = _Room(max_messages, max_bytes)
         self._counting = threading.Lock()  # guards room and tickets; held briefly
         self._writing = threading.Lock()  # guards the connection; held during a sync
-        self._tickets: list[_Ticket] = []
+        self._tickets: list[Ticket] = []
         self._passed: dict[str, int] = {}  # by entity: the last number accepted by a broker, or overtaken
         self._overtaken: dict[
             str, list[int]
         ] = {}  # by entity: refused by the backlogs, waiting for the primary
+        self._recent = _Recent()
         self._undeleted: set[int] = set()  # accepted, but deleting them failed
         self._is_closed = self._is_broken = False
         self._is_whole = False  # checked for damage
@@ -184,9 +240,35 @@ class Spool:
         room, and SpoolError when writing fails; none of the messages is accepted then.
         """
         self._recount()
-        ticket = _Ticket(path, entries, now)
+        ticket = Ticket(path, entries, now)
         self._reserve(ticket)
         self._commit(ticket)
+
+    @_counting
+    def submit(
+        self, path: str, entries: Sequence[Entry], now: int, ended: Callable[[SpoolError | None], object]
+    ) -> Ticket:
+        """Reserve room for the messages of one send, for :meth:`write_submitted`. Raises SpoolFullError."""
+        self._recount()
+        ticket = Ticket(path, entries, now, ended)
+        self._reserve(ticket)
+        return ticket
+
+    def write_submitted(self) -> None:
+        """Write what was submitted; each ticket gets its error. Blocks as long as the disk does."""
+        if self._tickets:
+            with self._writing:
+                self._write(self._take())
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Take a ticket back; False when its messages are being written, or are."""
+        with self._counting:
+            if ticket not in self._tickets:
+                return False
+            self._tickets.remove(ticket)
+            self._room.messages -= len(ticket.entries)
+            self._room.bytes -= ticket.size
+        return True
 
     # -- for the replay
 
@@ -199,6 +281,10 @@ class Spool:
         a message, of which only later ones are wanted.
         """
         self._recount()
+        with self._counting:
+            recent = self._recent.oldest(path_key(path), self._room.waiting[path_key(path)], most, after)
+        if recent is not None:
+            return _fitting(recent, most_bytes)
         return self._select(
             "sender = ? AND refused IS NULL AND number > ? ORDER BY number LIMIT ?",
             (path_key(path), max(after, self._passed.get(path_key(path), 0)), most),
@@ -211,6 +297,7 @@ class Spool:
         Not persisted: after a restart the message is tried in its turn again.
         """
         with self._counting:
+            self._recent.forget()
             self._overtaken.setdefault(path_key(path), []).append(message.number)
             self._passed[path_key(path)] = message.number
 
@@ -222,20 +309,36 @@ class Spool:
         return rows[0] if rows else None
 
     @_counting
-    def delete(self, path: str, messages: Sequence[Spooled]) -> None:
-        """Delete the oldest messages of this entity, which a broker has accepted.
+    def accepted(self, path: str, messages: Sequence[Spooled]) -> None:
+        """Record that a broker has accepted the oldest messages of this entity.
 
-        Raises SpoolError when the file cannot be written. This process does not replay the messages even then;
-        they are deleted with the next ones, or on close. A process killed before that sends them again.
+        They are deleted with whatever is written next, or on close. A process killed before that sends them again.
         """
         with self._counting:
             self._uncount(path, messages)
             key = path_key(path)
             self._passed[key] = max(self._passed.get(key, 0), messages[-1].number)
             self._undeleted.update(each.number for each in messages)
-            ticket = _Ticket()
-            self._tickets.append(ticket)
-        self._commit(ticket)
+            self._recent.accepted(key, len(messages))
+
+    @_counting
+    def delete(self, path: str, messages: Sequence[Spooled]) -> None:
+        """Delete the oldest messages of this entity, which a broker has accepted.
+
+        Raises SpoolError when the file cannot be written. This process does not replay the messages even then.
+        """
+        self.accepted(path, messages)
+        self.delete_accepted()
+
+    @property
+    def undeleted(self) -> int:
+        """How many accepted messages are still in the file."""
+        return len(self._undeleted)
+
+    def delete_accepted(self) -> None:
+        """Delete what brokers have accepted. Raises SpoolError when the file cannot be written."""
+        with self._writing:
+            self._delete_accepted()
 
     @_counting
     def refuse(self, path: str, message: Spooled, reason: str) -> None:
@@ -245,6 +348,7 @@ class Spool:
         """
         self._execute("UPDATE spooled SET refused = ? WHERE number = ?", [(reason, message.number)])
         with self._counting:
+            self._recent.forget()
             self._uncount(path, [message])
 
     # -- for operators
@@ -296,6 +400,8 @@ class Spool:
         """Close the file. Waiting messages stay in it for the next owner."""
         with self._writing:
             if not self._is_closed:
+                if self._tickets:
+                    self._write(self._take())
                 with suppress(SpoolError):
                     self._delete_accepted()
                 self._is_closed = True
@@ -310,7 +416,7 @@ class Spool:
 
     # -- within
 
-    def _reserve(self, ticket: _Ticket) -> None:
+    def _reserve(self, ticket: Ticket) -> None:
         with self._counting:
             room = self._room
             if room.messages + len(ticket.entries) > room.most_messages:
@@ -326,7 +432,7 @@ class Spool:
             room.bytes += ticket.size
             self._tickets.append(ticket)
 
-    def _commit(self, ticket: _Ticket) -> None:
+    def _commit(self, ticket: Ticket) -> None:
         """Wait until the ticket is on disk: the first thread also writes for those that arrived meanwhile."""
         with self._writing:
             if not ticket.is_done:
@@ -338,12 +444,12 @@ class Spool:
                 str(ticket.error)
             ) from ticket.error  # a copy: other threads raise it too
 
-    def _take(self) -> list[_Ticket]:
+    def _take(self) -> list[Ticket]:
         with self._counting:
             taken, self._tickets = self._tickets, []
         return taken
 
-    def _write(self, tickets: list[_Ticket]) -> None:
+    def _write(self, tickets: list[Ticket]) -> None:
         """Write all of them in one transaction."""
         error: SpoolError | None = SpoolError(self._interrupted)
         try:
@@ -358,10 +464,10 @@ class Spool:
         finally:
             self._complete(tickets, error)
 
-    def _rows(self, tickets: Iterable[_Ticket]) -> list[tuple[object, ...]]:
+    def _rows(self, tickets: Iterable[Ticket]) -> list[tuple[object, ...]]:
         rows: list[tuple[object, ...]] = []
         for ticket in tickets:
-            sender = path_key(ticket.path)
+            sender, ticket.first = path_key(ticket.path), self._next
             for entry in ticket.entries:
                 checksum = zlib.crc32(entry.message)
                 rows.append(
@@ -370,19 +476,19 @@ class Spool:
                 self._next += 1
         return rows
 
-    def _complete(self, tickets: list[_Ticket], error: SpoolError | None) -> None:
+    def _complete(self, tickets: list[Ticket], error: SpoolError | None) -> None:
         with self._counting:
             for ticket in tickets:
-                is_deletion = not ticket.entries
-                ticket.error = error if self._undeleted or not is_deletion else None
-                ticket.is_done = True
-                if is_deletion:
-                    continue
+                ticket.is_done, ticket.error = True, error
                 if error is None:
-                    self._room.waiting[path_key(ticket.path)] += len(ticket.entries)
+                    key = path_key(ticket.path)
+                    self._recent.written(key, ticket.spooled(), self._room.waiting[key])
+                    self._room.waiting[key] += len(ticket.entries)
                 else:
                     self._room.messages -= len(ticket.entries)
                     self._room.bytes -= ticket.size
+        for ticket in tickets:
+            ticket.ended(error)
 
     def _delete_accepted(self) -> None:
         """Delete everything a broker has accepted. Called under the writing lock."""
@@ -443,19 +549,27 @@ class Spool:
         self, condition: str, values: tuple[object, ...], most_bytes: int | None = None
     ) -> list[Spooled]:
         columns = "SELECT number, path, message_id, spooled_at, message, checksum FROM spooled WHERE "
-        rows = self._read(columns + condition, values, partial(_fitting, most_bytes))
-        return [
-            Spooled(number, path, message_id, at, message, zlib.crc32(message) == checksum)
-            for number, path, message_id, at, message, checksum in rows
-        ]
+
+        def fetch(cursor: sqlite3.Cursor) -> list[Spooled]:
+            rows = (
+                Spooled(number, path, message_id, at, message, zlib.crc32(message) == checksum)
+                for number, path, message_id, at, message, checksum in cursor
+            )
+            return _fitting(rows, most_bytes)
+
+        return self._read(columns + condition, values, fetch)
 
     def _read(
-        self, query: str, values: tuple[object, ...] = (), fetch: Callable[[sqlite3.Cursor], Rows] = list
-    ) -> Rows:
+        self,
+        query: str,
+        values: tuple[object, ...] = (),
+        fetch: Callable[[sqlite3.Cursor], list[Any]] = sqlite3.Cursor.fetchall,
+    ) -> list[Any]:
         with self._writing:
             self._check_open()
             try:
-                return fetch(self._connection.execute(query, values))
+                with closing(self._connection.execute(query, values)) as cursor:
+                    return fetch(cursor)
             except sqlite3.Error as error:
                 raise spool_error(self.path, error) from error
 
@@ -506,6 +620,7 @@ class Spool:
         except sqlite3.Error as error:
             raise spool_error(self.path, error) from error
         with self._counting:
+            self._recent.forget()
             self._room.waiting = Counter({sender: waiting for sender, waiting, _ in found})
             self._room.messages = self._room.waiting.total() + sum(
                 len(each.entries) for each in self._tickets
@@ -529,18 +644,18 @@ _REFUSED = " AND refused IS NOT NULL"
 _NEXT = " AND number > ?2 ORDER BY number LIMIT 1"
 
 
-def _fitting(most_bytes: int | None, cursor: sqlite3.Cursor) -> Rows:
-    """The rows of messages up to a size: those beyond it are not read."""
+def _fitting(messages: Iterable[Spooled], most_bytes: int | None) -> list[Spooled]:
+    """The messages up to a size, one in any case: those beyond it are not read."""
     if most_bytes is None:
-        return cursor.fetchall()
-    rows, size = [], 0
-    for row in cursor:
-        size += len(row[4])
-        if rows and size > most_bytes:
+        return list(messages)
+    taken: list[Spooled] = []
+    size = 0
+    for each in messages:
+        size += len(each.message)
+        if taken and size > most_bytes:
             break
-        rows.append(row)
-    cursor.close()
-    return rows
+        taken.append(each)
+    return taken
 
 
 def _key(path: str | None) -> str | None:

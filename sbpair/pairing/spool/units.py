@@ -77,9 +77,8 @@ class Unit:
 
     def request(self, kind: type[SpooledRequest]) -> SpooledRequest:
         """The request that sends it."""
-        messages = list(self.messages)
-        outgoing = self.batch or (messages[0] if len(messages) == 1 else messages)
-        request = kind(outgoing, messages, sum(len(each.message) for each in self.stored))
+        outgoing = self.messages[0] if self.batch is None else self.batch
+        request = kind(outgoing, self.messages, sum(len(each.message) for each in self.stored))
         request.deadlines = self.deadlines
         return request
 

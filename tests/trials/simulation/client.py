@@ -228,7 +228,14 @@ class Client:
         now = self.world.now
         session = park.session_of(message) if self.pair.ordered is not None else None
         flow = self.pair.send_flow(
-            path, 1, choice, now=now, deadline=now + TIMEOUT, message_ids=lambda: (), session=session
+            path,
+            1,
+            choice,
+            now=now,
+            deadline=now + TIMEOUT,
+            spool=SpoolUse.FROM_IT,
+            message_ids=lambda: (),
+            session=session,
         )
         return await self._driven(flow, path, message, encoded(message), deadline)
 

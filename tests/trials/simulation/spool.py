@@ -19,8 +19,9 @@ from sbpair.pairing import events
 from sbpair.pairing.outcome import Outcome, Stored
 from sbpair.pairing.pair import Result
 from sbpair.pairing.rotation import Choice
-from sbpair.pairing.spool.replay import ReplaySchedule, _entry, _unit
+from sbpair.pairing.spool.replay import ReplaySchedule, entry_of
 from sbpair.pairing.spool.store import Spooled
+from sbpair.pairing.spool.units import unit_of
 
 from .entities import CLOCK
 from .world import World
@@ -55,7 +56,7 @@ class PlayedSpool:
 
     async def write(self, path: str, message: Message, deadline: int | None) -> Result:
         """On the disk when it returns."""
-        history, entry = self._world.history, _entry(message, deadline)
+        history, (entry, _) = self._world.history, entry_of(message, deadline)
         try:
             await self._step()
         except asyncio.CancelledError:
@@ -90,19 +91,18 @@ class PlayedSpool:
 
     async def replay(self, path: str, send_again: SendAgain) -> None:
         """The oldest messages of this entity, until none is left or one is not accepted."""
-        has_moved = False
         while (rows := self._disk.of(path)) and await self._moved(rows[0], send_again):
-            has_moved = True
-        self._schedule.finished(path, self._world.now, is_empty=not rows, has_moved=has_moved)
+            self._schedule.accepted(path, self._world.now)
+        self._schedule.finished(path, self._world.now, is_empty=not rows, was_accepted=not rows)
 
     async def _moved(self, row: Spooled, send_again: SendAgain) -> bool:
         history = self._world.history
-        messages, deadlines, why = _unit([row], CLOCK.now())
-        if not messages:
-            self._set_aside(row, why)
+        unit = unit_of([row], CLOCK.now(), is_mixed=False)
+        if not unit.messages:
+            self._set_aside(row, unit.broken)
             return True
         choice = self._choices.setdefault(row.path, Choice())
-        outcome = await send_again(row.path, messages[0], deadlines[0], choice)
+        outcome = await send_again(row.path, unit.messages[0], unit.deadlines[0], choice)
         if not isinstance(outcome, Stored):
             return False
         history.unanswered[row.message_id] += 1  # until the disk knows it

@@ -325,8 +325,8 @@ def comes_back_without_what_was_written_last(monkeypatch: pytest.MonkeyPatch) ->
 def leaves_what_one_replay_could_not_send(monkeypatch: pytest.MonkeyPatch) -> None:
     finished = ReplaySchedule.finished
 
-    def for_good(self, path, now, *, is_empty, has_moved):
-        finished(self, path, now, is_empty=True, has_moved=has_moved)
+    def for_good(self, path, now, *, is_empty, was_accepted):
+        finished(self, path, now, is_empty=True, was_accepted=was_accepted)
 
     monkeypatch.setattr(ReplaySchedule, "finished", for_good)
 
@@ -336,7 +336,7 @@ def spools_what_a_broker_has(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def and_spool(self, send, now, first, spool):
         outcome = yield from send_flow(self, send, now, first, spool)
-        return (yield from self._spool(send)) if spool is SpoolUse.AT_ONCE else outcome
+        return self._spool_result(send, (yield send.spool_step())) if spool is SpoolUse.AT_ONCE else outcome
 
     monkeypatch.setattr(Pair, "_send", and_spool)
 
