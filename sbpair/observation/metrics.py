@@ -151,6 +151,10 @@ READ = (
         ("backlog",),
         "messages in a backlog queue, without a ceiling, by the service",
     ),
+    Metric(
+        "sbpair_spool_messages", ("path",), "messages that wait in the spool: the 200 entities with the most"
+    ),
+    Metric("sbpair_spool_writable", (), "1 while the spool can be written, 0 on a full or unwritable disk"),
     Metric("sbpair_syphon_side_refused", ("side",), "1 while a side refuses the syphon, else 0"),
     Metric("sbpair_syphon_backlog_depth", ("backlog",), "messages that wait, counted up to 1000"),
     Metric(
@@ -175,6 +179,7 @@ READ = (
     ),
 )
 
+MAX_SPOOL_PATHS = 200
 SEND_SECONDS = Metric(
     "sbpair_send_seconds",
     ("side", "outcome"),
@@ -475,6 +480,22 @@ def show_conditions(
     metrics.read_gauge("sbpair_failed_share", shares)
     metrics.read_gauge("sbpair_keys_aside", keys)
     metrics.read_gauge("sbpair_secondary_silent", lambda: {"secondary": float(is_silent())})
+
+
+def show_spool(
+    metrics: Metrics, depth: Callable[[], Mapping[str, float]], is_writable: Callable[[], bool | None]
+) -> None:
+    """Add gauges for the spool of a client, if it has one."""
+
+    def most() -> dict[str, float]:
+        return dict(sorted(depth().items(), key=lambda each: -each[1])[:MAX_SPOOL_PATHS])
+
+    def writable() -> dict[tuple[str, ...], float]:
+        found = is_writable()
+        return {} if found is None else {(): float(found)}
+
+    metrics.read_gauge("sbpair_spool_messages", most)
+    metrics.read_gauge("sbpair_spool_writable", writable)
 
 
 def show_room(metrics: Metrics, levels: Callable[[], Mapping[int, BacklogFill]]) -> None:

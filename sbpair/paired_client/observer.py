@@ -24,7 +24,7 @@ from sbpair.observation import (
     attach,
     send_accepted,
 )
-from sbpair.observation.metrics import show_conditions, show_processors, show_room
+from sbpair.observation.metrics import show_conditions, show_processors, show_room, show_spool
 from sbpair.observation.record import WriterRole
 from sbpair.observation.sinks import EventSource, ObservedState, Sink
 from sbpair.observation.status import PROBE_TIMEOUT
@@ -133,6 +133,7 @@ class Observer:
             sinks.append(self._states)
             show_room(self._metrics, self._runtime.pair.room.levels)
             show_conditions(self._metrics, self._conditions, lambda: self._runtime.pair.is_secondary_silent)
+            show_spool(self._metrics, self._runtime.spool_depth, self._runtime.spool_takes_messages)
             self._metrics.read_sends(lambda: self._runtime.send_times)
         if self._options.journal is not None:
             journal = stack.enter_context(Journal(self._options.journal, role=writer, pair=self._pair))
@@ -207,6 +208,7 @@ class Observer:
             "options": shown_options(runtime.options),
             "backlogs": {str(number): level for number, level in runtime.pair.room.levels().items()},
             "spooled": runtime.count_spooled(None),
+            "spool_writable": runtime.spool_takes_messages(),
             "pings_sent": runtime.pair.pings_sent,
             "journal": self._journal and self._journal.counters,
             "webhook": self._webhook and self._webhook.counters,

@@ -33,8 +33,8 @@ from .backlog import backlogs_event
 from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase
-from .errors import PairFaultedError, SpoolError
-from .events import PairingEvent, may_change_timers, entities_failed_over
+from .errors import PairFaultedError
+from .events import PairingEvent, entities_failed_over, may_change_timers
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome

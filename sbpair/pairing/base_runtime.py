@@ -78,7 +78,7 @@ logger = logging.getLogger("sbpair")
 class BaseRuntime:
     """The state of one paired client, blocking or asyncio."""
 
-    _spooling: Spooling | None
+    _spooling: Spooling | None = None
     _pools: Mapping[str, Pool[Any]]
 
     def __init__(
@@ -489,6 +489,14 @@ class BaseRuntime:
     def count_spooled(self, path: str | None) -> int:
         """The number of messages in the spool, for this entity or for all."""
         return 0 if self._spooling is None else self._spooling.waiting(path)
+
+    def spool_depth(self) -> dict[str, float]:
+        """The number of messages in the spool by entity, 0 for those that have left it."""
+        return {} if self._spooling is None else self._spooling.depth()
+
+    def spool_takes_messages(self) -> bool | None:
+        """Whether the spool can be written, as far as is known; None without a spool."""
+        return None if self._spooling is None else self._spooling.takes_messages
 
     def _flow(
         self,

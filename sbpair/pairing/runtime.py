@@ -30,8 +30,8 @@ from .background import Services
 from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase, classify
-from .errors import PairFaultedError, SpoolError
-from .events import may_change_timers, entities_failed_over
+from .errors import PairFaultedError
+from .events import entities_failed_over, may_change_timers
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import pickle
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import pytest
 from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
-from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
+from azure.servicebus.exceptions import MessageSizeExceededError
 
 from sbpair import PairedNamespaceOptions, ParkedMessageTooLargeError, SpoolError, aio
 from sbpair.amqp.sections import split

@@ -115,8 +115,14 @@ def test_without_room_in_the_spool_a_send_goes_directly_and_is_not_written_twice
     assert isinstance(outcome, Stranded)
     assert isinstance(outcome.spool_error, SpoolFullError)
     assert sum(isinstance(step, SpoolMessages) for step in at_once.steps) == 1
-    assert send(at_once, lambda step: Result(0.0, full) if isinstance(step, SpoolMessages) else at_once.ok(),
-                SpoolUse.AT_ONCE).is_spooled is False
+    assert (
+        send(
+            at_once,
+            lambda step: Result(0.0, full) if isinstance(step, SpoolMessages) else at_once.ok(),
+            SpoolUse.AT_ONCE,
+        ).is_spooled
+        is False
+    )
 
 
 def failed_over(pair_of: Callable[..., Driver]) -> Driver:

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from sbpair.pairing.spool.replay import MAX_UNIT_MESSAGES
 from sbpair.testing.ledger import Ledger, LedgerReport
 from tests.trials.spool_process import (
     ENTITIES,
+    REPEATED,
     SendingProcess,
     out_of_order,
     received,
@@ -52,7 +52,7 @@ class Report:
 
     @property
     def is_right(self) -> bool:
-        repeated = MAX_UNIT_MESSAGES * len(ENTITIES) if self.kills else 0  # by the one kill in the replay
+        repeated = REPEATED * len(ENTITIES) if self.kills else 0  # by the one kill in the replay
         return (
             self.ledger.is_conserved
             and not self.late

@@ -18,11 +18,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 from azure.servicebus import ServiceBusMessage
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker, NamespaceControl
+from sbpair.pairing.spool.units import MAX_UNIT_MESSAGES
+from sbpair.pairing.spool.writer import MAX_UNTIDY
 from sbpair.testing.ledger import Ledger
 from tests.outage.emptying import emptied
 
@@ -30,9 +33,13 @@ SENDERS = ("orders 1", "orders 2", "invoices 3", "invoices 4")  # entity and num
 ENTITIES = ("orders", "invoices")
 BACKLOGS = 2
 PATIENCE = 60.0
+REPEATED = MAX_UNIT_MESSAGES + MAX_UNTIDY
+"""Messages of one entity that a kill may repeat: on their way, or accepted and not deleted."""
 
 
-def options(spool: str | Path) -> PairedNamespaceOptions:
+def options(
+    spool: str | Path, policy: Literal["last_resort", "always"] = "last_resort"
+) -> PairedNamespaceOptions:
     return PairedNamespaceOptions(
         primary_namespace_name="contoso",
         failover_interval=timedelta(0),
@@ -41,6 +48,7 @@ def options(spool: str | Path) -> PairedNamespaceOptions:
         backlog_queue_count=BACKLOGS,
         assume_backlogs_exist=True,
         spool=spool,
+        spool_policy=policy,
     )
 
 
@@ -94,7 +102,15 @@ class SendingProcess:
     """The program as a process. ``rate`` in sends a second over all senders; 0: as fast as it can."""
 
     def __init__(
-        self, broker: Broker, spool: Path, ledger: Ledger, *, start: int, count: int, rate: float = 0
+        self,
+        broker: Broker,
+        spool: Path,
+        ledger: Ledger,
+        *,
+        start: int,
+        count: int,
+        rate: float = 0,
+        policy: Literal["last_resort", "always"] = "last_resort",
     ) -> None:
         keys = {
             "PRIMARY": broker.namespace("contoso").connection_string,
@@ -106,7 +122,7 @@ class SendingProcess:
         self._ledger = ledger
         self._heard = threading.Condition()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(spool), str(start), str(count), str(rate)],
+            [sys.executable, "-m", __name__, str(spool), str(start), str(count), str(rate), policy],
             env=os.environ | keys,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -153,10 +169,10 @@ class SendingProcess:
                 self._heard.notify_all()
 
 
-def send(spool: str, start: int, count: int, rate: float) -> None:
+def send(spool: str, start: int, count: int, rate: float, policy: Literal["last_resort", "always"]) -> None:
     """One thread for each sender."""
     client = PairedServiceBusClient.from_connection_strings(
-        os.environ["PRIMARY"], os.environ["SECONDARY"], options=options(spool)
+        os.environ["PRIMARY"], os.environ["SECONDARY"], options=options(spool, policy)
     )
     is_over = threading.Event()
     began, pause = time.monotonic(), len(SENDERS) / rate if rate else 0.0
@@ -186,4 +202,5 @@ def send(spool: str, start: int, count: int, rate: float) -> None:
 
 
 if __name__ == "__main__":
-    send(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
+    given = "always" if sys.argv[5] == "always" else "last_resort"
+    send(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), given)

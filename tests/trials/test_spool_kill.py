@@ -10,11 +10,11 @@ import pytest
 
 from sbpair import PairedServiceBusClient
 from sbpair.broker import Broker
-from sbpair.pairing.spool.replay import MAX_UNIT_MESSAGES
 from sbpair.testing.ledger import Ledger
 from tests.trials import spool_process
 from tests.trials.spool_process import (
     ENTITIES,
+    REPEATED,
     SendingProcess,
     out_of_order,
     received,
@@ -65,7 +65,7 @@ def test_kills_during_an_outage_of_both_and_during_the_replay_lose_nothing_and_k
     assert report.is_conserved, report
     assert report.acknowledged >= 450
     # a kill can hit one unit of each entity between its acceptance and its removal
-    assert report.duplicates <= replays * len(ENTITIES) * MAX_UNIT_MESSAGES
+    assert report.duplicates <= replays * len(ENTITIES) * REPEATED
     assert max(arrived.count(key) for key in report.duplicated | {arrived[0]}) <= 1 + replays
     assert out_of_order(arrived) == []
 

@@ -10,6 +10,7 @@ PATH elsewhere in the owning process: closing any descriptor of the file would d
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sqlite3
@@ -47,20 +48,37 @@ _MEANINGS = {
     sqlite3.SQLITE_CANTOPEN: "cannot be opened",
     sqlite3.SQLITE_IOERR: "cannot be read or written",
 }
+_UNWRITABLE = frozenset(
+    {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM}
+)
+_ERRORS_OF_THE_DISK = frozenset(
+    getattr(errno, name)
+    for name in ("EACCES", "EPERM", "EROFS", "EIO", "ENOSPC", "EDQUOT")
+    if hasattr(errno, name)
+)
+CHECKPOINT_PAGES = 4000  # of the write-ahead log; one commit in so many pages takes two syncs more
 _KEPT = "it was left unchanged; keep the file"
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
+
+
+class SpoolUnwritableError(SpoolError):
+    """The disk or its permissions do not let the spool be written, which an operator can change meanwhile."""
 
 
 def open_file(path: Path, primary: str | None) -> sqlite3.Connection:
     """Open the database, creating it if missing, and lock it for this process until it is closed.
 
     ``primary`` is the name of the namespace whose messages it holds; None accepts any, and creates no file.
-    Raises SpoolError when the file is in use, not writable, damaged, or of another program, version or namespace.
+    Raises SpoolError when the file is in use, damaged, or of another program, version or namespace;
+    SpoolUnwritableError when it cannot be written; SpoolFullError when the disk is full.
     """
     if primary is None and not path.exists():
         raise SpoolError(f"the spool {path} does not exist")
-    _make_private(path)
+    try:
+        _make_private(path)
+    except OSError as error:
+        raise _os_error(path, error) from error
     try:
         connection = sqlite3.connect(
             path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False
@@ -100,7 +118,21 @@ def spool_error(path: Path, error: sqlite3.Error) -> SpoolError:
     if code == sqlite3.SQLITE_FULL:
         return SpoolFullError(f"the disk of the spool {path} is full")
     text = f"the spool {path} {_MEANINGS.get(code, 'failed')}: {error}"
+    if code in _UNWRITABLE:
+        return SpoolUnwritableError(text)
     return SpoolError(f"{text}; {_KEPT}" if code in _DAMAGED else text)
+
+
+def _os_error(path: Path, error: OSError) -> SpoolError:
+    text = f"the spool {path} cannot be created: {error.strerror}"
+    return SpoolUnwritableError(text) if error.errno in _ERRORS_OF_THE_DISK else SpoolError(text)
+
+
+def empty_file() -> sqlite3.Connection:
+    """A database without messages in the place of one that cannot be opened; nothing may be written to it."""
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.executescript(_SCHEMA)
+    return connection
 
 
 def _make_private(path: Path) -> None:
@@ -111,8 +143,6 @@ def _make_private(path: Path) -> None:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise SpoolError(f"the spool {path} is not a regular file") from None
         return
-    except OSError as error:
-        raise SpoolError(f"the spool {path} cannot be created: {error.strerror}") from error
     os.chmod(path, 0o600)  # a umask can remove the owner's permissions too
     _sync_directory(path.parent)
 
@@ -154,6 +184,7 @@ def _claim(connection: sqlite3.Connection) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise sqlite3.OperationalError(f"its journal mode is {mode}, not wal")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     connection.execute("PRAGMA synchronous = FULL")  # a commit syncs the log
     connection.execute("PRAGMA fullfsync = ON")  # on macOS fsync alone stops at the drive's cache
     connection.execute("PRAGMA secure_delete = ON")  # leave no traces of delivered messages
@@ -215,11 +246,10 @@ def _write_owner(path: Path) -> None:
     flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
     try:
         descriptor = os.open(_owner(path), flags, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{os.getpid()}\n")
     except OSError as error:  # informational only: the lock holds without it
         _logger.warning("cannot write the owner file of the spool %s: %s", path, error.strerror)
-        return
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(f"{os.getpid()}\n")
 
 
 def _owner_named(path: Path) -> str:

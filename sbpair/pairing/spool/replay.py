@@ -136,7 +136,7 @@ class ReplaySchedule:
         return True
 
     def accepted(self, path: str, now: float) -> bool:
-        """Record that a broker accepted messages of this entity; return whether none did before: then all are hurried."""
+        """Record that a broker accepted messages of this entity; return whether it failed before: all are hurried then."""
         line = self._lines[path_key(path)]
         was_failing, line.is_failing = line.is_failing, False
         if was_failing:
@@ -204,7 +204,7 @@ class Spooling:
         wake: Callable[[], object] = lambda: None,
     ) -> None:
         self._spool = spool
-        self._writer = Writer(spool)
+        self._writer = Writer(spool, self._begin_anew)
         self._wake = wake
         self._send_again = send_again
         self._emit = emit
@@ -222,10 +222,29 @@ class Spooling:
         self._unmixed: set[str] = set()  # entities that may refuse batches with several keys
         self._readers = Workers(MAX_CONCURRENT)
         self._is_closed = False
+        if spool.absence is not None:
+            _logger.error(
+                "the client runs without room in its spool until it can be written: %s", spool.absence
+            )
+            self._writer.look()
+        self._schedule_all()
+
+    def _schedule_all(self) -> None:
         now = time.monotonic()
-        for path in spool.senders():
-            self._schedule.spooled(path, now)
-        self._schedule.hurry(now)
+        with self._lock:
+            for path in self._spool.senders():
+                self._schedule.spooled(path, now)
+            self._schedule.hurry(now)
+
+    def _begin_anew(self) -> None:
+        """The file of an absent spool is there: send what an earlier client left in it."""
+        self._schedule_all()
+        self._wake()
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether the file can be written, as far as is known."""
+        return self._spool.takes_messages
 
     @classmethod
     def open(
@@ -249,6 +268,7 @@ class Spooling:
             max_messages=options.spool_max_messages,
             max_bytes=options.spool_max_bytes,
             is_read_later=is_read_later,
+            may_be_absent=True,
         )
         admission = None
         if options.spool_policy == "always":
@@ -259,6 +279,10 @@ class Spooling:
     def waiting(self, path: str | None = None) -> int:
         """Number of waiting messages, of one entity or of all."""
         return self._spool.waiting(path)
+
+    def depth(self) -> dict[str, float]:
+        """Number of waiting messages by entity, 0 for those that have left."""
+        return self._spool.depth()
 
     def in_line(self, path: str) -> int:
         """Number of messages of this entity ahead of a new one."""
@@ -567,7 +591,9 @@ class Spooling:
             was_accepted = progress is not Progress.STOPPED and (is_empty or self.in_line(path) > 0)
             is_stuck = self._schedule.finished(path, now, is_empty=is_empty, was_accepted=was_accepted)
         if is_stuck and not self._is_closed:
-            _logger.warning("messages for %s wait in the spool %s: no broker accepts them now", path, self._spool.path)
+            _logger.warning(
+                "messages for %s wait in the spool %s: no broker accepts them now", path, self._spool.path
+            )
 
 
 def entry_of(message: copies.Message, deadline: int | None) -> tuple[Entry, int]:

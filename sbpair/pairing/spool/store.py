@@ -5,7 +5,8 @@
                                            '-------------- redrive -----------------'
 
 The file belongs to one process. Once :meth:`Spool.append` returns, its messages survive a kill or a power cut.
-Appends that arrive during a sync share the next one, and what brokers accepted is deleted by the same. Messages of one entity stay in order.
+Appends that arrive during a sync share the next one, and what brokers accepted is deleted by the same. Messages of
+one entity stay in order.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any, TypeVar, cast
 from sbpair.envelope.names import path_key
 
 from ..errors import SpoolError, SpoolFullError
-from .file import check_whole, close_file, open_file, spool_error
+from .file import SpoolUnwritableError, check_whole, close_file, empty_file, open_file, spool_error
 
 MAX_RECENT_BYTES = 4 * 2**20  # of messages kept in memory until they are sent
 OVERHEAD = 64  # bytes counted per message besides its own
@@ -173,7 +174,8 @@ class Spool:
     ``max_messages`` and ``max_bytes`` bound the waiting messages; the file can be somewhat larger. With
     ``is_read_later`` the check for damage, which reads the whole file, is left to the first append or replay.
 
-    Raises SpoolError, naming the file, when it cannot be used.
+    A file that cannot be written, for want of room or rights, holds nothing and takes nothing until :meth:`reopen`
+    can, where ``may_be_absent``. Raises SpoolError, naming the file, when it cannot be used.
     """
 
     def __init__(
@@ -184,9 +186,18 @@ class Spool:
         max_messages: int = 1_000_000,
         max_bytes: int = 256 * 2**20,
         is_read_later: bool = False,
+        may_be_absent: bool = False,
     ) -> None:
         self.path = Path(path)
-        self._connection = open_file(self.path, primary)
+        self._primary = primary
+        self.absence: SpoolError | None = None
+        """Why there is no file."""
+        try:
+            self._connection = open_file(self.path, primary)
+        except (SpoolFullError, SpoolUnwritableError) as error:
+            if not may_be_absent:
+                raise
+            self.absence, self._connection = error, empty_file()
         self._room = _Room(max_messages, max_bytes)
         self._counting = threading.Lock()  # guards room and tickets; held briefly
         self._writing = threading.Lock()  # guards the connection; held during a sync
@@ -209,6 +220,27 @@ class Spool:
             close_file(self._connection, self.path)
             raise
 
+    @property
+    def takes_messages(self) -> bool:
+        """Whether the file can be written, as far as is known."""
+        return self.absence is None and not self._is_broken
+
+    def reopen(self) -> bool:
+        """Try to open a file that was absent. Blocks; raises SpoolError where it cannot be used at all."""
+        try:
+            opened = open_file(self.path, self._primary)
+        except (SpoolFullError, SpoolUnwritableError):
+            return False
+        with self._writing:
+            if self._is_closed:
+                close_file(opened, self.path)
+                return False
+            self._connection, self._is_whole = opened, False
+            self._check_whole()
+            self._next = self._load()
+            self.absence = None
+        return True
+
     # -- for senders
 
     def waiting(self, path: str | None = None) -> int:
@@ -218,6 +250,11 @@ class Spool:
             with self._counting:
                 return self._room.waiting.total()
         return self._room.waiting[path_key(path)]
+
+    def depth(self) -> dict[str, float]:
+        """Number of waiting messages by entity, in the form in which paths are compared; 0 for those that have left."""
+        with self._counting:
+            return {sender: float(count) for sender, count in self._room.waiting.items()}
 
     def in_line(self, path: str) -> int:
         """Number of messages of this entity ahead of a new one: those waiting and not overtaken."""
@@ -272,9 +309,7 @@ class Spool:
 
     # -- for the replay
 
-    def oldest(
-        self, path: str, most: int, *, most_bytes: int | None = None, after: int = 0
-    ) -> list[Spooled]:
+    def oldest(self, path: str, most: int, *, most_bytes: int | None = None, after: int = 0) -> list[Spooled]:
         """The oldest waiting messages of this entity, in order, at most ``most``.
 
         With ``most_bytes`` no more of them than have that size, but one in any case; ``after`` is the number of
@@ -417,6 +452,8 @@ class Spool:
     # -- within
 
     def _reserve(self, ticket: Ticket) -> None:
+        if self.absence is not None:
+            raise type(self.absence)(str(self.absence))
         with self._counting:
             room = self._room
             if room.messages + len(ticket.entries) > room.most_messages:

@@ -1,7 +1,7 @@
 """The thread that writes a spool: sends hand it their messages, and wait no longer than they have time.
 
-    submit --> written with all that arrived meanwhile, in one transaction with one sync --> ``ended`` of each
-    what brokers accepted is deleted with what is written next, or TIDY seconds later
+submit --> written with all that arrived meanwhile, in one transaction with one sync --> ``ended`` of each
+what brokers accepted is deleted with what is written next, or TIDY seconds later
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _logger = logging.getLogger("sbpair")
 
 TIDY = 0.02  # seconds for which deleting waits for something to write
 MAX_UNTIDY = 512  # messages for which it does
+REOPEN = 5.0  # seconds between two tries to open a file on a disk that fails
 PAUSE = 1.0  # seconds between two tries to delete on a disk that fails
 
 
@@ -75,10 +76,14 @@ class Writing:
 
 
 class Writer:
-    """Writes to one spool. The thread starts with the first message, and again where the system could not create it."""
+    """Writes to one spool. The thread starts with the first message, and again where the system could not create it.
 
-    def __init__(self, spool: Spool) -> None:
+    ``opened`` is called when a file can be opened that was absent.
+    """
+
+    def __init__(self, spool: Spool, opened: Callable[[], object]) -> None:
         self._spool = spool
+        self._opened = opened
         self._woken = Waiter()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -130,7 +135,14 @@ class Writer:
                 self._thread = thread
         return self._thread is not None
 
+    def look(self) -> None:
+        """Wait for an absent file, in the thread."""
+        self._is_running()
+
     def _run(self) -> None:
+        while self._spool.absence is not None and not self._is_closed:
+            self._woken.wait(REOPEN)
+            self._reopen()
         while not self._is_closed:
             self._woken.wait(self._tidy_at - time.monotonic())
             self._spool.write_submitted()
@@ -139,6 +151,14 @@ class Writer:
                 self._tidy_at = math.inf
             elif undeleted >= MAX_UNTIDY or time.monotonic() >= self._tidy_at:
                 self._delete()
+
+    def _reopen(self) -> None:
+        try:
+            if not self._is_closed and self._spool.reopen():
+                _logger.warning("the spool %s can be written again", self._spool.path)
+                self._opened()
+        except SpoolError as error:
+            _logger.error("%s", error)
 
     def _delete(self) -> None:
         try:
