@@ -36,7 +36,7 @@ def _public() -> dict[str, object]:
     from .pairing.sender import PairedServiceBusSender
 
     # "from . import shared" would ask __getattr__ for the name
-    shared = import_module(".shared", __name__)
+    shared = import_module("sbpair.shared")
     found: dict[str, object] = {name: getattr(shared, name) for name in shared.__all__}
     for public in (PairedServiceBusClient, PairedServiceBusSender):
         found[public.__name__] = public

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 PACKAGES: dict[str, tuple[str, ...]] = {
-    "cli": ("click", "rich"),
+    "cli": ("click", "httpx", "rich"),
     "broker": ("cryptography", "defusedxml"),
-    "observe": ("httpx", "prometheus_client"),
+    "observe": ("prometheus_client",),
     "identity": ("azure.identity",),
     "audit": ("pyarrow", "matplotlib"),
     "spark": ("pyspark",),

@@ -75,8 +75,8 @@ def test_a_program_sends_parks_and_processes_without_any_extra(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("program", "said", "extra"),
     [
-        ("import sbpair.broker", "sbpair.broker needs cryptography", "broker"),
-        ("from sbpair.observation import Metrics; Metrics()", "Metrics needs httpx", "observe"),
+        ("from sbpair.broker import Broker", "sbpair.broker needs cryptography", "broker"),
+        ("from sbpair.observation import Metrics; Metrics()", "Metrics needs prometheus_client", "observe"),
         ("from sbpair.cli import main; main(['demo'])", "sbpair: the command sbpair needs click", "cli"),
     ],
 )

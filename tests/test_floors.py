@@ -303,9 +303,3 @@ def test_importing_the_package_stays_light(statement: str) -> None:
     program = f"import sys; {statement}; print([m for m in {HEAVY!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_no_file_has_more_than_600_lines() -> None:
-    files = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "tests").rglob("*.py")]
-    longest = {str(file.relative_to(PACKAGE.parent)): file.read_text("utf-8").count("\n") for file in files}
-    assert {name: lines for name, lines in longest.items() if lines > 600} == {}

@@ -1,10 +1,8 @@
-"""Every requirement that a release claims has a test and a citation in the code.
+"""Every requirement that a release claims has a test.
 
 docs/spec/ holds tables of requirements: first column `id`, last column `since`. An id whose `since` is a
-release (`0.1`) owes two things: a test marked with it, and a citation in a comment or docstring of sbpair/.
-`planned` owes nothing, nor does a fault that is `not driven:` for a reason. A fault (F-), a security
-check (S-) and a finding (R-) owe the test only: the first two are done to the code, not by it, the last was
-mended all over it. Nobody may cite an id that no table has.
+release (`0.1`) owes a test marked with it. `planned` owes nothing, nor does a fault that is `not driven:` for a
+reason. Nobody may cite an id that no table has.
 
 The test files are read, not run: their marks come from the syntax tree.
 """
@@ -142,11 +140,6 @@ def test_no_id_stands_in_two_rows():
 def test_every_released_id_has_a_test():
     proved = set().union(*(ids for ids, _ in marks_by_file().values()))
     assert _listed(row.id for row in spec_rows() if row.is_released and row.id not in proved) == ""
-
-
-def test_every_released_id_is_cited_in_the_code():
-    cited = set().union(*citations_by_file().values())
-    assert _listed(row.id for row in spec_rows() if row.owes_citation and row.id not in cited) == ""
 
 
 def test_the_code_cites_no_unknown_id():

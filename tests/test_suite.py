@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from sbpair.cli.group import COMMANDS
 from tests import needs
 from tests.needs import NEEDS, Need
 from tests.tools import check
@@ -82,6 +84,25 @@ def test_the_fast_check_runs_the_files_that_import_what_changed_and_the_changed_
     nearest = check.nearest(["sbpair/pairing/rotation.py", "docs/index.md"])
     assert {"pairing/test_rotation.py", *check.ALWAYS, "test_docs.py"} <= set(nearest)
     assert not {"pairing", "pairing/test_spool_schedule.py"} & set(nearest)
+
+
+@pytest.mark.spec("R-165")
+@pytest.mark.parametrize("module", sorted({module for module, _ in COMMANDS.values()}))
+def test_the_fast_check_runs_the_tests_of_a_changed_command(module: str) -> None:
+    file = ROOT / Path(*module.split("."))
+    path = file.with_suffix(".py") if file.with_suffix(".py").exists() else file / "__init__.py"
+
+    tests = check.of_command(path.relative_to(ROOT).as_posix())
+
+    assert tests
+    assert tests <= set(check.nearest([path.relative_to(ROOT).as_posix()]))
+
+
+@pytest.mark.spec("R-165")
+def test_the_fast_check_compares_the_generated_blocks_with_the_code() -> None:
+    name, _, test = check.BLOCKS.partition("::")
+    assert check.BLOCKS in check.nearest(["sbpair/cli/peek.py"])
+    assert f"def {test}(" in (check.TESTS / name).read_text("utf-8")
 
 
 def test_the_check_shows_the_tests_as_they_run_and_other_output_of_a_failure_only(

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 __all__ = ["SKEW", "Engine", "Expected", "ForeignFilesError", "LocalEngine", "Summary", "Verdict", "audit"]
 
 _HOMES = {
-    "SKEW": ".job",
-    "Engine": ".engine",
-    "Expected": ".expected",
-    "LocalEngine": ".engine",
-    "ForeignFilesError": ".job",
-    "Summary": ".summary",
-    "Verdict": ".verdict",
-    "audit": ".job",
+    "SKEW": "sbpair.audit.job",
+    "Engine": "sbpair.audit.engine",
+    "Expected": "sbpair.audit.expected",
+    "LocalEngine": "sbpair.audit.engine",
+    "ForeignFilesError": "sbpair.audit.job",
+    "Summary": "sbpair.audit.summary",
+    "Verdict": "sbpair.audit.verdict",
+    "audit": "sbpair.audit.job",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name], __name__), name)
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return found

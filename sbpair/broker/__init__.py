@@ -4,79 +4,34 @@ with Broker({"contoso": 0}) as broker:
     contoso = broker.namespace("contoso")
     contoso.create_queue("orders")
     ...  # connect any client with contoso.connection_string
+
+Public names are loaded on first use: they need the extra `broker`, which the modules beside them do not.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from ..extras import require
 
-require("broker", "sbpair.broker")
+if TYPE_CHECKING:
+    from . import public
+    from .public import *  # noqa: F403  (its __all__ says which)
 
-from .clock import ManualClock, ShiftedClock, SystemClock
-from .entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from .entities.queue_context import OperationCounts
-from .entities.queue_partition import QueueCounts
-from .errors import BrokerError
-from .faults import (
-    ActiveFault,
-    AnswerModified,
-    AnswerReleased,
-    CloseConnection,
-    Conflict,
-    CutAfter,
-    Delay,
-    DetachLink,
-    Disabled,
-    Down,
-    Effect,
-    FaultRule,
-    Full,
-    LateVisibility,
-    Lose,
-    LoseLock,
-    NoCredit,
-    PartitionDown,
-    RejectWith,
-    SilenceLink,
-    Throttle,
-    TwoFieldError,
-    Withhold,
-)
-from .server import Broker, NamespaceControl
+    __all__: list[str] = []
+    __all__ += public.__all__
 
-__all__ = [
-    "ActiveFault",
-    "AnswerModified",
-    "AnswerReleased",
-    "Broker",
-    "BrokerError",
-    "CloseConnection",
-    "Conflict",
-    "CutAfter",
-    "Delay",
-    "DetachLink",
-    "Disabled",
-    "Down",
-    "Effect",
-    "FaultRule",
-    "Full",
-    "LateVisibility",
-    "Lose",
-    "LoseLock",
-    "ManualClock",
-    "NamespaceControl",
-    "NoCredit",
-    "OperationCounts",
-    "PartitionDown",
-    "QueueCounts",
-    "QueueDescription",
-    "RejectWith",
-    "ShiftedClock",
-    "SilenceLink",
-    "SubscriptionDescription",
-    "SystemClock",
-    "Throttle",
-    "TopicDescription",
-    "TwoFieldError",
-    "Withhold",
-]
+
+def __getattr__(name: str) -> object:
+    if name != "__all__" and not name[0].isupper():  # a module of the package
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require("broker", "sbpair.broker")
+    found: object = getattr(import_module("sbpair.broker.public"), name, None)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *import_module("sbpair.broker.public").__all__})

@@ -95,16 +95,6 @@ def _aliases(context: click.Context, option: click.Parameter, given: tuple[str, 
     metavar="ROLE=SPAN",
     help="With --state: the journals of this role must have a record of the last SPAN, such as syphon=1h; repeatable.",
 )
-@click.option(
-    "--webhook",
-    metavar="URL",
-    help="With --state: POST a signed notice to this URL, env:NAME or file:PATH, when the exit code is 1.",
-)
-@click.option(
-    "--webhook-secret",
-    metavar="SOURCE",
-    help="The key that signs the notice, 16 characters or more: env:NAME or file:PATH.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
 def command(
@@ -118,8 +108,6 @@ def command(
     state: str | None,
     since: datetime | None,
     heartbeats: tuple[str, ...],
-    webhook: str | None,
-    webhook_secret: str | None,
     as_json: bool,
 ) -> int:
     """Prove from journals that every message is accounted for.
@@ -138,10 +126,10 @@ def command(
       sbpair audit --journal journals --state daily --heartbeat syphon=1h
       sbpair spark audit --journal journals --out audit
     """
-    flags = None if state is None else DailyFlags(state, since, heartbeats, webhook, webhook_secret)
+    flags = None if state is None else DailyFlags(state, since, heartbeats)
     place = _place(journal, out, state)
-    if flags is None and (since or heartbeats or webhook or webhook_secret):
-        raise ConfigurationError("--since, --heartbeat and --webhook go with --state")
+    if flags is None and (since or heartbeats):
+        raise ConfigurationError("--since and --heartbeat go with --state")
     is_in_spark_group = context.parent is not None and context.parent.info_name == SPARK
     chosen = engine or (SPARK if is_in_spark_group else LOCAL)
     try:

@@ -25,7 +25,6 @@ COMMANDS = {
     "audit": ("sbpair.cli.audit", "Prove from journals that every message is accounted for."),
     "backlog": ("sbpair.cli.backlog", "List, create, redrive or purge the backlog queues."),
     "broker": ("sbpair.cli.broker", "Run a Service Bus broker on this machine, for tests."),
-    "cost": ("sbpair.cli.cost", "Estimate the billed operations of a pairing, by kind."),
     "demo": ("sbpair.cli.demo", "Watch an outage, the failover, and every message coming home."),
     "doctor": ("sbpair.cli.doctor", "Check a pairing for problems before an outage shows them."),
     "drill": ("sbpair.cli.drill", "Fail over one entity on purpose and watch canaries come home."),

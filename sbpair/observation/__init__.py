@@ -1,7 +1,7 @@
-"""Observability: audit journal, metrics, webhooks, status pages and JSON logs.
+"""Observability: audit journal, metrics, status pages and JSON logs.
 
-Sinks take the events of a paired client or a syphon: ``attach(client, journal, metrics, webhook)``. Optional
-libraries (prometheus-client, httpx, aiohttp) are imported on first use.
+Sinks take the events of a paired client or a syphon: ``attach(client, journal, metrics)``. Optional
+libraries (prometheus-client, aiohttp) are imported on first use.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from .metrics import Metrics
 from .record import PairLabels, WriterRole
 from .sinks import EntityStates, attach
 from .status import Status, StatusError, StatusServer, StatusThread
-from .webhook import Webhook
-from .webhook_delivery import Patience, SignatureRefusedError, WebhookKind, verify
 
 __all__ = [
     "EntityEmptied",
@@ -27,16 +25,12 @@ __all__ = [
     "MessagesReceived",
     "Metrics",
     "PairLabels",
-    "Patience",
     "SendAccepted",
-    "SignatureRefusedError",
     "Status",
     "StatusError",
     "StatusServer",
     "StatusThread",
     "TextFormatter",
-    "Webhook",
-    "WebhookKind",
     "WriterRole",
     "attach",
     "journal_files",
@@ -45,5 +39,4 @@ __all__ = [
     "send_accepted",
     "use_json_logs",
     "use_text_logs",
-    "verify",
 ]

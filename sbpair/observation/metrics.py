@@ -52,7 +52,11 @@ METRICS = (
     Metric("sbpair_slow_sends_total", ("path",), "sends that the primary accepted after slow_after or later"),
     Metric("sbpair_keys_set_aside_total", ("path",), "times a session id or partition key was set aside"),
     Metric("sbpair_failbacks_total", ("path",), "times an entity returned to the primary"),
-    Metric("sbpair_parked_messages_total", ("path", "backlog"), "messages that a backlog queue accepted"),
+    Metric(
+        "sbpair_parked_messages_total",
+        ("path", "backlog", "reason"),
+        "messages that a backlog queue accepted; before the entity failed over if the reason is not failed_over",
+    ),
     Metric(
         "sbpair_raised_sends_total",
         ("path", "cause"),
@@ -195,7 +199,7 @@ _COUNTED: dict[str, tuple[str, tuple[str, ...], str]] = {
     "return_aborted": ("sbpair_returns_aborted_total", ("path",), ""),
     "primary_slow": ("sbpair_slow_sends_total", ("path",), ""),
     "key_set_aside": ("sbpair_keys_set_aside_total", ("path",), ""),
-    "message_parked": ("sbpair_parked_messages_total", ("path", "backlog"), "count"),
+    "message_parked": ("sbpair_parked_messages_total", ("path", "backlog", "reason"), "count"),
     "send_raised": ("sbpair_raised_sends_total", ("path", "cause"), ""),
     "ping_sent": ("sbpair_pings_total", ("path",), ""),
     "ping_failed": ("sbpair_ping_failures_total", ("path",), ""),

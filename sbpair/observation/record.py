@@ -59,7 +59,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of records. ``writer`` is the UUID of one open journal or webhook in one process."""
+    """The origin of records. ``writer`` is the UUID of one open journal in one process."""
 
     writer: str
     role: WriterRole

@@ -1,6 +1,6 @@
 """Event sources and sinks, and ``attach``, which connects them.
 
-    detach = attach(client, journal, metrics, webhook)
+    detach = attach(client, journal, metrics)
 
 :class:`EntityStates` is the sink that derives the state of each entity from its events:
 

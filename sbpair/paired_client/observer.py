@@ -1,7 +1,7 @@
-"""Observation of a client from its own process: audit journal, metrics, webhook and status pages.
+"""Observation of a client from its own process: audit journal, metrics and status pages.
 
-Starts with the first sender and ends after the last event. A forked child has its own journals and webhooks
-(observation/fork.py). Its status pages start afresh; a fixed port stays with the parent.
+Starts with the first sender and ends after the last event. A forked child has its own journals. Its status
+pages start afresh; a fixed port stays with the parent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from sbpair.observation import (
     PairLabels,
     Status,
     StatusThread,
-    Webhook,
     attach,
     send_accepted,
 )
@@ -62,7 +61,6 @@ class Observer:
         self._endpoints = {side.role: side.info.endpoint for side in (primary, secondary)}
         self._metrics, self._states = Metrics(), EntityStates()
         self._journal: Journal | None = None
-        self._webhook: Webhook | None = None
         self._status: StatusThread | None = None
         self._open: ExitStack | None = None
         self._lock = threading.Lock()
@@ -96,7 +94,7 @@ class Observer:
         """Do nothing: a faulted pair is observed until its client is closed."""
 
     def close(self) -> None:
-        """Stop the pages, deliver pending webhook notices, and write the journal's closing record."""
+        """Stop the pages, and write the journal's closing record."""
         with self._lock:
             status, self._status = self._status, None
             stack, self._open = self._open, None
@@ -141,13 +139,6 @@ class Observer:
             if writer is WriterRole.SENDER:
                 self._journal = journal
                 self._metrics.read_counters("sbpair_journal", lambda: journal.counters)
-        if self._options.webhook is not None and self._options.webhook_secret is not None:
-            url, secret = self._options.webhook, self._options.webhook_secret
-            webhook = stack.enter_context(Webhook(url, secret, role=writer, pair=self._pair))
-            sinks.append(webhook)
-            if writer is WriterRole.SENDER:
-                self._webhook = webhook
-                self._metrics.read_counters("sbpair_webhook", lambda: webhook.counters)
         if writer is WriterRole.SYPHON and self._syphon is not None:
             syphon = self._syphon
             self._metrics.read_counters("sbpair_syphon", lambda: syphon.counters)
@@ -211,7 +202,6 @@ class Observer:
             "spool_writable": runtime.spool_takes_messages(),
             "pings_sent": runtime.pair.pings_sent,
             "journal": self._journal and self._journal.counters,
-            "webhook": self._webhook and self._webhook.counters,
             "syphon": syphon
             and {
                 "state": syphon.status.state,

@@ -34,12 +34,13 @@ from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase
 from .errors import PairFaultedError
-from .events import PairingEvent, entities_failed_over, may_change_timers
+from .events import PairingEvent, entities_in_doubt, may_change_timers
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import SideState
+from .patience import Patience
 from .request import LinkBatches, SendRequest, freeze
 from .results import ACCEPTED, closed_result, not_created_in_time, not_written_in_time, time_left, with_count
 from .rotation import Choice
@@ -47,6 +48,7 @@ from .spool.replay import MOMENT, Spooling
 from .spool.writer import Writing
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import TaskTurns
+from .waiting import NO_LINK_YET, StillWaitingError
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
@@ -142,7 +144,7 @@ class AsyncRuntime(BaseRuntime):
     # -- sending
 
     async def send_fast(
-        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float
+        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float, patience: Patience
     ) -> Result | None:
         """Make the first attempt at a healthy entity over an idle link; None without an idle link."""
         self.bind()
@@ -151,6 +153,7 @@ class AsyncRuntime(BaseRuntime):
         if pool is None or pooled is None:
             return None
         failed: Exception | None = None
+        patience.waiting[started] = None
         try:
             call = pooled.sender.send_messages(sdk.wrap(message), timeout=seconds)
             await pooled.send(call, started + seconds)
@@ -159,6 +162,8 @@ class AsyncRuntime(BaseRuntime):
         except BaseException:
             self._discard_cut(pool, pooled)
             raise
+        finally:
+            patience.waiting.pop(started, None)
         if failed is not None:  # outside the except block, where sys.exception() is the caller's
             return self._failure(
                 pool, pooled, failed, Phase.SENDING, sys.exception(), freeze(message), started
@@ -166,7 +171,7 @@ class AsyncRuntime(BaseRuntime):
         pool.release(pooled)
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
-        return self._acceptance(pooled.used_at - started)
+        return self._acceptance(pooled.used_at - started, patience)
 
     async def drive(
         self,
@@ -224,8 +229,9 @@ class AsyncRuntime(BaseRuntime):
         happened = self._happened()
         if self._spooling is not None:
             self._spooling.notify(happened)
-        for path in entities_failed_over(happened):
-            if pool := self._pools.get(path_key(path)):
+        for path in entities_in_doubt(happened):
+            pool = self._pools.get(path_key(path))
+            if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
                 pool.recall()
         if may_change_timers(happened):
             self._woken.set()
@@ -382,10 +388,15 @@ class AsyncRuntime(BaseRuntime):
                 phase = Phase.ENCODING
                 request.rewrite(path)
             phase = Phase.OPENING
-            pooled = await pool.acquire(step.until, is_fresh=step.is_fresh)
+            if step.is_over_idle and (pooled := pool.try_acquire()) is None:
+                self._tasks.start("sbpair-probe", self._open_for_next(pool, path, step))
+                raise StillWaitingError(message=NO_LINK_YET)
+            pooled = pooled or await pool.acquire(step.link_by, is_fresh=step.is_fresh)
+            opening = max(pooled.opened_at - began, 0.0)
+            until = step.answer_by(opening)
             phase = Phase.SENDING
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
-            await pooled.run(_send(pooled, step, request), step.until)
+            await pooled.run(_send(pooled, step.backlog, until, request), until)
         except Exception as error:
             return self._failure(pool, pooled, error, phase, handled, request, began)
         except BaseException:
@@ -393,7 +404,19 @@ class AsyncRuntime(BaseRuntime):
                 self._discard_cut(pool, pooled)
             raise
         pool.release(pooled)
-        return Result(time.monotonic())
+        return Result(time.monotonic(), opening=opening)
+
+    async def _open_for_next(self, pool: AsyncSenderPool, path: str, step: Attempt) -> None:
+        """Open the link for which an attempt did not wait; its failure says what that of an attempt would."""
+        try:
+            pool.release(await pool.acquire(step.link_by))
+        except StillWaitingError:
+            return
+        except Exception as error:
+            if step.backlog is None:
+                self.opening_failed(path, error)
+            return
+        self._opened_for_next(step)
 
     async def _peek(self, step: Peek, request: SendRequest) -> Result:
         """The answer of an ordered backlog queue: over the link on which its messages are parked."""
@@ -605,11 +628,11 @@ async def _ended(writing: Writing, until: float) -> bool:
     return ended.done()
 
 
-async def _send(pooled: AsyncPooledSender, step: Attempt, request: SendRequest) -> None:
-    if step.backlog is None:
-        answer: Any = request.hand_over(pooled.sender, time_left(step.until))
+async def _send(pooled: AsyncPooledSender, backlog: int | None, until: float, request: SendRequest) -> None:
+    if backlog is None:
+        answer: Any = request.hand_over(pooled.sender, time_left(until))
         request.answer = await answer
         return
     sample = await pooled.sender.create_message_batch()
-    for piece in request.chunks(LinkBatches(type(sample), sample.max_size_in_bytes), step.backlog):
-        await pooled.sender.send_messages(piece, timeout=time_left(step.until))
+    for piece in request.chunks(LinkBatches(type(sample), sample.max_size_in_bytes), backlog):
+        await pooled.sender.send_messages(piece, timeout=time_left(until))

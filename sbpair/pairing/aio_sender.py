@@ -93,7 +93,9 @@ class PairedServiceBusSender(BaseSender):
         outgoing = self._fast_message(message)
         if outgoing is not None:
             message = outgoing
-            first = await runtime.send_fast(self._key, outgoing, started, self._fast_seconds(timeout))
+            first = await runtime.send_fast(
+                self._key, outgoing, started, self._fast_seconds(timeout, outgoing), self._patience
+            )
             if first is ACCEPTED:
                 if self._health.is_calm:
                     return self._report(at_primary(message_id_of(outgoing)))
@@ -189,7 +191,9 @@ class PairedServiceBusSender(BaseSender):
         try:
             first: Result | None = None
             if self._may_go_fast(given, session):
-                first = await runtime.send_fast(self._key, given, started, self._fast_seconds(timeout))
+                first = await runtime.send_fast(
+                    self._key, given, started, self._fast_seconds(timeout, given), self._patience
+                )
                 if first is ACCEPTED:
                     if self._health.is_calm:
                         return self._report(at_primary(message_id_of(given)))

@@ -19,11 +19,12 @@ MIN_SPAN = 1.0  # seconds, where the failover interval is shorter
 class RecentAttempts:
     """A ring of buckets over ``span`` seconds.
 
-    ``bad_since`` is the first failure of the present bad time, None while no failure is remembered;
-    ``failing_since`` the first failure since the last success, None after a success.
+    ``bad_since`` is the first failure of the present bad time, None while no failure is remembered: while few failed, a
+    failure after a success in time begins another. ``failing_since`` is the first failure since the last success, None
+    after a success.
     """
 
-    __slots__ = ("_accepted_at", "_buckets", "_width", "bad_since", "failing_since")
+    __slots__ = ("_accepted_at", "_buckets", "_is_well", "_width", "bad_since", "failing_since")
 
     def __init__(self, span: float) -> None:
         self._width = max(span, MIN_SPAN) / BUCKETS
@@ -31,11 +32,12 @@ class RecentAttempts:
         self._accepted_at = -math.inf
         self.bad_since: float | None = None
         self.failing_since: float | None = None
+        self._is_well = True  # whether the last attempt was accepted, and in time
 
     def succeeded(self, now: float) -> None:
         """Record an attempt that the primary accepted."""
         self._bucket(now)[0] += 1
-        self.failing_since, self._accepted_at = None, now
+        self.failing_since, self._accepted_at, self._is_well = None, now, True
 
     def slow(self, now: float, times: int) -> None:
         """Record an attempt that was accepted after a long time: failed for the share, no failure otherwise (H-4).
@@ -49,8 +51,11 @@ class RecentAttempts:
 
     def failed(self, now: float) -> None:
         """Record an attempt that failed."""
-        self._bucket(now)[1] += 1
-        self.bad_since = now if self.bad_since is None else self.bad_since
+        bucket = self._bucket(now)
+        if self.bad_since is None or (self._is_well and self.is_over(now)):
+            self.bad_since = now
+        bucket[1] += 1
+        self._is_well = False
         self.failing_since = now if self.failing_since is None else self.failing_since
 
     def is_clean(self, now: float) -> bool:
@@ -72,12 +77,17 @@ class RecentAttempts:
         """Whether any attempt was accepted, however slowly."""
         return self._accepted_at >= now - BUCKETS * self._width
 
-    def is_over(self, now: float) -> bool:
-        """Whether a success ends the trouble: few failures in all, or hardly any in the last two buckets."""
-        if self._count(now, BUCKETS)[1] <= MIN_FAILURES:
+    def is_over(self, now: float, few: int = MIN_FAILURES) -> bool:
+        """Whether a success ends the trouble: at most ``few`` failures in all, or few in the last two buckets."""
+        if self._count(now, BUCKETS)[1] <= few:
             return True
         successes, failures = self._count(now, 2)
         return failures <= CALM_SHARE * (successes + failures)
+
+    def is_rare(self, share: float, few: int, now: float) -> bool:
+        """Whether at most ``few`` failed in the last two buckets, or at most this share."""
+        successes, failures = self._count(now, 2)
+        return failures <= max(few, share * (successes + failures))
 
     def next_judgement(self, now: float) -> float:
         """When the buckets have moved on."""

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .events import BacklogFilling, BacklogReturned, BacklogWithdrawn, MessageParked, PairingEvent
+from .health import transfer_seconds, without_transfer
 from .outcome import Failure, Refused, Stored, Stranded
+from .patience import Patience
 from .retry import busy_pause
 from .room import Filling, Room
 from .rotation import Rotation
@@ -27,6 +29,7 @@ from .steps import Attempt, CreateBacklog, Pause, Result, SendFlow, SendState, S
 if TYPE_CHECKING:
     from random import Random
 
+MAX_SHARE_SECONDS = 10.0  # seconds, where another queue is left
 MIN_SHARE_SECONDS = 2.0  # seconds; with less time left, one backlog queue gets all of it
 
 
@@ -43,9 +46,18 @@ class _Declined:
 class BacklogSends:
     """The backlog queues of one client. Events are appended to ``events``."""
 
-    def __init__(self, rotation: Rotation, rng: Random, events: list[PairingEvent], room: Room) -> None:
+    def __init__(
+        self,
+        rotation: Rotation,
+        rng: Random,
+        events: list[PairingEvent],
+        room: Room,
+        secondary: SideBreaker,
+        patience: Patience,
+    ) -> None:
         self.rotation = rotation
-        self.secondary = SideBreaker(rng)
+        self.secondary = secondary
+        self._patience = patience  # with the secondary, where there is a spool
         self._rng = rng
         self._events = events
         self._room = room
@@ -55,6 +67,7 @@ class BacklogSends:
         """Park the message in one of the backlog queues."""
         tried: frozenset[int] = frozenset()
         declined: list[_Declined] = []
+        is_trial = self.secondary.is_open
         if not self.secondary.may_ask(now) and self.secondary.cause is not None:
             return Stranded((*send.causes, self.secondary.cause))  # H-20
         while now < send.deadline or not tried:
@@ -65,7 +78,7 @@ class BacklogSends:
                 break
             tried |= {backlog}
             is_last = len(tried) == len(self.rotation)
-            outcome = yield from self._tried(send, backlog, now, is_last)
+            outcome = yield from self._tried(send, backlog, now, is_last, is_trial)
             if isinstance(outcome, _Declined):
                 declined.append(outcome)
                 now = outcome.at
@@ -92,17 +105,21 @@ class BacklogSends:
             self._events.append(BacklogWithdrawn(now, send.path, backlog, until, why))
 
     def _tried(
-        self, send: SendState, backlog: int, now: float, is_last: bool
+        self, send: SendState, backlog: int, now: float, is_last: bool, is_trial: bool
     ) -> Generator[Step, Result, Stored | Refused | _Declined | float]:
-        """Try one backlog queue. Returns the current time if the queue failed."""
+        """Try one backlog queue. Returns the current time if the queue failed.
+
+        A trial of a secondary that failed as a whole waits for no link.
+        """
         is_fresh = is_created = False
         had_time, busy = now < send.deadline, 0
         while True:
-            until = _share(now, send.deadline, is_last)
-            self.rotation.begun(backlog, until)
-            result = yield Attempt(backlog, until, is_fresh)
+            attempt = self._attempt(send, backlog, now, is_last, is_fresh, is_trial)
+            self.rotation.begun(backlog, attempt.link_by)
+            began, result = now, (yield attempt)
             now, classification = result.now, result.classification
             if classification is None:
+                self._patience.answered(without_transfer(now - began - result.opening, result.size), now)
                 self.secondary.succeeded(now)
                 if self.rotation.succeeded(backlog, now):
                     self._events.append(BacklogReturned(now, send.path, backlog))
@@ -110,7 +127,7 @@ class BacklogSends:
                 return Stored(backlog, send.is_ambiguous)
             if result.accepted:  # part of a batch was accepted before the failure
                 self._events += parked(send, backlog, result, self._room)
-            if may_be_stale(result, classification, send, now) and not is_fresh:
+            if may_be_stale(result, classification, send, now) and not (is_fresh or is_trial):
                 send.doubt(classification)
                 is_fresh = True
                 continue
@@ -142,18 +159,31 @@ class BacklogSends:
                     now = (yield Pause(again)).now
                     continue
             if had_time and classification.is_of_side:
-                self.secondary.failed(backlog, last_cause(send), now)
+                is_only = len(self.rotation) == 1
+                self.secondary.failed(backlog, last_cause(send), now, is_only=is_only)
             # H-21: a queue that is busy for some and accepts what others send has too little room, and works
             is_crowded = classification.failure is Failure.BUSY and self.rotation.accepts(backlog, now)
             if had_time and not is_crowded:  # an attempt without time is no evidence about the queue
                 self._withdraw(send, backlog, now, classification.why)
             return now
 
+    def _attempt(
+        self, send: SendState, backlog: int, now: float, is_last: bool, is_fresh: bool, is_trial: bool
+    ) -> Attempt:
+        """An attempt at a backlog queue, which waits no longer than the patience where a spool takes the message."""
+        until = _share(now, send.deadline, is_last)
+        if not (send.can_spool or is_trial):
+            return Attempt(backlog, until, is_fresh)
+        longest = self._patience.longest
+        answered = min(until, now + self._patience.seconds + transfer_seconds(send.size()))
+        return Attempt(backlog, answered, is_fresh, min(until, now + longest), is_trial)
+
 
 def parked(send: SendState, backlog: int, result: Result, room: Room) -> list[PairingEvent]:
     """The events of a backlog queue that accepted messages."""
     report = send.next_report(result.accepted)
-    happened: list[PairingEvent] = [MessageParked(result.now, send.path, backlog, *report, result.size)]
+    event = MessageParked(result.now, send.path, backlog, *report, result.size, send.reason.value)
+    happened: list[PairingEvent] = [event]
     filling = room.parked(backlog, result.size, result.now)
     if filling is not None:
         happened.append(is_filling(filling, result.now))
@@ -168,4 +198,6 @@ def is_filling(filling: Filling, now: float) -> BacklogFilling:
 def _share(now: float, deadline: float, is_last: bool) -> float:
     """The time limit of one backlog queue, which leaves time for the next if this one does not respond."""
     left = deadline - now
-    return deadline if is_last or left <= MIN_SHARE_SECONDS else now + max(left / 2, MIN_SHARE_SECONDS)
+    if is_last or left <= MIN_SHARE_SECONDS:
+        return deadline
+    return now + min(max(left / 2, MIN_SHARE_SECONDS), MAX_SHARE_SECONDS)

@@ -49,11 +49,12 @@ from .events import (
     SideRecovered,
 )
 from .headroom import Headroom
-from .health import BYTES_PER_SECOND, EntityState
+from .health import EntityState, transfer_seconds
 from .options import VARIABLE, PairedNamespaceOptions, is_disabled
 from .outcome import Classification, Failure, SendReceipt, Stranded
 from .pair import Attempt, Pair, Result, SendFlow, SpoolMessages, SpoolUse, primary_flow
 from .pair_state import PairState, SideChange, SideState
+from .patience import Patience
 from .request import LinkProbe, ParkedOrder, SendRequest, one_session, ping
 from .results import ACCEPTED
 from .retry import NO_RETRIES
@@ -149,9 +150,10 @@ class BaseRuntime:
             parked_id = ordered.place(path, request.session).parked_id
             request.parked_order = ParkedOrder(parked_id, self._numbering)
 
-    def _acceptance(self, seconds: float) -> Result:
+    def _acceptance(self, seconds: float, patience: Patience) -> Result:
         """The result of a fast attempt: ACCEPTED, or another that a slow one has the flow record (H-4)."""
         self.send_times.primary.add(seconds)
+        patience.answered(seconds, time.monotonic())
         return ACCEPTED if seconds < self._slow_after else Result(time.monotonic())
 
     def exclusive(self) -> AbstractContextManager[object]:
@@ -466,7 +468,9 @@ class BaseRuntime:
         if self._try_timeout is None:
             return step
         now = time.monotonic()
-        return replace(step, until=now + self.limit_attempt(step.until - now))
+        until = now + self.limit_attempt(step.until - now)
+        by = None if step.open_by is None else now + self.limit_attempt(step.open_by - now)
+        return replace(step, until=until, open_by=by)
 
     def _link_keywords(self, key: str) -> dict[str, Any]:
         """Keyword arguments for the SDK's senders of this pool."""
@@ -545,7 +549,7 @@ class BaseRuntime:
     def _flow_again(self, path: str, request: SendRequest, choice: Choice) -> SendFlow:
         """The flow of messages from the spool, which never writes to the spool."""
         now = time.monotonic()
-        patience = REPLAY_SECONDS + request.size() / BYTES_PER_SECOND
+        patience = REPLAY_SECONDS + transfer_seconds(request.size())
         deadline = now + min(self.options.operation_timeout.total_seconds(), patience)
         if request.is_for_primary_only:
             is_away = self.pair.state_of(path) is EntityState.FAILED_OVER
@@ -597,6 +601,12 @@ class BaseRuntime:
             self.pair.ping_lost(path)
         else:
             self.pair.ping_finished(path, result.classification, result.now)
+
+    def _opened_for_next(self, step: Attempt) -> None:
+        """Record that a link opened for which an attempt did not wait: the next send uses it."""
+        if step.backlog is not None:
+            with self.exclusive():
+                self.pair.secondary_answered(time.monotonic())
 
     def _backlog_to_warm(self, path: str, choice: Choice) -> int | None:
         """The backlog queue to open a link to while an entity is suspect; None if there is no need."""

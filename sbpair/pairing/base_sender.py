@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import uuid
 from collections.abc import Mapping
 from typing import Any, TypeGuard
@@ -18,14 +19,19 @@ from .address import LinkSettings
 from .base_runtime import BaseRuntime
 from .classify import Phase
 from .errors import BacklogUnavailableError, ParkedMessageTooLargeError, PartlyParkedError
+from .health import transfer_seconds
 from .options import PairedNamespaceOptions
 from .outcome import Failure, Location, Outcome, Refused, SendReceipt, Stored, StoredIn, Stranded
+from .patience import MIN_WAITING
 from .request import PairedMessageBatch, SendRequest, one_session, prepare
 from .rotation import Choice
-from .sdk import explain_refused_token, is_smaller
+from .sdk import body_size, explain_refused_token, is_smaller
 
 STANDARD_BATCH = 256 * 1024
 """Bytes in a batch if no link has reported a limit: that of the Standard tier."""
+
+SMALL = 16 * 1024
+"""Bytes of a message that need no time of their own."""
 
 MAX_REQUEST_SECONDS = 5.0
 """Maximum seconds that creating a batch waits for a link, which knows the size limit (R-11)."""
@@ -45,9 +51,11 @@ class BaseSender:
         budget = runtime.options.operation_timeout.total_seconds()
         with runtime.exclusive():
             self._health, seconds = runtime.pair.fast_path(entity_name, budget)
+            self._is_bounded = runtime.pair.redirects_suspects
             if links != LinkSettings():
                 runtime.links[self._key] = links
         self._fast_budget = runtime.limit_attempt(seconds)
+        self._patience = self._health.breaker.patience
         self.fully_qualified_namespace = namespace
         self._runtime = runtime
         self._batch_limit: int | None = None  # the last one a link reported
@@ -78,6 +86,8 @@ class BaseSender:
         """
         runtime = self._runtime
         if not (self._health.is_calm and isinstance(message, ServiceBusMessage)):
+            return None
+        if len(self._patience.waiting) >= MIN_WAITING and self._patience.is_silent(time.monotonic()):
             return None
         if runtime.is_spooling(self.entity_name):
             return None
@@ -111,13 +121,18 @@ class BaseSender:
         text = f"Earlier messages of session {session!r} were still being sent when no time was left."
         return OperationTimeoutError(message=text)
 
-    def _fast_seconds(self, timeout: float | None) -> float:
-        if timeout is None:
-            return self._fast_budget
-        runtime = self._runtime
-        return runtime.limit_attempt(
-            runtime.pair.fast_path(self.entity_name, timeout_seconds(timeout, runtime.options))[1]
-        )
+    def _fast_seconds(self, timeout: float | None, message: AmqpAnnotatedMessage) -> float:
+        """The time limit of a fast attempt in seconds: what the budget allows, and no more than the patience."""
+        seconds, runtime = self._fast_budget, self._runtime
+        if timeout is not None:
+            budget = timeout_seconds(timeout, runtime.options)
+            seconds = runtime.limit_attempt(runtime.pair.fast_path(self.entity_name, budget)[1])
+        if not self._is_bounded:
+            return seconds
+        patience = self._patience.seconds
+        if not is_smaller(message, SMALL):
+            patience += transfer_seconds(body_size(message))
+        return patience if patience < seconds else seconds
 
     def _limit_without_link(self, error: ServiceBusError) -> int:
         """The size limit of a batch while no link to the primary opens; records ``error`` as its failure (R-11).

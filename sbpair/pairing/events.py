@@ -83,7 +83,8 @@ class KeySetAside(PairingEvent):
 class MessageParked(PairingEvent):
     """A backlog queue accepted messages of one send; ``ambiguous``: a copy may be stored elsewhere too.
 
-    ``session_id`` is their session if its order is kept, else "". ``size`` is in bytes.
+    ``session_id`` is their session if its order is kept, else "". ``size`` is in bytes. ``reason`` is failed_over,
+    rejected, unanswered, busy or not_asked; but for the first, the entity had not failed over.
     """
 
     # O-1
@@ -94,6 +95,7 @@ class MessageParked(PairingEvent):
     ambiguous: bool = False
     session_id: str = ""
     size: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,9 +303,9 @@ class BacklogsNotCreated(PairingEvent):
     cause: str
 
 
-def entities_failed_over(happened: Sequence[PairingEvent]) -> list[str]:
-    """The entities that failed over, according to these events."""
-    return [event.path for event in happened if isinstance(event, EntityFailedOver)]
+def entities_in_doubt(happened: Sequence[PairingEvent]) -> list[str]:
+    """The entities that failed over or became suspect, according to these events."""
+    return [event.path for event in happened if isinstance(event, (EntityFailedOver, EntitySuspected))]
 
 
 def may_change_timers(happened: Sequence[PairingEvent]) -> bool:

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .attempts import RecentAttempts
+from .primary_breaker import PrimaryBreaker
 
 
 class EntityState(Enum):
@@ -64,6 +65,7 @@ class Input(Enum):
 
 
 DEFAULT_RETURN_SECONDS = 30.0
+DEFAULT_LONGEST_ATTEMPT = 4.0
 BYTES_PER_SECOND = 64 * 1024  # a slow but sound connection; a larger message may take longer by so much (H-4)
 FIRST_TRIAL_SHARE = 0.05  # of the sends, at the begin of a return (H-7)
 PINGS_BEFORE_TRIAL = 2
@@ -119,7 +121,12 @@ class HealthPolicy:
 
 def without_transfer(took: float, size: int) -> float:
     """The seconds of an attempt less those that ``size`` bytes may take on a slow connection (H-4)."""
-    return max(0.0, took - size / BYTES_PER_SECOND)
+    return max(0.0, took - transfer_seconds(size))
+
+
+def transfer_seconds(size: int) -> float:
+    """The seconds that this many bytes may take on a slow connection."""
+    return size / BYTES_PER_SECOND
 
 
 class EntityHealth:
@@ -127,7 +134,7 @@ class EntityHealth:
 
     Times and intervals are seconds of a monotonic clock. ``jitter`` returns the delay of the first ping after a
     failover, and ``spread`` the factor of each ping interval (H-8). ``busy_limit`` is the time after which a busy
-    service counts as unavailable, None for never.
+    service counts as unavailable, None for never. ``longest`` is the longest patience with one attempt.
     """
 
     def __init__(
@@ -138,6 +145,7 @@ class EntityHealth:
         busy_limit: float | None = None,
         policy: HealthPolicy | None = None,
         spread: Callable[[], float] = lambda: 1.0,
+        longest: float = DEFAULT_LONGEST_ATTEMPT,
     ) -> None:
         self.state = EntityState.HEALTHY
         self.is_calm = True
@@ -153,6 +161,7 @@ class EntityHealth:
         self._policy = policy or HealthPolicy()
         self._spread = spread
         self._attempts = RecentAttempts(failover_interval)
+        self.breaker = PrimaryBreaker(self._attempts, longest)
         self._busy = RecentAttempts(busy_limit or 0.0)
         self._busy_limit = busy_limit
         self._failover_interval = failover_interval
@@ -171,6 +180,7 @@ class EntityHealth:
         """Record an attempt that the primary accepted after ``took`` seconds."""
         if self.is_calm and took < self._policy.slow_after:
             return []
+        self.breaker.accepted(now - took, now)
         self._busy.succeeded(now)
         if took >= self._policy.slow_after:
             self._attempts.slow(now, int(took // self._policy.slow_after))
@@ -209,12 +219,16 @@ class EntityHealth:
             transitions += self._feed(Input.ELAPSED, now)
         return transitions
 
-    def busy_counts(self, now: float) -> bool:
-        """Record a busy response; return whether it counts as a failure because the limit is reached (F-40, H-5)."""
+    def busy_counts(self, now: float, pause: float = 0.0, *, is_first: bool = True) -> bool:
+        """Record a busy response, at the first attempt of a send or later, which asks for a pause in seconds.
+
+        Returns whether it counts as a failure because the limit is reached (F-40, H-5).
+        """
+        self.breaker.busy(now, pause, is_first=is_first)
+        self.is_calm = False
         if self._busy_limit is None:
             return False
         self._busy.failed(now)
-        self.is_calm = False
         since = self._busy.failing_since
         if not self._by_interval and self._busy.is_bad(self._policy.failover_share, now):
             since = self._busy.bad_since
@@ -337,8 +351,8 @@ class EntityHealth:
         return []
 
     def _update_calm(self, now: float) -> None:
-        is_clean = self._attempts.is_clean(now) and self._busy.failing_since is None
-        is_clean = self._by_interval or is_clean
+        is_clean = self._busy.failing_since is None and self.breaker.is_clean(now)
+        is_clean &= self._by_interval or self._attempts.is_clean(now)
         self.is_calm = self.state is EntityState.HEALTHY and is_clean and not self.has_failing_keys
 
     def _feed(self, cause: Input, now: float) -> list[Transition]:
@@ -360,14 +374,16 @@ class EntityHealth:
             self._attempts.forget()
         if cause is not Input.SUCCESS:
             self._busy.forget()
+            self.breaker.reset()
         self._update_calm(now)
 
     def _enter_suspect(self, cause: Input, now: float) -> None:
         self.is_calm = False
         self._suspected_at = now
         was_accepted = cause is Input.SHARE and self._attempts.failing_since is None  # slowly (H-4)
-        self._unanswered_since = None if was_accepted else now
-        self._timer = now + self._failover_interval
+        # from the first attempt that failed, when every one since has failed too
+        self._unanswered_since = None if was_accepted else self._attempts.failing_since or now
+        self._timer = (self._unanswered_since or now) + self._failover_interval
 
     def _enter_failed_over(self, cause: Input, now: float) -> None:
         self.is_calm = False

@@ -6,7 +6,7 @@ No I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -17,14 +17,13 @@ from sbpair.ranges import check_choice, check_span, check_whole
 from .health import DEFAULT_RETURN_SECONDS, HealthPolicy
 from .outcome import Failure
 
-MIN_SECRET_LENGTH = 16  # characters
 VARIABLE = "SBPAIR_DISABLE"
 _ON, _OFF = frozenset({"1", "true", "yes", "on"}), frozenset({"", "0", "false", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationOptions:
-    """The journal, status pages and webhook of a client; all off by default.
+    """The journal and status pages of a client; all off by default.
 
     They start with the first sender, start again in a forked child, and end with the client. Raises ValueError or
     TypeError for invalid values.
@@ -39,13 +38,6 @@ class ObservationOptions:
     status: tuple[str, int] | None = None
     """Host and port for /live, /ready, /health, /metrics and /state; port 0 picks a free one."""
 
-    webhook: str | None = field(default=None, repr=False)
-    """An http or https URL to notify of failover and failback and, with a hosted syphon, of dead letters, landing and
-    overdue backlogs."""
-
-    webhook_secret: str | None = field(default=None, repr=False)
-    """The secret that signs the notices: 16 characters or more."""
-
     def __post_init__(self) -> None:
         if self.journal is not None and not (isinstance(self.journal, (str, Path)) and str(self.journal)):
             raise TypeError(f"journal must be the path of a directory, not {self.journal!r}")
@@ -55,12 +47,6 @@ class ObservationOptions:
             raise ValueError("journal_sends needs a journal")
         if self.status is not None:
             _check_address(self.status)
-        if (self.webhook is None) != (self.webhook_secret is None):
-            raise ValueError("webhook and webhook_secret go together; one of them is missing")
-        if self.webhook is not None and not self.webhook.startswith(("http://", "https://")):
-            raise ValueError("webhook must be an http or https URL")  # not quoted: it may hold a token
-        if self.webhook_secret is not None and len(self.webhook_secret) < MIN_SECRET_LENGTH:
-            raise ValueError(f"webhook_secret must have at least {MIN_SECRET_LENGTH} characters")
 
 
 def _check_address(address: object) -> None:
@@ -115,8 +101,8 @@ class PairedNamespaceOptions:
     """How to probe a failed-over entity: with a ping message, or by opening a link only."""
     # P-30
 
-    suspect_policy: Literal["raise", "redirect"] = "raise"
-    """Raise or redirect a send that fails within the failover interval."""
+    suspect_policy: Literal["raise", "redirect"] = "redirect"
+    """Park a send that the primary does not accept, also before the entity fails over; or raise, as the old SDK did."""
     # P-3
 
     failover_share: float = 0.5
@@ -127,8 +113,10 @@ class PairedNamespaceOptions:
     slow_after: timedelta = timedelta(seconds=10)
     """An attempt that takes longer counts as failed for the share, though its send succeeds: 1 s to 1 hour."""
 
-    attempt_timeout: timedelta = timedelta(seconds=10)
-    """How long one attempt at a suspect primary may take where the send can be parked: 100 ms to 1 hour."""
+    attempt_timeout: timedelta = timedelta(seconds=4)
+    """How long an attempt at the primary may take where the send can be parked: 100 ms to 1 hour.
+
+    It is the limit of what is learned: an entity that answers fast is waited for half a second."""
 
     return_over: timedelta | None = None
     """How long an entity takes to return, while more and more of its sends try the primary: 0 to 1 hour.
@@ -166,7 +154,7 @@ class PairedNamespaceOptions:
     """How long an entity must be out of reach before its messages land on the secondary: 0 to 24 hours."""
 
     observation: ObservationOptions | None = None
-    """Journal, status pages and webhook of this client. None: off."""
+    """Journal and status pages of this client. None: off."""
 
     fault_pair_on_refusal: bool = False
     """Fault the whole pair when one namespace has refused the client for five seconds."""

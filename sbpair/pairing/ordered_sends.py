@@ -21,6 +21,7 @@ from .fence import Fence, PeekRequest
 from .outcome import Failure, Refused, Stored, Stranded
 from .retry import Retries, RetryPolicy
 from .room import Room
+from .side_breaker import SideBreaker
 from .steps import (
     Attempt,
     CreateBacklog,
@@ -34,6 +35,7 @@ from .steps import (
     may_be_stale,
 )
 
+MAX_ATTEMPT_SECONDS = 10.0  # seconds that an attempt at an ordered backlog queue may take
 MAX_PEEK_SECONDS = 5.0  # seconds that a peek may take of the time of a send
 
 
@@ -44,7 +46,10 @@ class OrderedSends:
     Events are appended to ``events``.
     """
 
-    def __init__(self, count: int, retry: RetryPolicy, events: list[PairingEvent], room: Room) -> None:
+    def __init__(
+        self, count: int, retry: RetryPolicy, events: list[PairingEvent], room: Room, secondary: SideBreaker
+    ) -> None:
+        self._secondary = secondary
         self.fence = Fence(count)
         self._count = count
         self._retry = retry
@@ -83,10 +88,12 @@ class OrderedSends:
 
     def park(self, send: SendState, session: str, now: float) -> SendFlow:
         """Park in the session's own queue; if that fails, the send fails (O-5)."""
-        place, me = self.place(send.path, session), object()
+        place, me, is_trial = self.place(send.path, session), object(), self._secondary.is_open
+        if not self._secondary.may_ask(now) and self._secondary.cause is not None:
+            return Stranded((*send.causes, self._secondary.cause))
         try:
             self.fence.park_began(place, me)
-            return (yield from self._tried(send, self._count + place.queue, now))
+            return (yield from self._tried(send, self._count + place.queue, now, is_trial))
         finally:
             try:
                 self.fence.park_ended(place, me)
@@ -94,18 +101,20 @@ class OrderedSends:
                 self.fence.park_ended(place, me)
                 raise
 
-    def _tried(self, send: SendState, backlog: int, now: float) -> SendFlow:
+    def _tried(self, send: SendState, backlog: int, now: float, is_trial: bool) -> SendFlow:
         is_fresh = is_created = False
         retries = Retries(self._retry)
         while True:
-            result = yield Attempt(backlog, max(now, send.deadline), is_fresh)
+            until = max(now, min(send.deadline, now + MAX_ATTEMPT_SECONDS))
+            result = yield Attempt(backlog, until, is_fresh, is_over_idle=is_trial)
             now, classification = result.now, result.classification
             if classification is None or result.accepted:
                 self._events += parked(send, backlog, result, self._room)
             if classification is None:
+                self._secondary.succeeded(now)
                 return Stored(backlog, send.is_ambiguous)
             send.failed(result, classification)
-            if may_be_stale(result, classification, send, now) and not is_fresh:
+            if may_be_stale(result, classification, send, now) and not (is_fresh or is_trial):
                 is_fresh = True
                 continue
             if classification.is_missing and not is_created and now < send.deadline:
@@ -117,7 +126,9 @@ class OrderedSends:
                 send.causes.append(created.error)
             if classification.failure is Failure.CALLER:
                 return Refused(last_cause(send), True, classification.is_too_large, classification.failure)
-            again = retries.next_at(now, send.deadline)
+            if classification.is_of_side:
+                self._secondary.failed(backlog, last_cause(send), now, is_only=True)
+            again = None if self._secondary.is_open else retries.next_at(now, send.deadline)
             if classification.failure is not Failure.UNAVAILABLE or again is None:
                 return Stranded(tuple(send.causes))
             is_fresh = False

@@ -8,7 +8,7 @@ SDK's errors to classifications.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import NamedTuple
 
 
@@ -81,6 +81,16 @@ class Stranded:
 
 
 Outcome = Stored | Refused | Stranded
+
+
+class ParkReason(StrEnum):
+    """Why a message was parked."""
+
+    FAILED_OVER = "failed_over"  # its entity had failed over
+    REJECTED = "rejected"  # the primary did not accept it
+    UNANSWERED = "unanswered"  # the primary did not answer in time: a copy may be stored there
+    BUSY = "busy"  # the primary was too busy
+    NOT_ASKED = "not_asked"  # other sends of the entity, or of its key, failed, and the primary was not asked
 
 
 class StoredIn(Enum):

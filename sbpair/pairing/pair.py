@@ -1,13 +1,17 @@
 """The shared state of one pairing, and the flow of a send as a generator.
 
     send_flow          Attempt(primary) --accepted--> Stored
-                          |  failed
-                          |-- unavailable: Pause, retry, up to `retry_total` times
-                          |-- still unavailable ------> health.py: failed over? ------.
-                          |-- busy: Pause, retry (too long: as unavailable)           |
-                          |-- full, if the options redirect it -----------------------|
-                          '-- otherwise: Refused                                      v
-                       backlog_sends.py, ordered_sends.py ------> Stored (all failed: SpoolMessages, or Stranded)
+                          |  unavailable, or not answered in time ---------------------------.
+                          |-- busy: Pause, and once more; soon parked                        |
+                          |-- full, if the options park it ----------------------------------|
+                          |-- otherwise: Refused                                             |
+    half open, silent  (another send asks: primary_breaker.py) ------------------------------|
+    failed over        (health.py) ----------------------------------------------------------|
+                                                                                             v
+                       backlog_sends.py, ordered_sends.py ------> Stored
+                          '-- all failed: SpoolMessages; or Pause, and the primary again; or Stranded
+
+With ``suspect_policy="raise"`` what fails before the entity has failed over is tried again, and raised.
 
 The flow yields steps, is sent their results and returns the outcome. The blocking and the asyncio runtime drive the
 same generator. Times are seconds of a monotonic clock, passed as arguments. The module uses no clock, thread, socket
@@ -40,12 +44,22 @@ from .events import (
     SendRaised,
 )
 from .failing_keys import FailingKeys
-from .health import BYTES_PER_SECOND, EntityHealth, EntityState, HealthPolicy, Transition, without_transfer
+from .health import (
+    DEFAULT_LONGEST_ATTEMPT,
+    EntityHealth,
+    EntityState,
+    HealthPolicy,
+    Transition,
+    transfer_seconds,
+    without_transfer,
+)
 from .ordered_sends import OrderedSends
-from .outcome import Classification, Failure, Refused, Stored, Stranded
+from .outcome import Classification, Failure, ParkReason, Refused, Stored, Stranded
+from .patience import MIN_PATIENCE, Patience
 from .retry import NO_RETRIES, Retries, RetryPolicy, busy_pause
 from .room import BacklogSize, Room
 from .rotation import Choice, Rotation
+from .side_breaker import SideBreaker
 from .steps import (
     Attempt,
     CaughtUpError,
@@ -106,18 +120,20 @@ class Pair:
         retry: RetryPolicy = NO_RETRIES,
         keeps_order: bool = False,
         policy: HealthPolicy | None = None,
-        attempt_timeout: float = 10.0,
+        attempt_timeout: float = DEFAULT_LONGEST_ATTEMPT,
         max_first_ping_delay: float = MAX_FIRST_PING_DELAY,
     ) -> None:
         self._policy = policy or HealthPolicy()
         self._attempt_timeout = attempt_timeout
+        # where an attempt is raised, another is a copy: it waits until it would count as slow
+        self._longest_raised = max(attempt_timeout, self._policy.slow_after)
         self._max_first_ping_delay = min(max_first_ping_delay, ping_interval)
         self._keys: dict[str, FailingKeys] = {}
         self.ordered: OrderedSends | None = None
         self.pings_sent = 0
         self._failover_interval = failover_interval
         self._ping_interval = ping_interval
-        self._redirects_suspects = redirects_suspects
+        self.redirects_suspects = redirects_suspects
         self._spills_on_quota = spills_on_quota
         self._busy_limit = busy_limit
         # With an interval of zero the first failure redirects the message, in place of a retry.
@@ -129,9 +145,12 @@ class Pair:
         self._events: list[PairingEvent] = []
         self.rotation = Rotation(backlog_count, rng)
         self.room = Room(rng)
-        self._backlogs = BacklogSends(self.rotation, rng, self._events, self.room)
+        secondary = SideBreaker(rng)
+        self._backlogs = BacklogSends(
+            self.rotation, rng, self._events, self.room, secondary, Patience(attempt_timeout)
+        )
         if keeps_order:
-            self.ordered = OrderedSends(backlog_count, retry, self._events, self.room)
+            self.ordered = OrderedSends(backlog_count, retry, self._events, self.room, secondary)
 
     # -- entity state
 
@@ -139,6 +158,12 @@ class Pair:
         """The state of an entity, shared by all its senders (P-6)."""
         health = self._entities.get(path_key(path))
         return EntityState.HEALTHY if health is None else health.state
+
+    def parks_at_once(self, path: str, now: float) -> bool:
+        """Whether sends that wait for a link to the entity should be parked instead. May be called in any thread."""
+        health = self._health(path)
+        is_half_open = self.redirects_suspects and health.breaker.is_half_open(now)
+        return is_half_open or health.state is EntityState.FAILED_OVER
 
     def fail_over(self, path: str, now: float) -> None:
         """Fail the entity over on request of an operator; a ping ends it."""
@@ -298,7 +323,19 @@ class Pair:
         runs one flow of a session at a time. ``key`` returns the session id or partition key that pins the messages
         to one partition, None for several or none (H-9); ``size`` returns their size in bytes (H-4).
         """
-        send = SendState(path, count, message_ids, choice, deadline, deadline - now, now, session, key, size)
+        send = SendState(
+            path,
+            count,
+            message_ids,
+            choice,
+            deadline,
+            deadline - now,
+            now,
+            session,
+            key,
+            size,
+            spool is not SpoolUse.NEVER,
+        )
         outcome = yield from self._send(send, now, first, spool)
         if not isinstance(outcome, Stored):
             self._events.append(SendRaised(send.now, path, outcome.cause, *send.next_report()[1:]))
@@ -318,25 +355,45 @@ class Pair:
             may_try = not is_fenced and self._may_try(send, health, now)
         if may_try and first is None and (aside := self._set_aside(send, now)) is not None:
             send.causes.append(aside)
-            if not self._redirects_suspects:
+            if not self.redirects_suspects:
                 return Refused(aside, False, False, Failure.UNAVAILABLE)
-            may_try = False
-        if may_try:
-            if first is None and health.state is EntityState.FAILED_OVER:
-                outcome = yield from self._try_return(send, health, now)
-            else:
-                outcome = yield from self._try_primary(send, health, now, first)
-            if isinstance(outcome, (Stored, Refused)):
-                return outcome
-            now = outcome
-        parked = yield from self._park(send, now)
-        if not isinstance(parked, Stranded) or spool is SpoolUse.NEVER:
-            return parked
-        if spool is SpoolUse.FROM_IT:
-            return (yield from self._ask_primary(send, health, parked))
-        if no_room is not None:
-            return Stranded(parked.causes, no_room)
-        return self._spool_result(send, (yield send.spool_step()))
+            may_try, send.reason = False, ParkReason.NOT_ASKED
+        retries, is_last_resort = Retries(self._retry), False
+        while True:
+            if may_try:
+                if first is None and health.state is EntityState.FAILED_OVER:
+                    outcome = yield from self._try_return(send, health, now)
+                elif self.redirects_suspects:
+                    outcome = yield from self._try_once(send, health, now, first, is_last_resort)
+                else:
+                    outcome = yield from self._try_until_raised(send, health, now, first)
+                if isinstance(outcome, (Stored, Refused)):
+                    return outcome
+                first, now = None, outcome
+            parked = yield from self._park(send, now)
+            if not isinstance(parked, Stranded):
+                return parked
+            if spool is SpoolUse.FROM_IT:
+                return (yield from self._ask_primary(send, health, parked))
+            if no_room is not None:
+                return Stranded(parked.causes, no_room)
+            if spool is not SpoolUse.NEVER:
+                return self._spool_result(send, (yield send.spool_step()))
+            again = self._asks_again(send, health, retries) if may_try else None
+            if again is None:
+                return parked
+            now, is_last_resort = (yield Pause(again)).now, True
+            may_try = self._may_try(send, health, now)
+            if not may_try:
+                send.reason = ParkReason.FAILED_OVER
+
+    def _asks_again(self, send: SendState, health: EntityHealth, retries: Retries) -> float | None:
+        """When to ask the primary once more for a message that no backlog queue took; None for never."""
+        if not self.redirects_suspects or health.state is EntityState.FAILED_OVER:
+            return None
+        if send.busy_until > send.now:
+            return send.busy_until if send.busy_until < send.deadline else None
+        return retries.next_at(send.now, send.deadline)
 
     def _may_try(self, send: SendState, health: EntityHealth, now: float) -> bool:
         """Whether a send tries the primary: unless failed over, or as a trial of its return (H-7)."""
@@ -365,7 +422,7 @@ class Pair:
         is_fenced = place and self.ordered is not None and not self.ordered.fence.lets_pass(place)
         if health.state is not EntityState.FAILED_OVER or is_held or is_fenced or send.now >= send.deadline:
             return parked
-        patience = SPOOL_PATIENCE + send.size() / BYTES_PER_SECOND
+        patience = SPOOL_PATIENCE + transfer_seconds(send.size())
         result = yield Attempt(None, min(send.deadline, send.now + patience), is_fresh=True)
         classification = result.classification
         if classification is None:
@@ -386,26 +443,91 @@ class Pair:
         self._events.append(MessageSpooled(result.now, send.path, *send.next_report()))
         return Stored(None, send.is_ambiguous, is_spooled=True)
 
-    def _try_primary(
+    def _try_once(
+        self, send: SendState, health: EntityHealth, now: float, first: Result | None, is_last_resort: bool
+    ) -> Generator[Step, Result, Stored | Refused | float]:
+        """Try the primary where what it does not accept can be parked: one answer, and another after *busy*.
+
+        Returns the current time if the message must be parked. ``is_last_resort``: no backlog queue took it, so the
+        breaker is not asked.
+        """
+        breaker, is_fresh, busy = health.breaker, False, 0
+        while True:
+            if first is None and not is_last_resort and not breaker.may_ask(now):
+                send.reason = ParkReason.NOT_ASKED
+                return now
+            is_probe = first is None and not is_last_resort and breaker.is_half_open(now)
+            attempt = self._attempt(send, health, now, is_fresh=is_fresh, is_over_idle=is_probe)
+            if is_probe:
+                breaker.asked(attempt.link_by)
+            began, result = now, first or (yield from _waiting(breaker.patience, attempt, now))
+            until = attempt.until if first is None else began + MIN_PATIENCE
+            first, now, classification = None, result.now, result.classification
+            if classification is None:
+                self._accepted(send, health, now, now - began, result.opening)
+                return Stored(None, send.is_ambiguous)
+            send.failed(result, classification)
+            is_unanswered = now >= until and not classification.is_own
+            if classification.is_own:  # R-5: no evidence about the primary
+                if is_probe:
+                    breaker.failed(began, now, is_unanswered=False)
+                send.reason = ParkReason.NOT_ASKED
+                return now
+            is_stale = not (is_unanswered or is_fresh or is_probe)
+            if is_stale and may_be_stale(result, classification, send, now):
+                if health.state is EntityState.FAILED_OVER:
+                    return now
+                is_fresh = True  # the death of an idle link is no evidence about the entity
+                continue
+            is_fresh, failure = False, classification.failure
+            pause = busy_pause(self._rng, busy, classification.retry_after)
+            if failure is Failure.BUSY and health.busy_counts(now, pause, is_first=busy == 0):
+                failure = Failure.UNAVAILABLE
+            send.reason = _REASON.get(failure, ParkReason.REJECTED)
+            if failure is Failure.UNAVAILABLE:
+                if is_unanswered:
+                    send.reason = ParkReason.UNANSWERED
+                breaker.failed(began, now, is_unanswered=is_unanswered)
+                self._attempt_failed(send, health, classification.why, now)
+                self._emit(send.path, health.send_failed(now), now, classification.why)
+                return now
+            if failure is not Failure.BUSY:
+                if self._is_redirected(failure, health):
+                    return now
+                return Refused(last_cause(send), False, False, failure)
+            send.busy_until = now + pause
+            breaker.patience.answered(now - began, now)
+            is_aside = self._key_failed(send, health, classification.why, now, busy)  # H-9
+            if is_probe or is_aside or is_last_resort or send.busy_until > send.busy_limit:
+                return now
+            busy += 1
+            now = (yield Pause(send.busy_until)).now
+            if health.state is EntityState.FAILED_OVER:
+                return now
+
+    def _try_until_raised(
         self, send: SendState, health: EntityHealth, now: float, first: Result | None
     ) -> Generator[Step, Result, Stored | Refused | float]:
-        """Try the primary. Returns the current time if the message must be parked."""
+        """Try the primary as the articles have it: what fails within the interval is tried again, and raised.
+
+        Returns the current time if the entity fails over meanwhile, and the message must be parked.
+        """
         is_fresh = has_waited = False
         retries, busy, began = Retries(self._retry), 0, now
         while True:
-            until = send.deadline if has_waited else self._attempt_until(send, health, now)
-            result = first or (yield Attempt(None, until, is_fresh))
+            attempt = self._attempt(send, health, now, is_fresh=is_fresh, is_last=has_waited)
+            result = first or (yield attempt)
             began = now if first is None else began
             first, now, classification = None, result.now, result.classification
             if classification is None:
-                self._accepted(send, health, now, now - began)
+                self._accepted(send, health, now, now - began, result.opening)
                 return Stored(None, send.is_ambiguous)
             send.failed(result, classification)
             has_failed_over = health.state is EntityState.FAILED_OVER
             if classification.is_own:
                 # R-5: no evidence about the primary; decide again by the entity's state
                 has_waited = True
-                if has_failed_over or self._is_hasty(health):
+                if has_failed_over:
                     return now
                 if now < send.deadline:
                     if classification.is_shortage:  # R-108: it failed at once
@@ -417,7 +539,8 @@ class Pair:
                 continue
             is_fresh = False
             failure = classification.failure
-            if failure is Failure.BUSY and health.busy_counts(now):
+            pause = busy_pause(self._rng, busy, classification.retry_after)
+            if failure is Failure.BUSY and health.busy_counts(now, pause, is_first=busy == 0):
                 failure = Failure.UNAVAILABLE
             again = None
             if failure is Failure.UNAVAILABLE:
@@ -426,16 +549,14 @@ class Pair:
                 if again is None:  # R-7: it counts as a failure of the send only after the last retry
                     self._emit(send.path, health.send_failed(now), now, classification.why)
             elif failure is Failure.BUSY:
-                if self._key_failed(send, health, classification.why, now, busy) and self._redirects_suspects:
-                    return now  # H-9: nobody waits for a partition that is throttled
-                pause = busy_pause(self._rng, busy, classification.retry_after)
+                self._key_failed(send, health, classification.why, now, busy)
                 again = now + pause if now + pause < self._primary_until(send, health, now + pause) else None
                 busy += 1
             if again is not None:
                 now = (yield Pause(again)).now
                 if health.state is EntityState.FAILED_OVER:
                     return now
-                has_waited |= not self._redirects_suspects and now >= self._primary_until(send, health, now)
+                has_waited |= now >= self._primary_until(send, health, now)
                 continue
             if self._is_redirected(failure, health):
                 return now
@@ -450,10 +571,10 @@ class Pair:
         """
         is_fresh = False
         while True:
-            result = yield Attempt(None, self._attempt_until(send, health, now), is_fresh)
+            result = yield self._attempt(send, health, now, is_fresh=is_fresh)
             began, now, classification = now, result.now, result.classification
             if classification is None:
-                self._accepted(send, health, now, now - began)
+                self._accepted(send, health, now, now - began, result.opening)
                 return Stored(None, send.is_ambiguous)
             send.failed(result, classification)
             if is_fresh or classification.is_own or not may_be_stale(result, classification, send, now):
@@ -470,8 +591,14 @@ class Pair:
             self._end_return(send, health, classification.why, now)
         return now
 
-    def _accepted(self, send: SendState, health: EntityHealth, now: float, took: float) -> None:
-        """Record that the primary accepted the message ``took`` seconds after the attempt began."""
+    def _accepted(
+        self, send: SendState, health: EntityHealth, now: float, took: float, opening: float
+    ) -> None:
+        """Record that the primary accepted the message ``took`` seconds after the attempt began.
+
+        ``opening`` of them were used to open a link.
+        """
+        health.breaker.patience.answered(without_transfer(took - opening, send.size()), now)
         keys = self._keys.get(path_key(send.path))
         if keys is not None:
             keys.succeeded(send.key(), now)
@@ -511,21 +638,28 @@ class Pair:
             health.attempt_failed(now)
             self._events.append(ReturnAborted(now, send.path, why))
 
-    def _is_hasty(self, health: EntityHealth) -> bool:
-        """Whether a send makes one short attempt only: it can be parked, and the primary is in doubt (H-6)."""
-        return health.state is EntityState.FAILED_OVER or (
-            self._redirects_suspects and health.state is EntityState.SUSPECT
-        )
-
-    def _attempt_until(self, send: SendState, health: EntityHealth, now: float) -> float:
-        until = self._primary_until(send, health, now)
-        return min(until, now + self._attempt_timeout) if self._is_hasty(health) else until
+    def _attempt(
+        self,
+        send: SendState,
+        health: EntityHealth,
+        now: float,
+        *,
+        is_fresh: bool,
+        is_over_idle: bool = False,
+        is_last: bool = False,
+    ) -> Attempt:
+        """An attempt at the primary; ``is_last`` may take all the time that is left."""
+        if is_last:
+            return Attempt(None, send.deadline, is_fresh)
+        until, transfer = self._primary_until(send, health, now), transfer_seconds(send.size())
+        if not self.redirects_suspects and health.state is not EntityState.FAILED_OVER:
+            return Attempt(None, min(until, now + self._longest_raised + transfer), is_fresh)
+        answered = min(until, now + health.breaker.seconds() + transfer)
+        return Attempt(None, answered, is_fresh, min(until, now + self._attempt_timeout), is_over_idle)
 
     def _retry_at(self, retries: Retries, send: SendState, health: EntityHealth, now: float) -> float | None:
-        if self._is_hasty(health):
+        if health.state is EntityState.FAILED_OVER:
             return None
-        if self._redirects_suspects:
-            return retries.next_at(now, self._primary_until(send, health, now))
         # it would be raised: the time is for another attempt, or the backlog if the entity fails over meanwhile
         return retries.next_at(now, send.deadline, send.deadline - reserve(send.budget))
 
@@ -534,7 +668,7 @@ class Pair:
             return True
         # In both cases below the entity does not fail over: the next message is sent to the primary.
         if failure is Failure.UNAVAILABLE:
-            return self._redirects_suspects
+            return self.redirects_suspects
         return failure is Failure.FULL and self._spills_on_quota
 
     def fast_path(self, path: str, budget: float) -> tuple[EntityHealth, float]:
@@ -543,12 +677,13 @@ class Pair:
         While the health is calm, a flow would begin with an attempt at the primary, and its success would change
         nothing. The caller may therefore make that attempt itself, and start a flow only if it fails.
         """
-        is_kept = self._redirects_suspects or self._failover_interval < budget
-        return self._health(path), budget - (reserve(budget) if is_kept else 0.0)
+        is_kept = self.redirects_suspects or self._failover_interval < budget
+        seconds = budget - (reserve(budget) if is_kept else 0.0)
+        return self._health(path), seconds if self.redirects_suspects else min(seconds, self._longest_raised)
 
     def _primary_until(self, send: SendState, health: EntityHealth, now: float) -> float:
         """The limit of an attempt at the primary: time is reserved for the backlog if the entity can fail over."""
-        if not self._redirects_suspects and health.earliest_failover(now) >= send.deadline:
+        if not self.redirects_suspects and health.earliest_failover(now) >= send.deadline:
             return send.deadline
         return max(now, send.deadline - reserve(send.budget))
 
@@ -566,6 +701,7 @@ class Pair:
                 self._busy_limit,
                 self._policy,
                 self._ping_spread,
+                self._attempt_timeout,
             )
             self._entities[key] = health
             self._paths[key] = path
@@ -593,11 +729,22 @@ _EVENT_OF: dict[EntityState, type[EntitySuspected | EntityFailedOver | EntityRec
     EntityState.FAILED_OVER: EntityFailedOver,
     EntityState.HEALTHY: EntityRecovered,
 }
+_REASON = {Failure.BUSY: ParkReason.BUSY}
 _REDIRECTED = frozenset({Failure.UNAVAILABLE, Failure.BUSY})  # all others are raised even when failed over
 
 
 def _cause_of(error: BaseException) -> Exception | None:
     return error.__cause__ if isinstance(error.__cause__, Exception) else None
+
+
+def _waiting(patience: Patience, attempt: Attempt, now: float) -> Generator[Step, Result, Result]:
+    """Make an attempt, which counts as waiting for its answer meanwhile; the time to transfer it does not count."""
+    began = max(now, attempt.until - patience.seconds)
+    patience.waiting[began] = None
+    try:
+        return (yield attempt)
+    finally:
+        patience.waiting.pop(began, None)
 
 
 def primary_flow(

@@ -166,8 +166,10 @@ class SendRequest:
         return self._parked_bytes
 
     def size(self) -> int:
-        """The bytes of all messages, as encoded."""
-        return sum(encoded_size(message) for message in self.messages)
+        """The bytes of all messages, but for what is quick to transfer."""
+        if isinstance(self.outgoing, ServiceBusMessageBatch):
+            return self.outgoing.size_in_bytes
+        return sum(sdk.body_size(copies.raw(message)) for message in self.messages)
 
     def is_smaller(self, limit: int) -> bool:
         """Whether every message is known to have fewer than ``limit`` bytes; False where that takes a closer look."""

@@ -31,12 +31,13 @@ from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase, classify
 from .errors import PairFaultedError
-from .events import entities_failed_over, may_change_timers
+from .events import entities_in_doubt, may_change_timers
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
 from .pair import Attempt, CreateBacklog, Pause, Peek, Result, SendFlow, SpoolMessages, Step
 from .pair_state import SideState
+from .patience import Patience
 from .request import SendRequest, freeze
 from .results import ACCEPTED, closed_result, not_created_in_time, not_written_in_time, time_left, with_count
 from .rotation import Choice
@@ -45,7 +46,7 @@ from .spool.replay import MOMENT, Spooling
 from .threads import Job, Watch, Workers
 from .time_limits import CLOSING, MAX_ENTRY_SECONDS, MAX_PING_SECONDS, MAX_PROBE_SECONDS, SPOOL_CLOSING
 from .turns import ThreadTurns
-from .waiting import StillWaitingError
+from .waiting import NO_LINK_YET, StillWaitingError
 
 
 class Runtime(BaseRuntime):
@@ -114,12 +115,13 @@ class Runtime(BaseRuntime):
     # -- sending
 
     def send_fast(
-        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float
+        self, key: str, message: AmqpAnnotatedMessage, started: float, seconds: float, patience: Patience
     ) -> Result | None:
         """Make the first attempt at a healthy entity over an idle link; None without an idle link."""
         pool = self._pools.get(key)
         if pool is None:
             return None
+        patience.waiting[started] = None
         held: list[PooledSender] = []
         failed: Exception | None = None
         try:
@@ -139,9 +141,11 @@ class Runtime(BaseRuntime):
         except BaseException:
             self.discard_held(pool, held)
             raise
+        finally:
+            patience.waiting.pop(started, None)
         if not self.pair_state.is_whole:
             self._hear(None, ACCEPTED)
-        return self._acceptance(pooled.used_at - started)
+        return self._acceptance(pooled.used_at - started, patience)
 
     def drive(
         self,
@@ -220,8 +224,9 @@ class Runtime(BaseRuntime):
             happened = self._happened()
         if self._spooling is not None:
             self._spooling.notify(happened)
-        for path in entities_failed_over(happened):
-            if pool := self._pools.get(path_key(path)):
+        for path in entities_in_doubt(happened):
+            pool = self._pools.get(path_key(path))
+            if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
                 pool.recall()
         if may_change_timers(happened):
             self._watch.wake()
@@ -375,14 +380,32 @@ class Runtime(BaseRuntime):
                 phase = Phase.ENCODING
                 request.rewrite(path)
             phase = Phase.OPENING
-            pooled = pool.acquire(step.until, held, is_fresh=step.is_fresh)
+            if step.is_over_idle and (pooled := pool.try_acquire(held)) is None:
+                self._beside("sbpair-probe", lambda: self._open_for_next(pool, path, step))
+                raise StillWaitingError(message=NO_LINK_YET)
+            pooled = pooled or pool.acquire(step.link_by, held, is_fresh=step.is_fresh)
+            opening = max(pooled.opened_at - began, 0.0)
+            until = step.answer_by(opening)
+            pooled.until = until + GRACE
             phase = Phase.SENDING
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
-            _send(pooled, step, request)
+            _send(pooled, step.backlog, until, request)
         except Exception as error:
             return self._failure(pool, pooled, error, phase, handled, request, began)
         pool.release(pooled)
-        return Result(time.monotonic())
+        return Result(time.monotonic(), opening=opening)
+
+    def _open_for_next(self, pool: SenderPool, path: str, step: Attempt) -> None:
+        """Open the link for which an attempt did not wait; its failure says what that of an attempt would."""
+        try:
+            pool.release(pool.acquire(step.link_by))
+        except StillWaitingError:
+            return
+        except Exception as error:
+            if step.backlog is None:
+                self.opening_failed(path, error)
+            return
+        self._opened_for_next(step)
 
     def _peek(self, step: Peek, request: SendRequest) -> Result:
         """The answer of an ordered backlog queue: over the link on which its messages are parked."""
@@ -586,9 +609,9 @@ class Runtime(BaseRuntime):
         return True
 
 
-def _send(pooled: PooledSender, step: Attempt, request: SendRequest) -> None:
-    if step.backlog is None:
-        request.answer = request.hand_over(pooled.sender, time_left(step.until))
+def _send(pooled: PooledSender, backlog: int | None, until: float, request: SendRequest) -> None:
+    if backlog is None:
+        request.answer = request.hand_over(pooled.sender, time_left(until))
         return
-    for piece in request.chunks(pooled.sender, step.backlog):
-        pooled.sender.send_messages(piece, timeout=time_left(step.until))
+    for piece in request.chunks(pooled.sender, backlog):
+        pooled.sender.send_messages(piece, timeout=time_left(until))

@@ -158,6 +158,11 @@ ROOMY_PROPERTIES = 32 * 1024
 """Bytes of application properties that always fit into a message's header, once it is rewritten for parking."""
 
 
+def body_size(message: AmqpAnnotatedMessage) -> int:
+    """The bytes of a body of data; 0 for any other, which must be encoded to learn its size."""
+    return sum(len(part) for part in getattr(message, "_data_body", None) or ())
+
+
 def is_smaller(message: AmqpAnnotatedMessage, limit: int) -> bool:
     """Whether body and application properties are certainly smaller than ``limit`` bytes, and the latter few.
 

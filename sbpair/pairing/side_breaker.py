@@ -1,6 +1,6 @@
 """The breaker of the secondary: when it fails as a whole, one send a second asks it, not every one (H-20, H-24).
 
-    CLOSED ---two queues failed for reasons of the side, and none accepted---> OPEN
+    CLOSED ---two queues, or a send's only one twice, failed for reasons of the side, and none accepted---> OPEN
       ^                                                                         |  one trial a second
       '-----------------------------a queue accepted----------------------------'
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from random import Random
 
 TRIAL_INTERVAL = 1.0  # seconds between two trials, with a jitter of a quarter
-SPAN = 1.0  # seconds in which two queues must have failed, and none accepted
+SPAN = 10.0  # seconds in which two queues must have failed
+QUIET = 1.0  # seconds in which none accepted
 TRIAL_JITTER = 0.25
 MIN_QUEUES = 2
 
@@ -28,6 +29,7 @@ class SideBreaker:
         self.cause: Exception | None = None
         self._rng = rng
         self._failed: dict[int, float] = {}  # when each queue failed last, since the last success
+        self._failures = 0  # of queues that were the only one of their send, since then
         self._accepted_at = -math.inf
         self._trial_at = -math.inf
 
@@ -45,10 +47,14 @@ class SideBreaker:
         self._schedule(now)
         return True
 
-    def failed(self, backlog: int, cause: Exception | None, now: float) -> None:
-        """Record that a queue failed with an error of its side: connection, token, name or busy."""
+    def failed(self, backlog: int, cause: Exception | None, now: float, *, is_only: bool = False) -> None:
+        """Record that a queue failed with an error of its side: connection, token, name or busy.
+
+        ``is_only``: its send could choose no other.
+        """
         self._failed[backlog] = now
-        recent = sum(now - at <= SPAN for at in self._failed.values())
+        self._failures += is_only
+        recent = max(sum(now - at <= SPAN for at in self._failed.values()), self._failures)
         if cause is not None and (self.cause is not None or self._is_silent(recent, now)):
             self.cause = cause
             self._schedule(now)
@@ -57,9 +63,10 @@ class SideBreaker:
         """Record that a queue accepted a message: the side is available."""
         self.cause, self._accepted_at = None, now
         self._failed.clear()
+        self._failures = 0
 
     def _is_silent(self, recent: int, now: float) -> bool:
-        return recent >= MIN_QUEUES and now - self._accepted_at > SPAN
+        return recent >= MIN_QUEUES and now - self._accepted_at > QUIET
 
     def _schedule(self, now: float) -> None:
         self._trial_at = now + TRIAL_INTERVAL * (1 + self._rng.uniform(-TRIAL_JITTER, TRIAL_JITTER))

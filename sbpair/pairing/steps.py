@@ -9,23 +9,44 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .outcome import Classification, Outcome
+from .outcome import Classification, Outcome, ParkReason
 from .rotation import Choice
 
 MAX_RESERVE_SECONDS, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
+MAX_BUSY_SECONDS, BUSY_SHARE = (
+    4.0,
+    2 / 3,
+)  # seconds, and share of the timeout, for which a busy primary is waited for
 SPOOL_GRACE = 1.0  # minimum seconds for writing to the spool
+LAST_SECONDS = 0.5  # for the answer over a link that opened at the last moment
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """Send the message by ``until``: to the primary entity if ``backlog`` is None, else to that backlog queue.
 
-    ``is_fresh`` requests a new link, since the pooled one has just failed.
+    ``is_fresh`` requests a new link, since the pooled one has just failed. ``open_by`` is the time by which a link that
+    has to be opened must be open; the answer over it may then come later than ``until`` (:meth:`answer_by`).
+    ``is_over_idle`` uses a link that is open and idle, or none: one is then opened in the background, and the result
+    is an error of this client's own.
     """
 
     backlog: int | None
     until: float
     is_fresh: bool = False
+    open_by: float | None = None
+    is_over_idle: bool = False
+
+    @property
+    def link_by(self) -> float:
+        """When the link must be open."""
+        return self.until if self.open_by is None else max(self.until, self.open_by)
+
+    def answer_by(self, opening: float) -> float:
+        """When the answer must have come over a link whose opening took so many seconds."""
+        if self.open_by is None:
+            return self.until
+        return max(self.until, min(self.until + opening, self.open_by + LAST_SECONDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +107,8 @@ class SpoolUse(Enum):
 class Result:
     """The result of a step.
 
-    ``was_reused`` says that the attempt used a link that was open before the call. ``accepted`` is the number of
+    ``was_reused`` says that the attempt used a link that was open before the call; otherwise opening one took
+    ``opening`` seconds, if it opened. ``accepted`` is the number of
     messages that were accepted before a failure; 0 for all or none. ``is_empty`` is the answer to a peek, and ``size``
     the number of bytes that a backlog queue accepted.
     """
@@ -98,6 +120,7 @@ class Result:
     accepted: int = 0
     is_empty: bool = False
     size: int = 0
+    opening: float = 0.0
 
 
 def is_accepted(result: Result | None) -> bool:
@@ -125,9 +148,17 @@ class SendState:
         None
     )  # called only when an attempt failed, or keys are set aside (H-9)
     size: Callable[[], int] = lambda: 0  # in bytes; called only after a slow attempt (H-4)
+    can_spool: bool = False
+    reason: ParkReason = ParkReason.FAILED_OVER
+    busy_until: float = 0.0  # what a busy primary asked for last
     causes: list[Exception] = field(default_factory=list)
     is_ambiguous: bool = False
     reported: int = 0  # leading messages whose location an event has reported
+
+    @property
+    def busy_limit(self) -> float:
+        """Until when a busy primary is waited for, where the message can be parked."""
+        return self.deadline - self.budget + min(MAX_BUSY_SECONDS, BUSY_SHARE * self.budget)
 
     def spool_step(self, *, is_first: bool = False) -> SpoolMessages:
         """The step that writes to the spool, with at least SPOOL_GRACE even after the deadline (G-18)."""

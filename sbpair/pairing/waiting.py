@@ -17,6 +17,8 @@ MAX_OPENING_SECONDS = 30.0
 """Seconds after which an opening is given up; it outlives the call that started it (R-8)."""
 
 
+NO_LINK_YET = "The entity is in doubt, and no link to it is open yet."
+
 MAX_LATE_OPENINGS = 2
 """Openings whose call gave up on a silent peer and which continue nevertheless; a slow peer may answer them yet."""
 

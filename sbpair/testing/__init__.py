@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from .processor import RunningProcessor
 
 _HOMES = {
-    "Action": "frames",
-    "ActiveRule": "frames",
-    "BearerCredential": "pair",
-    "BrokerNotStartedError": "broker_process",
-    "BrokerProcess": "broker_process",
-    "ChaosProxy": "chaos_proxy",
-    "FrameRule": "frames",
-    "Inversion": "ledger",
-    "Ledger": "ledger",
-    "LedgerReport": "ledger",
-    "NamespacePair": "pair",
-    "RunningProcessor": "processor",
+    "Action": "sbpair.testing.frames",
+    "ActiveRule": "sbpair.testing.frames",
+    "BearerCredential": "sbpair.testing.pair",
+    "BrokerNotStartedError": "sbpair.testing.broker_process",
+    "BrokerProcess": "sbpair.testing.broker_process",
+    "ChaosProxy": "sbpair.testing.chaos_proxy",
+    "FrameRule": "sbpair.testing.frames",
+    "Inversion": "sbpair.testing.ledger",
+    "Ledger": "sbpair.testing.ledger",
+    "LedgerReport": "sbpair.testing.ledger",
+    "NamespacePair": "sbpair.testing.pair",
+    "RunningProcessor": "sbpair.testing.processor",
 }
 __all__ = [
     "Action",
@@ -51,4 +51,4 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{home}", __name__), name)
+    return getattr(import_module(home), name)

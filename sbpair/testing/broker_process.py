@@ -62,7 +62,7 @@ class BrokerProcess:
         return self
 
     def _start(self) -> None:
-        command = [sys.executable, "-m", "sbpair.cli", "broker", *self._arguments]
+        command = [sys.executable, "-m", "sbpair", "broker", *self._arguments]
         self._process = subprocess.Popen(  # noqa: S603 - our own command
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
         )

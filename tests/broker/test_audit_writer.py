@@ -97,7 +97,7 @@ def test_a_directory_that_cannot_be_written_keeps_the_broker_from_starting(tmp_p
 def test_a_broker_that_is_killed_has_told_all_but_its_last_moment_and_leaves_no_last_record(
     tmp_path: Path,
 ) -> None:
-    command = [sys.executable, "-m", "sbpair.cli", "broker", "--namespace", "contoso:0", "--json"]
+    command = [sys.executable, "-m", "sbpair", "broker", "--namespace", "contoso:0", "--json"]
     command += ["--queue", "contoso/orders", "--journal", str(tmp_path)]
     broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

@@ -83,7 +83,7 @@ def run_cold(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command as a user does: in an interpreter of its own, from its start."""
     return subprocess.run(
-        [sys.executable, "-m", "sbpair.cli", *arguments],
+        [sys.executable, "-m", "sbpair", *arguments],
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -161,7 +161,7 @@ Start = Callable[..., Running]
 
 def _popen(arguments: tuple[str, ...], environment: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "sbpair.cli", *arguments],
+        [sys.executable, "-m", "sbpair", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,

@@ -190,7 +190,7 @@ def test_journals_that_do_not_exist_are_named(sbpair, tmp_path, directory):
 
 
 def test_journals_that_are_not_there_are_a_mistake_of_configuration_with_spark_too(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sbpair.cli", "spark", "audit", "--journal", "missing", "--out", "out"]
+    command = [sys.executable, "-m", "sbpair", "spark", "audit", "--journal", "missing", "--out", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, "missing" in done.stderr) == (3, True), done.stderr

@@ -98,7 +98,7 @@ def test_a_signal_stops_it_with_exit_code_0(start_cold, number):
 
 
 def test_nothing_is_loaded_that_a_start_does_not_need():
-    command = (sys.executable, "-X", "importtime", "-m", "sbpair.cli", "broker")
+    command = (sys.executable, "-X", "importtime", "-m", "sbpair", "broker")
     where = ("--namespace", "contoso:0", "--queue", "contoso/orders", "--json")
     with (
         tempfile.TemporaryFile("w+") as imports,  # not a pipe, which could fill before the line is read

@@ -91,36 +91,3 @@ def test_a_flag_makes_a_premium_namespace_of_partitions(start):
     )
     assert json.loads(running.line())["namespaces"][0]["queues"] == ["q"]
     assert running.stop() == (0, "")
-
-
-@pytest.mark.spec("E-5")
-def test_a_template_with_its_parameters_is_served(start, tmp_path):
-    name = "[format('{0}/orders', parameters('namespaceName'))]"
-    template = {
-        "parameters": {"namespaceName": {"type": "string"}},
-        "resources": [{"type": "Microsoft.ServiceBus/namespaces/queues", "name": name}],
-    }
-    file = tmp_path / "main.json"
-    file.write_text(json.dumps(template))
-    flags = ("--namespace", "contoso:0", "--parameter", "namespaceName=contoso", "--json")
-    running = start("broker", "--config", str(file), *flags)
-    assert json.loads(running.line())["namespaces"][0]["queues"] == ["orders"]
-
-
-@pytest.mark.spec("E-5")
-@pytest.mark.parametrize(
-    ("name", "flags", "said"),
-    [
-        ("main.json", (), "parameter 'namespaceName' has no value: use --parameter namespaceName=VALUE"),
-        ("main.bicep", (), "is Bicep: compile it with `az bicep build --file"),
-        ("other.json", ("--parameter", "a=b"), "--parameter needs an ARM template as --config"),
-    ],
-)
-def test_a_template_that_cannot_be_read_says_what_to_do(sbpair, tmp_path, name, flags, said):
-    template = {
-        "resources": [{"type": "Microsoft.ServiceBus/namespaces", "name": "[parameters('namespaceName')]"}]
-    }
-    (tmp_path / name).write_text(json.dumps(template if name == "main.json" else {}))
-    done = sbpair("broker", "--config", str(tmp_path / name), *flags)
-    assert done.returncode == 3
-    assert said in done.stderr

@@ -156,7 +156,7 @@ def test_an_empty_file_and_a_byte_order_mark_are_fine(bicep, content):
 
 def test_a_file_that_cannot_be_read_is_named(sbpair, tmp_path):
     for path in (tmp_path / "missing.toml", tmp_path):
-        done = sbpair("cost", "--config", str(path))
+        done = sbpair("backlog", "list", "--config", str(path))
 
         assert done.returncode == 3
         assert f"cannot read {path}" in done.stderr
@@ -182,7 +182,7 @@ def test_a_key_in_a_file_that_others_may_read_is_refused(bicep):
 
 
 def test_help_needs_no_configuration_and_reads_none(sbpair, tmp_path):
-    done = sbpair("cost", "--help", SBPAIR_CONFIG=str(tmp_path / "missing.toml"))
+    done = sbpair("drill", "--help", SBPAIR_CONFIG=str(tmp_path / "missing.toml"))
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "--config FILE" in done.stdout

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 
 import pytest
-import respx
 from click.testing import CliRunner, Result
 
 from sbpair.cli.errors import ConfigurationError, ExitCode
 from sbpair.cli.group import cli
-from sbpair.observation import verify
 from tests.audit.story import Story
-
-URL = "https://hooks.example/audit"
-SECRET = "CANARY-0123456789"
-HOOK = ("--webhook", "env:HOOK", "--webhook-secret", "env:HOOK_SECRET")
 
 
 def audit(journals: Path, *options: str) -> Result:
     return CliRunner().invoke(
         cli,
         ["audit", "--journal", str(journals), *options],
-        env={"HOOK": URL, "HOOK_SECRET": SECRET},
         standalone_mode=False,
     )
 
@@ -78,36 +69,16 @@ def test_since_a_day_the_days_before_do_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("R-147")
-@respx.mock
-def test_a_result_that_is_not_green_is_told_to_the_webhook_and_a_green_one_is_not(tmp_path: Path) -> None:
-    receiver = respx.post(URL).respond(204)
+def test_a_silent_role_makes_the_exit_code_1(tmp_path: Path) -> None:
     story = Story(tmp_path / "journals")
     story.sender().sent("m")
-    assert daily(tmp_path / "journals", tmp_path / "state", *HOOK).return_value == ExitCode.OK
-    assert not receiver.called
+    assert daily(tmp_path / "journals", tmp_path / "state").return_value == ExitCode.OK
 
-    result = daily(tmp_path / "journals", tmp_path / "state", *HOOK, "--heartbeat", "broker=1h")
+    result = daily(tmp_path / "journals", tmp_path / "state", "--heartbeat", "broker=1h")
     story.end()
-    (call,) = receiver.calls
-    content = json.loads(call.request.content)
 
     assert result.return_value == ExitCode.FAILED
     assert "no journal of a broker has a record" in result.stdout
-    assert (content["kind"], content["event"]) == ("audit", "audit_failed")
-    assert content["missed"] == ["no journal of a broker has a record"]
-    verify(call.request.headers["X-Sbpair-Signature"], call.request.content, SECRET, time.time())
-
-
-@pytest.mark.spec("R-147")
-@respx.mock
-def test_a_webhook_that_refuses_is_said_and_changes_no_result(tmp_path: Path) -> None:
-    respx.post(URL).respond(400)
-    told(tmp_path / "journals").end()
-    result = daily(tmp_path / "journals", tmp_path / "state", *HOOK)
-
-    assert result.return_value == ExitCode.FAILED
-    assert "the webhook was not told: HTTP status 400" in result.stderr
-    assert SECRET not in result.output
 
 
 @pytest.mark.parametrize(
@@ -117,8 +88,6 @@ def test_a_webhook_that_refuses_is_said_and_changes_no_result(tmp_path: Path) ->
         (("--heartbeat", "syphon"), "--heartbeat syphon: not ROLE=SPAN"),
         (("--heartbeat", "cook=1h"), "--heartbeat cook=1h: not ROLE=SPAN; roles are"),
         (("--heartbeat", "syphon=often"), "--heartbeat syphon=often: 'often' is not a duration"),
-        (("--webhook", "env:HOOK"), "go together"),
-        (("--webhook", "hooks.example", "--webhook-secret", "env:HOOK_SECRET"), "http:// or https://"),
     ],
 )
 def test_a_flag_that_cannot_be_is_a_configuration_error(

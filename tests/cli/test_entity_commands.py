@@ -177,7 +177,7 @@ def test_peek_shows_ten_messages_from_a_number_on_and_changes_nothing(command, c
 def test_a_reader_that_goes_away_leaves_the_messages_it_did_not_take(contoso):
     fill(contoso, "orders", *plain(*("x" * 50_000 for _ in range(20))))
     process = subprocess.Popen(
-        [sys.executable, "-m", "sbpair.cli", "receive", "primary/orders", "--count", "20"],
+        [sys.executable, "-m", "sbpair", "receive", "primary/orders", "--count", "20"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
         env=environment(SBPAIR_PRIMARY=contoso.connection_string),
     )  # fmt: skip

@@ -107,7 +107,7 @@ def test_a_reader_that_went_away_ends_it_quietly():
     os.close(read)
     with os.fdopen(write, "w") as closed:
         done = subprocess.run(
-            [sys.executable, "-m", "sbpair.cli", "--help"], stdout=closed, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "sbpair", "--help"], stdout=closed, stderr=subprocess.PIPE, text=True
         )
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
@@ -115,7 +115,7 @@ def test_a_reader_that_went_away_ends_it_quietly():
 
 @pytest.mark.slow
 def test_streams_that_are_closed_do_not_keep_it_from_working():
-    program = '"$0" -m sbpair.cli demo --messages 3 --outage 0.5 --json >&- <&-'
+    program = '"$0" -m sbpair demo --messages 3 --outage 0.5 --json >&- <&-'
     done = subprocess.run(
         ["/bin/sh", "-c", program, sys.executable], capture_output=True, text=True, timeout=60
     )

@@ -23,7 +23,7 @@ def on_a_terminal(*arguments: str, columns: int = 80, **env: str) -> str:
     """Run a command on a terminal of this width; return its output."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "sbpair.cli", *arguments],
+        [sys.executable, "-m", "sbpair", *arguments],
         stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE,
         env=environment(COLUMNS=str(columns), TERM="dumb", **env),
     )  # fmt: skip
@@ -119,7 +119,7 @@ def test_a_file_that_is_not_there_is_a_mistake_of_configuration(sbpair, argument
 def test_ctrl_c_while_the_command_is_loaded_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
     done = subprocess.run(
-        [sys.executable, "-m", "sbpair.cli", "--version"],
+        [sys.executable, "-m", "sbpair", "--version"],
         capture_output=True, text=True, env=environment(PYTHONPATH=str(tmp_path)), timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (130, "sbpair: interrupted\n")

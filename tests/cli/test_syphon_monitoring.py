@@ -1,15 +1,10 @@
-"""Monitoring `sbpair syphon`: the journal, the status pages and the webhook of a real process."""
+"""Monitoring `sbpair syphon`: the journal and the status pages of a real process."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import hmac
-import http.server
-import json
 import re
 import socket
-import threading
 
 import httpx
 import pytest
@@ -26,31 +21,7 @@ STRINGS = {
     f"SBPAIR_{side}": f"Endpoint=sb://{host}.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=a2V5"
     for side, host in (("PRIMARY", "contoso"), ("SECONDARY", "contoso-dr"))
 }
-SECRET = "CANARY+/=%pineapple+key/7aQ="
 PAGE = re.compile(r"status on (http://127\.0\.0\.1:\d+)/state")
-
-
-@pytest.fixture
-def hook():
-    """A webhook receiver on loopback: its URL and the requests it got."""
-    got = []
-
-    class Receiver(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            got.append((dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *arguments):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/hook?token={SECRET}", got
-    server.shutdown()
-    thread.join(20)
-    server.server_close()
 
 
 def test_a_drain_leaves_a_journal_that_is_complete(sbpair, broker, keys, tmp_path):
@@ -167,48 +138,27 @@ def has_ipv6():
         return False
 
 
-def test_a_dead_lettered_message_is_told_with_a_signature_that_fits(sbpair, broker, keys, hook):
-    url, got = hook
-    park(broker, 1, path="nowhere")
-
-    done = sbpair(
-        "syphon",
-        "--drain",
-        *FLAGS,
-        "--webhook",
-        "env:HOOK",
-        "--webhook-secret",
-        "env:HOOK_SECRET",
-        HOOK=url,
-        HOOK_SECRET=SECRET,
-        **keys,
-    )
-
-    assert done.returncode == 6, done.stderr
-    ((headers, body),) = got
-    said = json.loads(body)
-    assert (said["kind"], said["path"], said["reason"]) == ("dead-letter", "nowhere", "DestinationNotFound")
-    stamp, signature = re.fullmatch(r"t=(\d+),v1=(\w+)", headers["X-Sbpair-Signature"]).groups()
-    expected = hmac.new(SECRET.encode(), stamp.encode() + b"." + body, hashlib.sha256).hexdigest()
-    assert signature == expected
-
-
-def test_messages_that_wait_too_long_are_told_once_and_so_is_their_end(start, broker, keys, hook):
-    url, got = hook
+def test_messages_that_wait_too_long_are_logged_once_and_so_is_their_end(start, broker, keys, tmp_path):
     park(broker, 2)
     broker.namespace("contoso").take_down("refuse")
-    flags = ("--overdue-after", "1s", "--webhook", "env:HOOK", "--webhook-secret", "env:HOOK_SECRET")
-    running = start("syphon", *flags, *FLAGS, HOOK=url, HOOK_SECRET=SECRET, **keys)
+    running = start("syphon", "--overdue-after", "1s", "--journal", str(tmp_path), *FLAGS, **keys)
 
-    wait_until(lambda: len(got) == 1)
+    def told():
+        records = [record for file in journal_files(tmp_path, with_open=True) for record in read(file)]
+        return [record for record in records if record["event"] in ("backlog_overdue", "backlog_caught_up")]
+
+    wait_until(lambda: len(told()) == 1)
     broker.namespace("contoso").bring_up()
-    wait_until(lambda: len(got) == 2)
+    wait_until(lambda: len(told()) == 2)
     exit_code, errors = running.stop()
 
     assert exit_code == 0, errors
-    begun, over = (json.loads(body) for _, body in got)
-    assert (begun["kind"], begun["event"], begun["threshold"]) == ("backlog-age", "backlog_overdue", 1.0)
-    assert (over["kind"], over["event"]) == ("backlog-age", "backlog_caught_up")
+    begun, over = told()
+    assert (begun["event"], begun["threshold"], over["event"]) == (
+        "backlog_overdue",
+        1.0,
+        "backlog_caught_up",
+    )
     assert begun["backlog"] == over["backlog"]
     assert "has waited" in errors
 
@@ -251,7 +201,7 @@ async def test_a_full_disk_passes_and_a_wrong_directory_does_not(monkeypatch, tm
 
     monkeypatch.setattr("sbpair.observation.journal.os.open", refuse)
     with pytest.raises(CommandError, match="cannot write a journal to") as caught:
-        async with monitor(syphon_of(STRINGS), Monitoring(tmp_path, None, "127.0.0.1", None, None)):
+        async with monitor(syphon_of(STRINGS), Monitoring(tmp_path, None, "127.0.0.1")):
             pass
     assert caught.value.code is code
 
@@ -268,21 +218,3 @@ async def test_a_side_that_does_not_answer_is_named(broker, keys, monkeypatch):
 
 def test_the_sides_are_given_up_before_the_page_is():
     assert SIDE_TIMEOUT < PROBE_TIMEOUT
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--webhook", "http://h.example"), "go together"),
-        (("--webhook-secret", "env:HOOK_SECRET"), "go together"),
-        (("--webhook", "http://h.example", "--webhook-secret", SECRET), "must be env:NAME or file:PATH"),
-        (("--webhook", "http://h.example", "--webhook-secret", "env:NONE"), "'NONE' is not set"),
-        (("--webhook", "http://h.example", "--webhook-secret", "env:SHORT"), "at least 16 characters"),
-        (("--webhook", "h.example", "--webhook-secret", "env:HOOK_SECRET"), "http:// or https://"),
-    ],
-)
-def test_a_webhook_that_cannot_work_is_a_configuration_error(sbpair, pair_environment, flags, said):
-    done = sbpair("syphon", *flags, *FLAGS, HOOK_SECRET=SECRET, SHORT="short", **pair_environment)
-
-    assert done.returncode == 3
-    assert said in done.stderr

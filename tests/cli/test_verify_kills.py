@@ -22,7 +22,7 @@ def _killed(moment: float, broker: Broker) -> int:
     for subject in SUBJECTS:
         arguments += ["--only", subject]
     process = subprocess.Popen(
-        [sys.executable, "-m", "sbpair.cli", *arguments],
+        [sys.executable, "-m", "sbpair", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

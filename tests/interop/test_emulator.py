@@ -103,7 +103,7 @@ def test_the_go_snippet_receives_what_it_sends(environment, tmp_path):
     assert printed([str(program)], environment) == "received: hello from Go"
 
 
-COMMAND = f"{shlex.quote(sys.executable)} -m sbpair.cli"
+COMMAND = f"{shlex.quote(sys.executable)} -m sbpair"
 PLAIN = """#!/bin/sh
 exec {command} "$@" {flags}
 """

@@ -126,7 +126,10 @@ def test_an_outage_is_in_the_journal_from_the_first_failure_to_the_return(tmp_pa
     assert (sent["stored_in"], sent["message_ids"], sent["backlog"]) == ("primary", ["a"], None)
     assert (parked["stored_in"], parked["message_ids"]) == ("backlog", ["b0", "b1", "b2"])
     exposed = metrics.exposition().decode()
-    assert f'sbpair_parked_messages_total{{backlog="{parked["backlog"]}",path="orders"}} 3.0' in exposed
+    assert (
+        f'sbpair_parked_messages_total{{backlog="{parked["backlog"]}",path="orders",reason="rejected"}} 3.0'
+        in exposed
+    )
     assert 'sbpair_failbacks_total{path="orders"} 1.0' in exposed
     text = path.read_text()
     for namespace in (primary, secondary):

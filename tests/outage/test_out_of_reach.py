@@ -25,7 +25,7 @@ def frugal(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A durable broker with a low limit of descriptors."""
     command = ["broker", "--namespace", "contoso:0", "--queue", "contoso/orders", "--json"]
     broker = subprocess.Popen(
-        [sys.executable, "-m", "sbpair.cli", *command, "--data", str(tmp_path / "data")],
+        [sys.executable, "-m", "sbpair", *command, "--data", str(tmp_path / "data")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -76,7 +76,7 @@ def test_a_broker_at_its_limit_of_descriptors_serves_who_is_there_and_others_whe
 @pytest.mark.spec("F-89", "S-10")
 @pytest.mark.parametrize("place", ["/proc/no-data", "/sys/no-data"])  # not even root may write there
 def test_a_directory_that_may_not_be_written_is_named_at_the_start(place: str) -> None:
-    command = [sys.executable, "-m", "sbpair.cli", "broker", "--namespace", "contoso:0", "--data", place]
+    command = [sys.executable, "-m", "sbpair", "broker", "--namespace", "contoso:0", "--data", place]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE, env=environment(), check=False
     )

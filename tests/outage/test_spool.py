@@ -91,7 +91,7 @@ def test_without_a_spool_the_send_fails_as_before(pairing) -> None:
 def test_with_a_spool_a_healthy_primary_gets_everything_and_a_first_failure_is_still_raised(
     pairing, spool
 ) -> None:
-    client = pairing.client(interval=60, spool=spool)
+    client = pairing.client(interval=60, spool=spool, suspect_policy="raise")
     sender = client.get_queue_sender("orders")
     assert sender.send_messages(ServiceBusMessage("one")).stored_in is StoredIn.PRIMARY
     assert (

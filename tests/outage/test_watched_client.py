@@ -1,16 +1,13 @@
-"""A client observed through its journal, status pages and webhook, with both clients."""
+"""A client observed through its journal and status pages, with both clients."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -25,7 +22,7 @@ from sbpair import (
     SideFaulted,
     StoredIn,
 )
-from sbpair.observation import Journal, JournalError, StatusError, verify
+from sbpair.observation import Journal, JournalError, StatusError
 from sbpair.observation.journal_reading import journal_files, read
 from sbpair.observation.record import WriterRole
 from sbpair.syphon import SyphonState
@@ -35,7 +32,6 @@ from tests.outage.test_close_and_fault import soon, strings  # noqa: F401  (soon
 from tests.waiting import wait_until
 
 PAGES = ("127.0.0.1", 0)
-SECRET = "0123456789abcdef"
 CONNECTED = (SyphonState.RUNNING, SyphonState.NO_BACKLOGS)  # whether or not its queues are there yet
 
 
@@ -176,37 +172,6 @@ def test_a_forked_child_writes_a_journal_and_serves_pages_of_its_own(
     assert len({record["writer"] for record in closed}) == 2
 
 
-@pytest.fixture
-def hook() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
-    """A webhook receiver: its URL and the requests it received."""
-    got: list[tuple[str, bytes]] = []
-
-    class Taker(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            got.append((self.headers["X-Sbpair-Signature"], body))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Taker) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/hook", got
-        server.shutdown()
-
-
-def test_a_failover_is_posted_and_signed(pairing: Pairing, hook: tuple[str, list]) -> None:
-    url, got = hook
-    with pairing.client(observation=ObservationOptions(webhook=url, webhook_secret=SECRET)) as client:
-        client.hold("orders")
-        wait_until(lambda: bool(got))
-    signature, body = got[0]
-    assert json.loads(body)["kind"] == "failover"
-    verify(signature, body, SECRET, time.time())
-
-
 def test_what_cannot_begin_is_said_when_the_first_sender_is_made(pairing: Pairing, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     client = pairing.client(observation=ObservationOptions(journal=tmp_path / "file"))
@@ -318,13 +283,8 @@ async def test_with_asyncio_what_could_not_begin_begins_when_it_can(
     assert "journal_opened" in [record["event"] for record in records(blocked)]
 
 
-async def test_with_asyncio_the_same_is_written_and_served(
-    aio_pairing: AsyncPairing, tmp_path: Path, hook: tuple[str, list]
-) -> None:
-    url, got = hook
-    watched = ObservationOptions(
-        journal=tmp_path, journal_sends=True, status=PAGES, webhook=url, webhook_secret=SECRET
-    )
+async def test_with_asyncio_the_same_is_written_and_served(aio_pairing: AsyncPairing, tmp_path: Path) -> None:
+    watched = ObservationOptions(journal=tmp_path, journal_sends=True, status=PAGES)
     client = aio_pairing.client(observation=watched, ping=60)
     async with client, client.get_queue_sender("orders") as sender:
         await sender.send_messages(ServiceBusMessage("x"))
@@ -333,7 +293,6 @@ async def test_with_asyncio_the_same_is_written_and_served(
         await aio_pairing.heard(EntityFailedOver)
         state = json.loads((await asyncio.to_thread(page, client, "state"))[1])
         assert state["entities"] == {"orders": "failed_over"}
-        await asyncio.to_thread(wait_until, lambda: bool(got))
     told = [record["event"] for record in records(tmp_path)]
     assert told[-1] == "journal_closed"
     assert "send_accepted" in told

@@ -252,7 +252,7 @@ async def test_a_healthy_entity_is_sent_to_over_one_link(driven: Driven) -> None
     assert len(receipt.message_ids) == 2
     assert driven.service.bodies(ORDERS) == [b"0", b"1", b"2", b"a", b"b"]
     assert driven.service.opened == [ORDERS]
-    assert all(50 < seconds <= 60 for seconds in driven.service.timeouts)
+    assert all(2.9 < seconds <= 3.0 for seconds in driven.service.timeouts)  # nothing is learned yet
 
 
 async def test_a_call_takes_no_longer_than_it_is_given(driven: Driven) -> None:
@@ -307,7 +307,7 @@ async def test_a_link_that_failed_is_not_used_again(driven: Driven) -> None:
 
 
 async def test_within_its_interval_a_failure_is_raised_and_the_entity_suspected(driven: Driven) -> None:
-    client = driven.client(failover_interval=timedelta(hours=1))
+    client = driven.client(failover_interval=timedelta(hours=1), suspect_policy="raise")
     sender = client.get_queue_sender("orders")
     driven.down()
     with pytest.raises(ServiceBusConnectionError, match="gone") as raised:
@@ -397,10 +397,9 @@ async def test_scheduled_messages_have_numbers_while_the_primary_takes_them(driv
     assert await done(sender.schedule_messages([], LATER)) == []
     await done(sender.cancel_scheduled_messages([]))
     assert driven.service.bodies(ORDERS) == [b"a", b"b", b"c", b"cancel 70", b"cancel 71", b"cancel 72"]
-    limits = [60.0, 3.0, 60.0, 4.0]
+    limits = [3.0, 2.25, 60.0, 4.0]  # what could be parked is not waited for; a cancellation could not
     for seconds, limit in zip(driven.service.timeouts, limits, strict=True):
-        assert 0 < seconds <= limit
-        assert seconds > 50.0 or limit < 60.0
+        assert limit - 0.5 < seconds <= limit
     driven.down()
     assert await done(sender.schedule_messages([ServiceBusMessage("d")], LATER)) == [-1]
     assert driven.service.bodies(BACKLOG) == [b"d"]

@@ -76,7 +76,7 @@ def test_a_session_passes_once_its_queue_is_empty(ordered: Driver) -> None:
     outcome = send(ordered, [Result(2.0, is_empty=True), Result(2.0)])
 
     assert outcome == Stored(None, is_ambiguous=False)
-    assert ordered.steps == [Peek(BACKLOG, None, MAX_PEEK_SECONDS), Attempt(None, 60.0 - 5.0)]
+    assert ordered.steps == [Peek(BACKLOG, None, MAX_PEEK_SECONDS), Attempt(None, 2.0 + 10.0)]
     assert ordered.pair.events() == []  # no session was known to be fenced
 
 
@@ -87,7 +87,7 @@ def test_a_session_whose_queue_is_not_empty_is_peeked_at_itself_and_then_parked(
     assert ordered.steps == [
         Peek(BACKLOG, None, MAX_PEEK_SECONDS),
         Peek(BACKLOG, PLACE.parked_id, 0.5 + MAX_PEEK_SECONDS),
-        Attempt(BACKLOG, 60.0),
+        Attempt(BACKLOG, 10.9),
     ]
     assert ordered.pair.events() == [MessageParked(3.0, "orders", BACKLOG, 1, ("a",), False, "s")]
 
@@ -132,7 +132,7 @@ def test_a_peek_that_fails_proves_nothing_and_is_told_until_one_succeeds(ordered
 def test_a_session_whose_entity_has_failed_over_is_parked_without_a_peek(ordered: Driver) -> None:
     ordered.fail_over()
     assert send(ordered, [Result(2.0)]) == Stored(BACKLOG, is_ambiguous=False)
-    assert ordered.steps == [Attempt(BACKLOG, 60.0)]
+    assert ordered.steps == [Attempt(BACKLOG, 10.0)]
 
 
 def test_a_session_is_fenced_from_before_its_message_is_parked_until_a_later_peek(ordered: Driver) -> None:
@@ -170,8 +170,8 @@ def test_a_queue_that_is_unavailable_is_tried_again_after_a_pause(pair_of: Calla
     outcome = send(driver, [failed(), Result(1.0), failed(at=1.0), Result(2.0), Result(3.0)])
 
     assert outcome == Stored(BACKLOG, is_ambiguous=False)
-    attempt = Attempt(BACKLOG, 60.0)
-    assert driver.steps == [attempt, Pause(1.0), attempt, Pause(2.0), attempt]
+    first, second, third = (Attempt(BACKLOG, now + 10.0) for now in (0.0, 1.0, 2.0))
+    assert driver.steps == [first, Pause(1.0), second, Pause(2.0), third]
 
 
 def test_a_link_that_may_have_died_while_idle_is_replaced_once(ordered: Driver) -> None:
@@ -179,7 +179,7 @@ def test_a_link_that_may_have_died_while_idle_is_replaced_once(ordered: Driver) 
     stale = failed(was_reused=True, is_link_in_doubt=True)
 
     assert send(ordered, [stale, ordered.ok()]) == Stored(BACKLOG, is_ambiguous=False)
-    assert ordered.steps == [Attempt(BACKLOG, 60.0), Attempt(BACKLOG, 60.0, is_fresh=True)]
+    assert ordered.steps == [Attempt(BACKLOG, 10.0), Attempt(BACKLOG, 10.0, is_fresh=True)]
     assert isinstance(send(ordered, [stale, stale]), Stranded)
 
 
@@ -188,7 +188,7 @@ def test_a_queue_that_is_missing_is_created_once_and_the_message_parked_there(or
     missing = failed(Failure.CONFIGURATION, is_missing=True)
 
     assert send(ordered, [missing, Result(1.0), Result(2.0)]) == Stored(BACKLOG, is_ambiguous=False)
-    assert ordered.steps == [Attempt(BACKLOG, 60.0), CreateBacklog(BACKLOG, 60.0), Attempt(BACKLOG, 60.0)]
+    assert ordered.steps == [Attempt(BACKLOG, 10.0), CreateBacklog(BACKLOG, 60.0), Attempt(BACKLOG, 11.0)]
     assert isinstance(send(ordered, [missing, Result(1.0), missing]), Stranded)
 
 

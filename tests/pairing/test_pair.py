@@ -36,7 +36,7 @@ def is_primary(step: Step) -> bool:
 def test_a_healthy_entity_gets_every_message_and_nothing_happens(driver: Driver) -> None:
     for _ in range(3):
         assert driver.primary(driver.ok) == Stored(None, is_ambiguous=False)
-        assert driver.steps == [Attempt(None, 60.0)]
+        assert driver.steps == [Attempt(None, 10.0)]
     assert driver.pair.events() == []
     assert driver.pair.next_timer() is None
 
@@ -102,15 +102,15 @@ def test_with_an_interval_of_zero_this_very_message_is_redirected(at_once: Drive
 @pytest.mark.spec("P-3", "G-18")
 def test_a_reserve_is_kept_for_the_backlog_when_the_entity_may_fail_over_in_time(at_once: Driver) -> None:
     at_once.primary(at_once.ok)
-    assert at_once.steps == [Attempt(None, 55.0)]
+    assert at_once.steps == [Attempt(None, 10.0)]
     at_once.primary(at_once.ok, budget=8.0)
     assert at_once.steps == [Attempt(None, 6.0)]
 
 
 @pytest.mark.spec("P-2")
 def test_no_reserve_is_taken_from_a_send_that_cannot_be_redirected(driver: Driver) -> None:
-    driver.primary(driver.ok, budget=60.0)
-    assert driver.steps == [Attempt(None, 60.0)]
+    driver.primary(driver.ok, budget=8.0)
+    assert driver.steps == [Attempt(None, 8.0)]
 
 
 @pytest.mark.spec("P-4", "G-18")
@@ -178,7 +178,7 @@ def test_a_dead_idle_connection_is_replaced_without_suspecting_the_entity(driver
     answers = iter([driver.fail(was_reused=True, is_link_in_doubt=True, is_ambiguous=True), driver.ok()])
     outcome = driver.send(lambda step: next(answers))
     assert outcome == Stored(None, is_ambiguous=True)
-    assert driver.steps == [Attempt(None, 60.0), Attempt(None, 60.0, is_fresh=True)]
+    assert driver.steps == [Attempt(None, 10.0), Attempt(None, 10.0, is_fresh=True)]
     assert driver.pair.state_of("orders") is EntityState.HEALTHY
 
 
@@ -264,8 +264,9 @@ def test_a_fast_path_success_of_a_suspect_entity_ends_the_suspicion(driver: Driv
 def test_the_straight_road_keeps_the_same_reserve_as_the_flow(
     driver: Driver, at_once: Driver, pair_of: Callable[..., Driver]
 ) -> None:
-    assert driver.pair.fast_path("orders", 60.0)[1] == 60.0
-    assert at_once.pair.fast_path("orders", 60.0)[1] == 55.0
+    assert driver.pair.fast_path("orders", 8.0)[1] == 8.0
+    assert at_once.pair.fast_path("orders", 8.0)[1] == 6.0
+    assert driver.pair.fast_path("orders", 60.0)[1] == 10.0
     for each in (driver, at_once, pair_of(interval=10.0)):
         for budget in (2.0, 8.0, 60.0):
             each.primary(each.ok, budget=budget)
@@ -308,8 +309,8 @@ def test_redirecting_suspects_keeps_part_of_the_budget_for_the_backlog(
     pair_of: Callable[..., Driver],
 ) -> None:
     driver = pair_of(redirects=True)
-    driver.primary(driver.ok, budget=8.0)
-    assert driver.steps == [Attempt(None, 6.0)]
+    driver.primary(driver.ok, budget=2.0)
+    assert driver.steps == [Attempt(None, 1.5, open_by=1.5)]
 
 
 @pytest.mark.spec("P-33", "P-34")

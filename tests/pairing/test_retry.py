@@ -75,11 +75,11 @@ def test_a_short_blip_is_retried_and_raises_nothing(pair_of: Callable[..., Drive
     outcome = driver.send(in_time(driver, lambda: next(answers)()))
     assert outcome == Stored(None, is_ambiguous=True)
     assert driver.steps == [
-        Attempt(None, 60.0),
+        Attempt(None, 10.0),
         Pause(1.6),
-        Attempt(None, 60.0),
+        Attempt(None, 11.6),
         Pause(1.6 + 3.2),
-        Attempt(None, 60.0),
+        Attempt(None, 14.8),
     ]
     assert driver.pair.state_of("orders") is EntityState.HEALTHY
     assert driver.pair.events() == []
@@ -188,13 +188,29 @@ def test_retries_stay_inside_the_callers_budget(pair_of: Callable[..., Driver], 
 
 
 @pytest.mark.spec("R-7", "G-18")
-def test_retries_leave_the_reserve_to_the_backlog(pair_of: Callable[..., Driver]) -> None:
+def test_send_that_can_be_parked_is_parked_in_place_of_a_retry(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(redirects=True, retry=DEFAULT)
-    outcome = driver.send(in_time(driver, driver.fail), budget=6.0)
+    outcome = driver.send(
+        in_time(driver, lambda: driver.fail() if driver.now < 1 else driver.ok()), budget=6.0
+    )
     assert isinstance(outcome, Stored)
     assert outcome.backlog is not None
-    assert driver.steps[:3] == [Attempt(None, 4.5), Pause(1.6), Attempt(None, 4.5)]
-    assert driver.now <= 4.5
+    assert [step.backlog for step in driver.steps if isinstance(step, Attempt)] == [None, outcome.backlog]
+
+
+@pytest.mark.spec("R-7", "G-18")
+def test_primary_is_tried_again_when_no_backlog_queue_takes_the_message(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(redirects=True, retry=DEFAULT, backlogs=1)
+
+    def answer(step: Step) -> Result:
+        if isinstance(step, Pause):
+            return driver.ok(step.until - driver.now)
+        return driver.ok() if driver.now >= 1.6 else driver.fail()
+
+    assert driver.send(answer) == Stored(None, is_ambiguous=False)
+    assert [type(step) for step in driver.steps] == [Attempt, Attempt, Pause, Attempt]
 
 
 @pytest.mark.spec("R-7")

@@ -35,7 +35,7 @@ from sbpair.pairing.address import LinkSettings
 from sbpair.pairing.backlog import backlogs_event
 from sbpair.pairing.base_pool import role_of, spare_links
 from sbpair.pairing.classify import Phase
-from sbpair.pairing.events import entities_failed_over
+from sbpair.pairing.events import entities_in_doubt
 from sbpair.pairing.options import is_disabled
 from sbpair.pairing.outcome import Classification
 from sbpair.pairing.pair import Attempt, Result
@@ -64,7 +64,7 @@ def test_the_options_reach_the_pair_in_seconds() -> None:
     )
     pair = core.pair
     assert (pair._failover_interval, pair._ping_interval, len(pair.rotation)) == (11.0, 12.0, 13)
-    assert (pair._redirects_suspects, pair._spills_on_quota, pair._busy_limit) == (True, True, 14.0)
+    assert (pair.redirects_suspects, pair._spills_on_quota, pair._busy_limit) == (True, True, 14.0)
     assert pair._retry == RetryPolicy(5)
     assert pair._rng is core._rng is pair.rotation._rng
     assert core._rng.random() == random.Random(7).random()
@@ -75,7 +75,7 @@ def test_the_options_reach_the_pair_in_seconds() -> None:
     assert core.headroom is not None
     assert core.label == "contoso"
     usual = Base()
-    assert (usual.pair._redirects_suspects, usual.pair._busy_limit) == (False, None)
+    assert (usual.pair.redirects_suspects, usual.pair._busy_limit) == (True, None)
     assert usual.pair_state._ends == {SideState.CLOSED}
     assert (usual.is_closed, usual.links, usual.on_receipt) == (False, {}, None)
     assert Base(headroom="off").headroom is None
@@ -361,7 +361,7 @@ def test_a_pool_belongs_to_a_backlog_by_its_slash_and_keeps_one_link_for_the_pri
     assert (role_of("/0"), role_of("orders"), role_of("topic/orders")) == (S, P, P)
     assert (spare_links("/0"), spare_links("orders")) == (0, 1)
     over = EntityFailedOver(NOW, "orders", "why")
-    assert entities_failed_over([BacklogsCreated(NOW, "", ()), over]) == ["orders"]
+    assert entities_in_doubt([BacklogsCreated(NOW, "", ()), over]) == ["orders"]
 
 
 @pytest.mark.parametrize("value", ["maybe" * 10, "2"])

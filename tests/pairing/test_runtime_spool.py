@@ -84,7 +84,9 @@ def test_newer_messages_queue_behind_one_that_waits() -> None:
     flow = core._flow("orders", freeze(ServiceBusMessage("x")), Choice(), 990.0, 60.0, None)
     assert next(flow) == SpoolStep(1050.0, is_first=True)
     flow = core._flow("invoices", freeze(ServiceBusMessage("x")), Choice(), 990.0, 60.0, None)
-    assert next(flow) == Attempt(None, 1050.0)
+    attempt = next(flow)
+    assert isinstance(attempt, Attempt)
+    assert (attempt.until, attempt.open_by) == (pytest.approx(993.0), 994.0)
 
 
 def test_the_spool_is_told_whether_nothing_else_was_tried() -> None:
@@ -157,7 +159,7 @@ def test_a_replay_goes_the_same_way_but_not_into_the_spool_again() -> None:
     core, _ = spooling(operation_timeout=timedelta(seconds=20), failover_interval=timedelta(0))
     request = spooled_request(*[ServiceBusMessage("x", message_id=each) for each in "ab"])
     flow = core._flow_again("orders", request, Choice(backlog=3))
-    assert next(flow) == Attempt(None, NOW + 7.5)  # a backlog is to have time too
+    assert next(flow) == Attempt(None, NOW + 3.0, open_by=NOW + 4.0)  # a backlog is to have time too
     step = flow.send(Result(NOW, OSError(), Classification(Failure.UNAVAILABLE, "down")))
     assert isinstance(step, Attempt)
     assert step.backlog == 3

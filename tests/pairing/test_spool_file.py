@@ -14,7 +14,13 @@ from pathlib import Path
 import pytest
 
 from sbpair.pairing.errors import SpoolError, SpoolFullError
-from sbpair.pairing.spool.file import check_whole, close_file, open_file, spool_error
+from sbpair.pairing.spool.file import (
+    SpoolUnwritableError,
+    check_whole,
+    close_file,
+    open_file,
+    spool_error,
+)
 
 pytestmark = pytest.mark.spec("R-66", "S-10")
 
@@ -54,10 +60,10 @@ def opened(path: Path) -> Iterator[Open]:
         ),
         (sqlite3.SQLITE_NOTADB, SpoolError, " is not a spool: why; it was left unchanged; keep the file"),
         (sqlite3.SQLITE_CORRUPT, SpoolError, " is damaged: why; it was left unchanged; keep the file"),
-        (sqlite3.SQLITE_READONLY, SpoolError, " cannot be written: why"),
-        (sqlite3.SQLITE_READONLY | 5 << 8, SpoolError, " cannot be written: why"),  # a code that says more
-        (sqlite3.SQLITE_CANTOPEN, SpoolError, " cannot be opened: why"),
-        (sqlite3.SQLITE_IOERR, SpoolError, " cannot be read or written: why"),
+        (sqlite3.SQLITE_READONLY, SpoolUnwritableError, " cannot be written: why"),
+        (sqlite3.SQLITE_READONLY | 5 << 8, SpoolUnwritableError, " cannot be written: why"),  # a code that says more
+        (sqlite3.SQLITE_CANTOPEN, SpoolUnwritableError, " cannot be opened: why"),
+        (sqlite3.SQLITE_IOERR, SpoolUnwritableError, " cannot be read or written: why"),
         (sqlite3.SQLITE_MISUSE, SpoolError, " failed: why"),
         (None, SpoolError, " failed: why"),
     ],

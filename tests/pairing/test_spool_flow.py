@@ -91,7 +91,7 @@ def test_a_send_that_older_messages_made_way_for_goes_the_ordinary_way(driver: D
         SpoolUse.AT_ONCE,
     )
     assert outcome == Stored(None, is_ambiguous=False)
-    assert driver.steps == [SpoolMessages(60.0, is_first=True), Attempt(None, 60.0)]
+    assert driver.steps == [SpoolMessages(60.0, is_first=True), Attempt(None, 15.0)]
 
 
 def test_a_send_that_nobody_took_is_written_though_older_messages_made_way(at_once: Driver) -> None:

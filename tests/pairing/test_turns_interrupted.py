@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
+from sbpair.pairing.patience import Patience
 from sbpair.pairing.results import ACCEPTED
 from sbpair.pairing.sender import PairedServiceBusSender
 from sbpair.pairing.turns import ThreadTurns
@@ -41,7 +42,8 @@ def sender_that_accepts() -> Any:
         "_health": SimpleNamespace(is_calm=True),
         "_session_of": lambda _: "s",
         "_may_go_fast": accepted,
-        "_fast_seconds": lambda _: 1.0,
+        "_fast_seconds": lambda *_: 1.0,
+        "_patience": Patience(4.0),
         "_report": reported,
     }
     for name, value in stubs.items():

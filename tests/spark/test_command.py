@@ -19,7 +19,7 @@ from tests.spark.ledger import BACKLOGS, backlogs, ids_in, park, string
 
 
 def sbpair(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sbpair.cli", *arguments]
+    command = [sys.executable, "-m", "sbpair", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
@@ -91,7 +91,7 @@ def test_the_syphon_as_a_job_of_one_machine_empties_the_backlogs_and_says_so(tmp
             "SBPAIR_PRIMARY": string(broker, "contoso"),
             "SBPAIR_SECONDARY": string(broker, "contoso-dr"),
         }
-        command = [sys.executable, "-m", "sbpair.cli", "spark", "syphon", "--backlogs", str(BACKLOGS)]
+        command = [sys.executable, "-m", "sbpair", "spark", "syphon", "--backlogs", str(BACKLOGS)]
         command += ["--primary-namespace-name", "contoso", "--journal", str(tmp_path), "--json"]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=240, check=False, env=os.environ | given

@@ -134,7 +134,7 @@ def test_on_a_full_disk_sends_are_refused_and_receives_continue(
 def test_after_a_failed_sync_the_broker_answers_nothing_and_stops(tmp_path: Path) -> None:
     """strace makes every fdatasync after the first 39 fail with EIO."""
     broker = ["broker", "--namespace", "contoso:0", "--queue", "contoso/orders", "--json"]
-    command = [sys.executable, "-m", "sbpair.cli", *broker, "--data", str(tmp_path / "data")]
+    command = [sys.executable, "-m", "sbpair", *broker, "--data", str(tmp_path / "data")]
     inject = ["-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=40+"]
     process = subprocess.Popen(
         ["strace", "-f", "-qq", "-o", os.devnull, *inject, *command],

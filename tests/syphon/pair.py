@@ -151,6 +151,6 @@ async def start_syphon(pair: Pair, *flags: str) -> asyncio.subprocess.Process:
     }
     settings = ("--primary-namespace-name", "contoso", "--backlogs", str(pair.backlogs))
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sbpair.cli", "syphon", *settings, "--json", *flags, env=environment,
+        sys.executable, "-m", "sbpair", "syphon", *settings, "--json", *flags, env=environment,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

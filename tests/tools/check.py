@@ -5,11 +5,13 @@ tests of its package, and of the packages that import it; a changed test file ru
 package runs that package; a changed page or docs tool runs the tests of the docs; a changed part of the project itself
 runs the tests that read it. What it leaves out it names. The exit code is 0 when all that it runs passes.
 
-With --fast it runs, of its package's tests, the files that import a changed module themselves, the changed ones, and
-the rules of the house (layers, names, requirements): what to run after each edit. It names the other packages that
+With --fast it runs, of its package's tests, the files that import a changed module themselves, the changed ones, those
+of a changed command, whether the generated blocks of the docs are fresh, and the rules of the house (layers,
+requirements): what to run after each edit. It names the other packages that
 import the module, whose tests it leaves out.
 
-Without --fast the slow tests of these run too.
+Without --fast the slow tests of these run too, and it prints the lines of each part and the length of the five ways
+(tests/tools/house.py), none of which may have grown.
 
     python -m tests.tools.check [--fast] [--since REVISION] [-n WORKERS] [--list]
 """
@@ -40,8 +42,11 @@ ROOMS = {
     "shared.py": "typing",
 }
 """Where the tests of a package are, if not in the folder of its own name."""
-ALWAYS = ("test_constants.py", "test_floors.py", "test_names.py", "test_spec.py")
+ALWAYS = ("test_constants.py", "test_floors.py", "test_spec.py")
 DOCS = "test_docs.py"
+BLOCKS = f"{DOCS}::test_generated_blocks_are_fresh"
+OF_COMMANDS = {"journal": "cli/test_audit.py", "spark": "spark/test_command.py"}
+"""The test file of a command, where it does not have its name."""
 OF_THE_API = (DOCS, "typing/test_public.py")
 """What any module of sbpair may change: the generated pages, and what is public."""
 WITHOUT_SPARK = ("--ignore-missing-imports", "--allow-subclassing-any", "--no-warn-unused-ignores")
@@ -137,6 +142,21 @@ def chosen(paths: Iterable[str]) -> list[str]:
     )
 
 
+def of_command(path: str) -> set[str]:
+    """The test files, below tests/, of the command that a module belongs to: those with its name in theirs.
+
+    They start the command as a process or by its name, and import nothing of it.
+    """
+    match Path(path).parts:
+        case ("sbpair", "cli", name, *_):
+            word = Path(name).stem
+            if word in OF_COMMANDS:
+                return {OF_COMMANDS[word]}
+            files = (TESTS / "cli").glob("test_*.py")
+            return {f"cli/{file.name}" for file in files if f"_{word}_" in f"_{file.stem}_"}
+    return set()
+
+
 def imported(test: Path) -> set[str]:
     """The modules, and the names within modules, that a file imports, wherever in it."""
     found = set[str]()
@@ -161,7 +181,10 @@ def nearest(paths: Iterable[str]) -> list[str]:
     near_to = modules(paths)
     near = {name for name in files if near_to & imported(TESTS / name)}
     changed = {name for path in paths for name in tests_of(path) if name.endswith(".py")}
-    return sorted(name for name in near | changed | {*ALWAYS} if (TESTS / name).exists())
+    wanted = near.union(changed, ALWAYS, *map(of_command, paths))
+    if modules(paths) and DOCS not in wanted:
+        wanted.add(BLOCKS)
+    return sorted(name for name in wanted if (TESTS / name.partition("::")[0]).exists())
 
 
 def not_run(paths: Iterable[str], names: Iterable[str], *, fast: bool) -> Iterator[str]:
@@ -184,8 +207,9 @@ def types(*, has_spark: bool) -> tuple[str, ...]:
 class Step:
     """One command of the check, started at once: the steps run side by side."""
 
-    def __init__(self, title: str, *command: str) -> None:
+    def __init__(self, title: str, *command: str, is_shown: bool = False) -> None:
         self._title, self._began, self._is_pytest = title, time.monotonic(), command[0] == "pytest"
+        self._is_shown = is_shown
         self._process = subprocess.Popen(
             [sys.executable, "-m", *command],
             cwd=ROOT,
@@ -195,7 +219,7 @@ class Step:
         )
 
     def passes(self) -> bool:
-        """Wait for its end and report it, with its output if it failed; pytest's is shown as it comes."""
+        """Wait for its end and report it, with its output if it failed or is shown always; pytest's as it comes."""
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             if self._is_pytest:
@@ -211,7 +235,7 @@ class Step:
         sys.stdout.write(
             f"{self._title:20}{'ok' if passes else 'FAILED':8}{time.monotonic() - self._began:5.1f} s\n"
         )
-        if not passes:
+        if self._is_shown or not passes:
             sys.stdout.write(output)
         sys.stdout.flush()
         return passes
@@ -244,6 +268,8 @@ def main() -> int:
             *tests,
         ),
     ]
+    if not asked.fast:
+        steps.append(Step("house", "tests.tools.house", is_shown=True))
     passed = [step.passes() for step in steps]
     sys.stdout.writelines(f"not run: {line}\n" for line in not_run(paths, names, fast=asked.fast))
     return 0 if all(passed) else 1

@@ -1,12 +1,13 @@
-"""Measure how the code reads: sizes, names, and the files a reader opens to follow one message.
+"""Measure how the code reads: the parts, and the files a reader opens to follow one message.
 
-    python -m tests.tools.house            one line of JSON
+    python -m tests.tools.house            parts, slivers, private attributes in tests, ways
     python -m tests.tools.house --files    and the files of each way
 
 Five operations are traced with a profiler: a healthy send and a redirected one (over open links), the drain of
 a syphon that brings parked messages home (from its first connection on), a message that the broker accepts and
 commits to its disk, and the command `sbpair backlog list`. A file counts when one of its functions runs;
 importing it does not, nor do the bodies of its classes and the decorators that run then.
+The exit code is 1 when a way has become longer than `MOST` allows: a change that makes one longer says why.
 """
 
 from __future__ import annotations
@@ -17,14 +18,12 @@ import asyncio
 import contextlib
 import inspect
 import io
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -34,10 +33,23 @@ from types import FrameType
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
+from tests.test_floors import import_graph, module_of
+from tests.tools.parts import PARTS, PROJECT, part_of
+from tests.tools.source import parse
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "sbpair"
 OURS, THE_BROKERS = ("MainThread",), ("sbpair-broker", "sync of")  # names of threads, as they begin
 TRIES = 5
+SHORT = 60  # lines
+MOST = {
+    "healthy send": 13,
+    "redirected send": 25,
+    "parked message home": 55,
+    "backlog list": 23,
+    "accepted and committed": 31,
+}
+"""The files of each way, at most."""
 BACKLOG = "contoso/x-servicebus-transfer/0"
 
 
@@ -139,34 +151,51 @@ def _listed(environment: tuple[str, str, str], trail: Trail) -> list[str]:
     return sorted(trail.files)
 
 
-def sizes() -> dict[str, object]:
-    """Files and lines, names with several meanings, heads that ask."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    lines = {str(file.relative_to(PACKAGE)): file.read_text("utf-8").count("\n") for file in files}
-    trees = {file: ast.parse(file.read_text("utf-8")) for file in files}
-    classes = {
-        (_of_both_clients(file), node.name)
-        for file, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-    }
-    twice = sorted(name for name, count in Counter(name for _, name in classes).items() if count > 1)
-    heads = [(ast.get_docstring(tree) or "").split("\n\n")[0].rstrip() for tree in trees.values()]
-    largest = max(lines, key=lambda name: lines[name])
-    return {
-        "files": len(lines),
-        "lines": sum(lines.values()),
-        "median": statistics.median(lines.values()),
-        "largest": f"{largest} {lines[largest]}",
-        "class names used twice": twice,
-        "heads that ask": sum(1 for head in heads if "?" in head.split("\n")[0]),
-    }
+def lines_of(path: Path) -> int:
+    return path.read_text("utf-8").count("\n")
 
 
-def _of_both_clients(file: Path) -> Path:
-    """The same path for a blocking module and its asyncio counterpart, whose classes share names on purpose."""
-    name = {"blocking.py": "aio.py"}.get(file.name, file.name.removeprefix("aio_"))
-    return file.with_name(name)
+def parts() -> str:
+    """Files and lines of each part, of the product and of its tests."""
+    count, lines = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for top in ("sbpair", "tests"):
+        for file in (ROOT / top).rglob("*.py"):
+            for part in (part_of(file.relative_to(ROOT).as_posix()), "all"):
+                count[part, top] += 1
+                lines[part, top] += lines_of(file)
+    rows = [
+        f"{part:9}" + "".join(f"{count[part, top]:8}{lines[part, top]:9}" for top in ("sbpair", "tests"))
+        for part in (*PARTS, PROJECT, "all")
+    ]
+    return "\n".join(("part        files    lines   tests    lines", *rows))
+
+
+def slivers() -> str:
+    """The short modules, and those of them that a single other module imports."""
+    importers = defaultdict[str, set[str]](set)
+    for importer, imported in import_graph(run_time_only=False).items():
+        for name in imported:
+            importers[name].add(importer)
+    short = [path for path in PACKAGE.rglob("*.py") if lines_of(path) < SHORT]
+    alone = sorted(
+        module_of(path)
+        for path in short
+        if not path.name.startswith("__") and len(importers[module_of(path)]) == 1
+    )
+    names = "".join(f"\n  {name}" for name in alone)
+    return f"modules under {SHORT} lines: {len(short)}; of these with one importer: {len(alone)}{names}"
+
+
+def private() -> int:
+    """How often the tests touch a private attribute of anything but themselves."""
+    return sum(
+        isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+        for file in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(parse(file.read_text("utf-8")))
+    )
 
 
 def import_seconds() -> float:
@@ -180,19 +209,22 @@ def _started(program: str) -> float:
     return float(done.stdout)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.tools.house", description=__doc__)
     parser.add_argument("--files", action="store_true", help="name the files of each way")
     asked = parser.parse_args()
+    sys.stdout.write(f"{parts()}\n\n{slivers()}\n\n")
+    sys.stdout.write(f"private attributes touched by tests: {private()}\n")
+    sys.stdout.write(f"import sbpair: {import_seconds()} s\n\n")
     found = ways()
-    report = (
-        sizes() | {"import sbpair (s)": import_seconds()} | {way: len(files) for way, files in found.items()}
-    )
-    print(json.dumps(report))
-    if asked.files:
-        for way, files in found.items():
-            print(f"\n{way}\n" + "\n".join(f"  {name}" for name in files))
+    for way, files in found.items():
+        names = "".join(f"\n  {name}" for name in files) if asked.files else ""
+        sys.stdout.write(f"{way:22}{len(files):4} files, {MOST[way]} allowed{names}\n")
+    longer = [way for way, files in found.items() if len(files) > MOST[way]]
+    if longer:
+        sys.stdout.write(f"longer than before: {', '.join(longer)}. Shorten it, or raise MOST and say why\n")
+    return 1 if longer else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -70,11 +70,6 @@ class Row:
     def is_released(self) -> bool:
         return RELEASE.fullmatch(self.since) is not None
 
-    @property
-    def owes_citation(self) -> bool:
-        """Faults and attacks are done to the code, not by it; findings were mended all over it."""
-        return self.is_released and self.id[0] not in "FSRX"
-
 
 def rows_of(text: str, file: str = "") -> Iterator[Row]:
     """The rows of every table whose header begins with `id` and ends with `since`."""

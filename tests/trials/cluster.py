@@ -101,7 +101,7 @@ def pod(address: str, secrets: Path) -> Iterator[Pod]:
         for word in syphon_container()["args"]
     ]
     words[words.index("--status-port") + 1] = "0"
-    command = [sys.executable, "-m", "sbpair.cli", *words, "--primary-namespace-name", "contoso"]
+    command = [sys.executable, "-m", "sbpair", *words, "--primary-namespace-name", "contoso"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     running, has_port = Pod(address, process), threading.Event()
     reader = threading.Thread(target=_read_port, args=(running, has_port))

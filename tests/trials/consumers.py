@@ -45,7 +45,7 @@ BEFORE = AFTER = 3.0  # seconds of sends around the outage
 STARTED_WITHIN = PATIENCE = 120.0  # seconds
 PROCESSOR = (sys.executable, "-m", "tests.trials.consumer_process")
 SYPHON = (
-    sys.executable, "-m", "sbpair.cli", "syphon", "--land", "either", "--land-after", f"{LAND_AFTER:g}s",
+    sys.executable, "-m", "sbpair", "syphon", "--land", "either", "--land-after", f"{LAND_AFTER:g}s",
     "--backlogs", str(BACKLOGS), "--primary-namespace-name", "contoso",
 )  # fmt: skip
 

@@ -64,7 +64,7 @@ def timed(language: str) -> float:
         where = Path(scratch)
         script = where / "bin" / "sbpair"
         script.parent.mkdir()
-        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m sbpair.cli "$@"\n')
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m sbpair "$@"\n')
         script.chmod(0o755)
         path = f"{script.parent}{os.pathsep}{os.environ['PATH']}"
         began = time.monotonic()

@@ -190,7 +190,7 @@ def _command(kind: str, nth: int, data: Path) -> list[str]:
     ]
     if kind in STEPS:
         return [sys.executable, "-m", "tests.trials.killed_broker", kind, str(nth), *broker]
-    command = [sys.executable, "-m", "sbpair.cli", *broker]
+    command = [sys.executable, "-m", "sbpair", *broker]
     if kind == CLOCK:
         return command
     assert STRACE is not None

@@ -124,7 +124,7 @@ class Processes:
             "--ordering",
             "session",
         )
-        command = [sys.executable, "-m", "sbpair.cli", "syphon", *settings, *flags]
+        command = [sys.executable, "-m", "sbpair", "syphon", *settings, *flags]
         return subprocess.Popen(
             command, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .arm_template import is_arm_template, read_arm_template
 from .emulator_file import read_emulator_file
 from .plan import NamespacePlan, SubscriptionPlan, TopicPlan
 from .table import BadConfigurationError
@@ -13,8 +12,6 @@ __all__ = [
     "NamespacePlan",
     "SubscriptionPlan",
     "TopicPlan",
-    "is_arm_template",
-    "read_arm_template",
     "read_emulator_file",
     "read_namespaces",
 ]

@@ -20,7 +20,6 @@ from sbpair.cli.broker.arguments import (
     HostName,
     NamespaceAtPort,
     PageAddress,
-    ParameterType,
     PartitionsOfNamespace,
     QueueAtStart,
     QueueInNamespace,
@@ -72,13 +71,6 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     type=TopicInNamespace(),
     multiple=True,
     help="Create this topic, and the subscription if one is named, at start; settings as for --queue.",
-)
-@click.option(
-    "--parameter",
-    "parameters",
-    type=ParameterType(),
-    multiple=True,
-    help="A parameter of the ARM template of --config; repeat for more.",
 )
 @click.option(
     "--one-port", is_flag=True, help="Serve all namespaces on the first one's port, selected by host name."
@@ -180,7 +172,6 @@ def command(
     namespaces: tuple[tuple[str, int], ...],
     queues: tuple[QueueAtStart, ...],
     topics: tuple[TopicAtStart, ...],
-    parameters: tuple[tuple[str, str], ...],
     one_port: bool,
     host: str,
     advertise: str | None,
@@ -215,7 +206,6 @@ def command(
       sbpair broker --namespace test:0 --topic test/prices/Subscriptions/audit --json
       sbpair broker --queue contoso/orders --faults plan.toml --allow-faults
       sbpair broker --config config.json --emulator
-      sbpair broker --config main.json --parameter namespaceName=contoso
       sbpair broker --queue contoso/orders --print-env > broker.env &
     """
     if as_json and print_env:
@@ -226,7 +216,7 @@ def command(
             "which a shell's programs would look up on the internet; leave out --one-port"
         )
         raise click.UsageError(problem, click.get_current_context())
-    plans = planned_namespaces(dict(parameters))
+    plans = planned_namespaces()
     if emulator:
         open_access = True
         management_port = EMULATOR_MANAGEMENT if management_port is None else management_port

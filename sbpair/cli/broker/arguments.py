@@ -48,20 +48,6 @@ class HostName(click.ParamType[str]):
         return value
 
 
-class ParameterType(click.ParamType[tuple[str, str]]):
-    """`name=value`, a parameter of a template; the template declares its type."""
-
-    name = "name=value"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        name, equals, text = value.partition("=")
-        if not name or not equals:
-            self.fail(f"{value!r:.60} is not NAME=VALUE", param, ctx)
-        return name, text
-
-
 class PartitionsOfNamespace(click.ParamType[tuple[str, int]]):
     """`contoso:4`: a Premium namespace of 1, 2 or 4 partitions (Q-2)."""
 

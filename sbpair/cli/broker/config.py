@@ -1,8 +1,8 @@
-"""`sbpair broker --config FILE`: TOML with [broker.namespaces], the emulator's config.json, or an ARM template."""
+"""`sbpair broker --config FILE`: TOML with [broker.namespaces], or the emulator's config.json."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from sbpair.cli.errors import ConfigurationError
 if TYPE_CHECKING:
     from sbpair.broker.configuration import NamespacePlan
 
-HELP = "A TOML file of options and namespaces, the emulator's config.json, or an ARM template."
+HELP = "A TOML file of options and namespaces, or the emulator's config.json."
 
 
 def broker_config_option() -> click.Option:
@@ -38,52 +38,27 @@ def with_broker_config(command: click.Command) -> click.Command:
     return command
 
 
-def _from_json(file: Path, text: str, parameters: Mapping[str, str]) -> list[NamespacePlan]:
-    import json
-
-    from sbpair.broker.configuration import is_arm_template, read_arm_template, read_emulator_file
-
-    try:
-        is_template = is_arm_template(json.loads(text))
-    except (ValueError, RecursionError):
-        is_template = False  # the reader says what is wrong
-    if is_template:
-        return read_arm_template(str(file), text, parameters)
-    if parameters:
-        raise ConfigurationError("--parameter needs an ARM template as --config")
-    return read_emulator_file(str(file), text)
-
-
 def is_json(file: Path) -> bool:
-    """Whether ``file`` is the emulator's or a template: named `.json`, or starting with a brace.
+    """Whether ``file`` is the emulator's: named `.json`, or starting with a brace.
 
-    Raises ConfigurationError for Bicep, and for a file that cannot be read.
+    Raises ConfigurationError for a file that cannot be read.
     """
-    if file.suffix.lower() == ".bicep":
-        text = (
-            f"--config: {file} is Bicep: compile it with `az bicep build --file {file}`, and use the result"
-        )
-        raise ConfigurationError(text)
     return file.suffix.lower() == ".json" or read_config_text(file).lstrip().startswith("{")
 
 
-def planned_namespaces(parameters: Mapping[str, str]) -> list[NamespacePlan]:
-    """Return the namespaces of this run's --config file; none without one. ``parameters`` are those of a template.
+def planned_namespaces() -> list[NamespacePlan]:
+    """Return the namespaces of this run's --config file; none without one.
 
     Raises ConfigurationError when the file is invalid.
     """
     file: Path | None = click.get_current_context().meta.get(META)
     if file is None:
-        if parameters:
-            raise ConfigurationError("--parameter needs an ARM template as --config")
         return []
     from sbpair.auth.reference import resolve
-    from sbpair.broker.configuration import read_namespaces
+    from sbpair.broker.configuration import read_emulator_file, read_namespaces
 
     if is_json(file):
-        return _from_json(file, read_config_text(file), parameters)
-    if parameters:
-        raise ConfigurationError("--parameter needs an ARM template as --config")
+        return read_emulator_file(str(file), read_config_text(file))
     values = namespaces_of(read(file))
     if values is None:
         return []

@@ -20,7 +20,7 @@ from sbpair.cli.output import as_log
 from sbpair.cli.parameters import DurationType
 from sbpair.syphon.options import SyphonOptions
 
-from .monitoring import monitor, monitoring_from, monitoring_options
+from .monitoring import Monitoring, monitor, monitoring_options
 from .telemetry import exported_telemetry
 
 if TYPE_CHECKING:
@@ -73,8 +73,6 @@ def command(
     journal: Path | None,
     status_port: int | None,
     status_host: str,
-    webhook: str | None,
-    webhook_secret: str | None,
 ) -> int:
     """Bring parked messages home: as a daemon, or one drain.
 
@@ -91,7 +89,7 @@ def command(
     given = options_from(SyphonOptions, names=NAMES)
     measured = given.measure_every or (None if status_port is None else MEASURED)
     options = replace(given, report_forwards=journal is not None, measure_every=measured)
-    monitoring = monitoring_from(journal, status_port, status_host, webhook, webhook_secret)
+    monitoring = Monitoring(journal, status_port, status_host)
 
     from .run import SyphonRun  # late: not needed for --help
 

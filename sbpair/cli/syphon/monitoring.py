@@ -1,6 +1,6 @@
-"""Monitoring of a running syphon: journal, status pages and webhook, each enabled by a flag.
+"""Monitoring of a running syphon: journal and status pages, each enabled by a flag.
 
-A journal directory that may not be written, an impossible address or an invalid webhook ends the command with exit
+A journal directory that may not be written or an impossible address ends the command with exit
 code 3 before any message is received. What may pass by itself, a full disk or a port in use, ends it with 5.
 """
 
@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from sbpair.cli.errors import OF_DISK, CommandError, ConfigurationError, ExitCode, configuration, one_line
-from sbpair.cli.namespaces import fetch
-from sbpair.cli.output import notice, remember
+from sbpair.cli.errors import OF_DISK, CommandError, ExitCode, configuration, one_line
+from sbpair.cli.output import notice
 from sbpair.tracing import current
 
 if TYPE_CHECKING:
     from sbpair.auth.connection_string import NamespaceAccess
-    from sbpair.observation import Journal, Metrics, PairLabels, Webhook
+    from sbpair.observation import Journal, Metrics, PairLabels
     from sbpair.observation.sinks import Sink
     from sbpair.syphon import Syphon
 
@@ -42,7 +41,6 @@ PASSING = frozenset(
 )
 """What a later start may find over; a service manager restarts the command then."""
 LOOPBACK = "127.0.0.1"
-SOURCES = ("env:", "file:")
 SIDES = ("primary", "secondary")
 
 
@@ -53,16 +51,14 @@ class Monitoring:
     journal: Path | None
     status_port: int | None
     status_host: str
-    webhook: str | None
-    webhook_secret: str | None
 
     @property
     def is_wanted(self) -> bool:
-        return any(each is not None for each in (self.journal, self.status_port, self.webhook))
+        return self.journal is not None or self.status_port is not None
 
 
 def monitoring_options(command: Command) -> Command:
-    """Add the flags of the journal, the status pages and the webhook; see `monitoring_from`."""
+    """Add the flags of the journal and the status pages."""
     for option in reversed(
         (
             click.option(
@@ -85,48 +81,17 @@ def monitoring_options(command: Command) -> Command:
                 help="With --status-port: the address to listen on, 0.0.0.0 or :: for probes and scrapes "
                 "from other hosts. The pages show names of namespaces and queues, but no keys.",
             ),
-            click.option(
-                "--webhook",
-                metavar="URL",
-                help="POST a signed notice of dead letters, landing and overdue backlogs (--overdue-after) to "
-                "this URL, env:NAME or file:PATH.",
-            ),
-            click.option(
-                "--webhook-secret",
-                metavar="SOURCE",
-                help="The key that signs the notices, 16 characters or more: env:NAME or file:PATH.",
-            ),
         )
     ):
         command = option(command)
     return command
 
 
-def monitoring_from(
-    journal: Path | None,
-    status_port: int | None,
-    status_host: str,
-    webhook: str | None,
-    webhook_secret: str | None,
-) -> Monitoring:
-    """Resolve and validate the monitoring flags. Raises ConfigurationError, without any secret in it."""
-    if (webhook is None) != (webhook_secret is None):
-        raise ConfigurationError("--webhook and --webhook-secret go together; one of them is missing")
-    if webhook is None or webhook_secret is None:
-        return Monitoring(journal, status_port, status_host, None, None)
-    if not webhook_secret.startswith(SOURCES):
-        raise ConfigurationError("--webhook-secret must be env:NAME or file:PATH")
-    url, secret = fetch(webhook, "--webhook"), fetch(webhook_secret, "--webhook-secret")
-    remember(url)
-    remember(secret)
-    return Monitoring(journal, status_port, status_host, url, secret)
-
-
 @asynccontextmanager
 async def monitor(syphon: Syphon, monitoring: Monitoring) -> AsyncIterator[None]:
     """Monitor the syphon until the block ends.
 
-    Raises CommandError when the journal, the status server or the webhook cannot start.
+    Raises CommandError when the journal or the status server cannot start.
     """
     async with AsyncExitStack() as stack:
         if monitoring.is_wanted:
@@ -158,19 +123,15 @@ async def _open(stack: AsyncExitStack, syphon: Syphon, monitoring: Monitoring) -
     metrics.read_state("sbpair_syphon_state", lambda: syphon.status.state)
     show_syphon(metrics, syphon)
     journal = _journal(stack, syphon, monitoring, pair)
-    webhook = _webhook(stack, monitoring, pair)
     sinks: list[Sink] = [metrics]
     if journal is not None:
         metrics.read_counters("sbpair_journal", lambda: journal.counters)
         sinks.append(journal)
-    if webhook is not None:
-        metrics.read_counters("sbpair_webhook", lambda: webhook.counters)
-        sinks.append(webhook)
     if current.active is not None:
         current.active.export(metrics, is_last=True)
     stack.callback(attach(syphon, *sinks))
     if monitoring.status_port is not None:
-        state = _state_of(syphon, pair, journal, webhook)
+        state = _state_of(syphon, pair, journal)
         await _serve(stack, syphon, (monitoring.status_host, monitoring.status_port), metrics, state)
 
 
@@ -187,18 +148,8 @@ def _journal(
     return journal
 
 
-def _webhook(stack: AsyncExitStack, monitoring: Monitoring, pair: PairLabels) -> Webhook | None:
-    from sbpair.observation import Webhook, WriterRole
-
-    if monitoring.webhook is None or monitoring.webhook_secret is None:
-        return None
-    webhook = Webhook(monitoring.webhook, monitoring.webhook_secret, role=WriterRole.SYPHON, pair=pair)
-    stack.push_async_callback(asyncio.to_thread, webhook.close)
-    return webhook
-
-
 def _state_of(
-    syphon: Syphon, pair: PairLabels, journal: Journal | None, webhook: Webhook | None
+    syphon: Syphon, pair: PairLabels, journal: Journal | None
 ) -> Callable[[], Mapping[str, object]]:
     def state() -> Mapping[str, object]:
         return {
@@ -214,7 +165,6 @@ def _state_of(
             "untransferred": syphon.untransferred,
             "counters": syphon.counters,
             "journal": journal and journal.counters,
-            "webhook": webhook and webhook.counters,
         }
 
     return state

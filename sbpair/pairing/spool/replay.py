@@ -136,7 +136,7 @@ class ReplaySchedule:
         return True
 
     def accepted(self, path: str, now: float) -> bool:
-        """Record that a broker accepted messages of this entity; return whether it failed before: all are hurried then."""
+        """Record that a broker accepted messages of this entity; return whether it failed before, which hurries all."""
         line = self._lines[path_key(path)]
         was_failing, line.is_failing = line.is_failing, False
         if was_failing:

@@ -1,4 +1,4 @@
-"""The blocks of the docs about journals, metrics and webhooks, and the schema of the journal."""
+"""The blocks of the docs about journals and metrics, and the schema of the journal."""
 
 from __future__ import annotations
 
@@ -110,15 +110,9 @@ def syphon_metrics() -> str:
     )
 
 
-def webhook_kinds() -> str:
-    kinds = commented_members("sbpair/observation/webhook_delivery.py", "WebhookKind")
-    return table(("kind", "when"), [(f"`{value}`", doc) for _, value, doc in kinds])
-
-
 BLOCKS: dict[str, Callable[[], str]] = {
     "journal-header": journal_header,
     "journal-events": journal_event_fields,
     "metrics": metrics,
     "syphon-metrics": syphon_metrics,
-    "webhook-kinds": webhook_kinds,
 }

@@ -48,7 +48,7 @@ def fill(data: Path, count: int) -> None:
 
 def restart(data: Path) -> tuple[float, float, float, float]:
     """Seconds until it is ready and until it has taken a message, seconds of processor time, and MB that it holds."""
-    command = [sys.executable, "-m", "sbpair.cli", "broker"]
+    command = [sys.executable, "-m", "sbpair", "broker"]
     command += ["--namespace", "contoso:0", "--data", str(data), "--json"]
     begun = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -23,7 +23,7 @@ from tests.trials.bench.raw_client import Endpoint, RawClient, payload
 from tests.trials.bench.report import figure, settings
 
 COMMAND = (
-    sys.executable, "-m", "sbpair.cli", "broker",
+    sys.executable, "-m", "sbpair", "broker",
     "--namespace", "contoso:0", "--queue", "contoso/orders", "--json",
 )  # fmt: skip
 

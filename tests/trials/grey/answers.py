@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, replace
+from math import inf, log
 from random import Random
 
 from sbpair.pairing.outcome import Classification, Failure
@@ -12,6 +12,7 @@ from sbpair.pairing.outcome import Classification, Failure
 USUAL = 0.02  # seconds
 HINT = 2.0  # seconds
 PARTITIONS = 16
+DEVIATIONS_TO_P99 = 2.3263  # of a normal distribution
 REJECTED = Classification(Failure.UNAVAILABLE, "rejected by the model")
 BUSY = Classification(Failure.BUSY, "busy by the model", retry_after=HINT)
 SILENT = Classification(Failure.UNAVAILABLE, "no answer from the model", is_ambiguous=True)
@@ -41,7 +42,7 @@ def flapping(up: float, down: float) -> Answers:
 
 
 def silent(share: float) -> Answers:
-    """A primary that never answers this share of all attempts."""
+    """A primary that never answers this share of all attempts, nor stores their messages."""
     return lambda now, key, rng: Answer(SILENT, inf) if rng.random() < share else ACCEPTED
 
 
@@ -50,9 +51,33 @@ def slow(seconds: float) -> Answers:
     return lambda now, key, rng: Answer(after=seconds)
 
 
-def busy(share: float) -> Answers:
-    """A primary that answers *busy* to this share, with a hint of two seconds."""
-    return lambda now, key, rng: Answer(BUSY) if rng.random() < share else ACCEPTED
+def uneven(median: float, p99: float) -> Answers:
+    """A healthy primary whose answers take times of a log-normal distribution."""
+    mu, sigma = log(median), log(p99 / median) / DEVIATIONS_TO_P99
+    return lambda now, key, rng: Answer(after=rng.lognormvariate(mu, sigma))
+
+
+def pausing(every: float, seconds: float) -> Answers:
+    """A healthy primary that answers nothing for some seconds of each period, and then all that waits."""
+
+    def answer(now: float, key: str | None, rng: Random) -> Answer:
+        left = every - now % every
+        return Answer(after=left + USUAL) if left <= seconds else ACCEPTED
+
+    return answer
+
+
+def failing_in(spans: tuple[tuple[float, float], ...]) -> Answers:
+    """A healthy primary that rejects all attempts from the one to the other second of these spans."""
+    return lambda now, key, rng: (
+        Answer(REJECTED) if any(first <= now < last for first, last in spans) else ACCEPTED
+    )
+
+
+def busy(share: float, hint: float | None = HINT) -> Answers:
+    """A primary that answers *busy* to this share, and how long to wait, or not."""
+    refusal = replace(BUSY, retry_after=hint)
+    return lambda now, key, rng: Answer(refusal) if rng.random() < share else ACCEPTED
 
 
 def one_partition(refusal: Classification) -> Answers:

@@ -21,7 +21,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbpair.broker.errors import BrokerError, EntityAlreadyExistsError, ReroutingError
-from sbpair.broker.faults import Delay, EndingEffect, RefusingEffect, Withhold
+from sbpair.broker.faults import Delay, EndingEffect, Lose, RefusingEffect, Withhold
 from sbpair.envelope import copies, park
 from sbpair.envelope.ordering import Numbering, OrderStamp
 from sbpair.pairing import events
@@ -55,6 +55,7 @@ from .virtual_loop import EPOCH
 from .world import World
 
 TIMEOUT = 60.0  # seconds: operation_timeout
+ATTEMPT_TIMEOUT = 10.0  # seconds: the default of that option
 LATE = 0.5  # seconds after its time at which a send has returned at the latest (G-18)
 PING = "application/vnd.ms-servicebus-ping"
 
@@ -90,6 +91,11 @@ class Client:
         self._spool = spool
         if spool is not None:
             self._publish()
+
+    @property
+    def _may_park(self) -> bool:
+        """Whether a send that the primary does not answer is parked, and so does not wait for long."""
+        return self.world.shape.redirects_suspects and not self.world.shape.keeps_order
 
     # -- what an application does
 
@@ -311,6 +317,8 @@ class Client:
         if is_primary:
             took = self.world.now - began
             self._answered(path, classification.failure if classification else None, took)
+            if self._may_park and took > ATTEMPT_TIMEOUT + LATE:
+                self.world.history.wrong(f"H-56: {self.name} waited {took:g} s for one answer of {path}")
         return Result(self.world.now, error, classification, was_reused)
 
     async def _peeked(self, step: Peek) -> Result:
@@ -437,6 +445,8 @@ class Client:
                 effect = world.effect(side, queue.path)
                 if isinstance(effect, RefusingEffect):
                     return Answer(effect.condition, effect.description)
+                if isinstance(effect, Lose):
+                    return Answer(after=inf)
                 queue.enqueue_all([message], CLOCK.now())
         except ReroutingError:
             world.history.reached["re-routed"] += 1

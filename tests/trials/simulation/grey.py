@@ -27,6 +27,7 @@ from sbpair.broker.faults import (
     EndingEffect,
     FaultEngine,
     FaultRule,
+    Lose,
     Operation,
     RejectWith,
     Throttle,
@@ -44,12 +45,14 @@ ANSWERED_WITHIN = 50.0  # seconds: an answer that comes by then leaves nothing u
 SLOWEST = 70  # seconds until an answer comes: longer than operation_timeout
 LONGEST_HINT = 20  # seconds
 SHARES = (20, 50, 80, 95)  # of 100 operations
+SMALL_SHARES = (5, 5, 20, 30, 40, 45, 67)  # of 100 operations: those at which an entity may stay
 
 _REACHED = {
     RejectWith: "rejection by share",
     Throttle: "busy with a hint",
     Delay: "late answer",
     Withhold: "answer withheld",
+    Lose: "send lost",
     DetachLink: "link detached in a send",
 }
 
@@ -82,6 +85,39 @@ def drawn_half(rng: Random, shape: Shape, backlogs: tuple[str, ...], plan: list[
     return drawn
 
 
+def drawn_trouble(rng: Random, shape: Shape) -> tuple[Shape, list[Fault]]:
+    """The same world, mostly redirecting, whose hot entity is in trouble that is seldom bad enough to fail over."""
+    drawn = rng.choice((_drawn_flaps, _drawn_pauses, _drawn_old_failures, _drawn_share))(rng, shape.hot)
+    shape = replace(shape, redirects_suspects=rng.random() < 0.7, burst=max(shape.burst, rng.randint(10, 30)))
+    return shape, [fault for fault in drawn if fault.at < WORKLOAD]
+
+
+def _drawn_flaps(rng: Random, path: str) -> list[Fault]:
+    """Up and down in turn."""
+    up, down, at = rng.uniform(2, 20), rng.uniform(1, 15), rng.uniform(2, 30)
+    count = rng.randint(2, 6)
+    return [Fault(Kind.SHARE, path, at + index * (up + down), down, 100) for index in range(count)]
+
+
+def _drawn_pauses(rng: Random, path: str) -> list[Fault]:
+    """A healthy entity that stops for a while, again and again."""
+    period, span, at = rng.uniform(15, 60), rng.uniform(2, 8), rng.uniform(2, 30)
+    return [Fault(Kind.PAUSED, path, at + index * period, span) for index in range(rng.randint(2, 5))]
+
+
+def _drawn_old_failures(rng: Random, path: str) -> list[Fault]:
+    """One bad second now and then, and later a blip."""
+    period, at, count = rng.uniform(4, 20), rng.uniform(2, 20), rng.randint(1, 4)
+    old = [Fault(Kind.SHARE, path, at + index * period, 1.0, 100) for index in range(count)]
+    return [*old, Fault(Kind.SHARE, path, at + count * period, rng.uniform(1, 15), 100)]
+
+
+def _drawn_share(rng: Random, path: str) -> list[Fault]:
+    """A share of the sends fails, for long."""
+    kind = rng.choice((Kind.LOSSY, Kind.LOSSY, Kind.UNANSWERED, Kind.SHARE, Kind.THROTTLED))
+    return [Fault(kind, path, rng.uniform(2, 40), rng.uniform(30, 100), rng.choice(SMALL_SHARES))]
+
+
 def _drawn_count(rng: Random, kind: Kind) -> int:
     if kind is Kind.DETACH_IN_SEND:
         return rng.randint(1, 8)
@@ -99,6 +135,9 @@ HALVES = (
     Kind.DETACH_IN_SEND,
     Kind.DETACH_IN_SEND,
 )
+
+BY_RULE = frozenset((*HALVES, Kind.LOSSY, Kind.PAUSED)) - {Kind.NO_TOKEN}
+"""The kinds that a rule of the broker carries out."""
 
 
 # -- what happens
@@ -147,7 +186,12 @@ def begin_half(world: World, fault: Fault) -> None:
             effect = RejectWith("amqp:internal-error")
         case Kind.THROTTLED:
             seconds = rng.randint(1, LONGEST_HINT)
-            effect = Throttle(description=f"Please wait {seconds} seconds and try again.")
+            hint = f"Please wait {seconds} seconds and try again."
+            effect = Throttle(description=hint if rng.random() < 0.7 else "The service is busy.")
+        case Kind.LOSSY:
+            effect = Lose()
+        case Kind.PAUSED:
+            effect = Delay(fault.span)
         case Kind.SLOW:
             effect = Delay(rng.uniform(1, SLOWEST))
         case Kind.DETACH_IN_SEND:
@@ -155,6 +199,7 @@ def begin_half(world: World, fault: Fault) -> None:
         case _:
             effect = Withhold()
     sides = (SECONDARY,) if fault.target in world.backlogs else (PRIMARY, SECONDARY)
+    is_share = fault.kind not in (Kind.DETACH_IN_SEND, Kind.PAUSED)
     is_settled = (
         fault.target in world.backlogs and isinstance(effect, (Delay, Withhold)) and rng.random() < 0.5
     )
@@ -168,7 +213,7 @@ def begin_half(world: World, fault: Fault) -> None:
                 fault.target,
                 operation,
                 times=fault.count if fault.kind is Kind.DETACH_IN_SEND else None,
-                probability=1.0 if fault.kind is Kind.DETACH_IN_SEND else fault.count / 100,
+                probability=fault.count / 100 if is_share else 1.0,
                 seed=rng.getrandbits(30),
                 lasting=fault.span,
             )

@@ -39,6 +39,8 @@ class Kind(Enum):
     THROTTLED = "answers this share of the sends with busy, and how long to wait [entity or backlog]"
     SLOW = "answers this share of the sends late [entity or backlog]"
     UNANSWERED = "stores this share of the sends, and never answers [entity or backlog]"
+    LOSSY = "neither stores nor answers this share of the sends [entity or backlog]"
+    PAUSED = "answers no send before it is over [entity or backlog]"
     NO_TOKEN = "gets no token [client, syphon or processor at side]"
     DETACH_IN_SEND = "stores a send, and detaches its link in place of the answer, so often [entity]"
 
@@ -101,7 +103,16 @@ COUNTS = {
     Kind.SENDER_CRASH: (1, 6),
     Kind.PARTITION: (0, 5),  # those that messages without a key come to first
 }
-GREY = (Kind.SHARE, Kind.THROTTLED, Kind.SLOW, Kind.UNANSWERED, Kind.NO_TOKEN, Kind.DETACH_IN_SEND)
+GREY = (
+    Kind.SHARE,
+    Kind.THROTTLED,
+    Kind.SLOW,
+    Kind.UNANSWERED,
+    Kind.LOSSY,
+    Kind.PAUSED,
+    Kind.NO_TOKEN,
+    Kind.DETACH_IN_SEND,
+)
 _DRAWN = tuple(kind for kind in Kind if kind not in (Kind.BROKER_CRASH, Kind.DETACH, *GREY))
 """The others have draws of their own: :func:`drawn_crashes`, :func:`drawn_detachments`, and those of grey.py."""
 BY_STEPS = frozenset((Kind.CRASH, Kind.STALL, Kind.SENDER_CRASH, Kind.DETACH))

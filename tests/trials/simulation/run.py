@@ -30,7 +30,7 @@ from .checkers import check
 from .client import Client
 from .dead_letters import find_expired, find_untransferred
 from .entities import CLOCK, CLOSED, PICKY, SECRET, TINY
-from .grey import HALVES, drawn_grey, drawn_half, token_service
+from .grey import BY_RULE, drawn_grey, drawn_half, drawn_trouble, token_service
 from .history import History
 from .instruments import watching
 from .network import HOST
@@ -72,6 +72,7 @@ LANDING = 0.4  # have syphons that may land on the secondary
 PROCESSING = 0.4  # have processors as consumers
 DETACHING = 0.5  # have brokers that end single links
 GREY = 0.5  # have sides that are only half down
+TROUBLED = 0.3  # have an entity that is in trouble again and again, or that loses a small share
 LOOK = 5.0  # seconds between two looks of the consumers
 CONNECTION_STRING = (
     "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
@@ -131,6 +132,10 @@ def run(seed: int, keep: Sequence[int] | None = None, *, has_fence: bool = True)
     if grey.random() < GREY:
         shape = drawn_grey(grey, shape)
         plan = sorted((*plan, *drawn_half(grey, shape, tuple(backlogs), plan)), key=lambda fault: fault.at)
+    trouble = Random(f"trouble of {seed}")
+    if trouble.random() < TROUBLED:
+        shape, more = drawn_trouble(trouble, shape)
+        plan = sorted((*plan, *more), key=lambda fault: fault.at)
     if keep is not None:
         plan = [plan[index] for index in keep]
     history = History()
@@ -346,7 +351,7 @@ class Run:
 
     def _arm_burst(self, rng: Random) -> None:
         """Many messages for the hot entity, so that a share of them is one (H-1)."""
-        halves = [fault for fault in self.plan if fault.kind in HALVES or fault.kind is Kind.DOWN]
+        halves = [fault for fault in self.plan if fault.kind in BY_RULE | {Kind.NO_TOKEN, Kind.DOWN}]
         began = rng.choice([fault.at for fault in halves if fault.at < WORKLOAD] or [rng.uniform(0, 60)])
         span = rng.uniform(5, 60)
         for index in range(self.shape.burst):

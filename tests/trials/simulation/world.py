@@ -39,7 +39,7 @@ from .entities import (
     held,
     readable,
 )
-from .grey import ShortAccess, WatchedFaults, begin_half
+from .grey import BY_RULE, ShortAccess, WatchedFaults, begin_half
 from .history import History, Hop
 from .links import detach_any
 from .network import Network
@@ -251,7 +251,7 @@ class World:
             case Kind.DISABLED:
                 self._disturb_processors(fault.span)
                 self._status(fault.target, "Disabled")
-            case Kind.SHARE | Kind.THROTTLED | Kind.SLOW | Kind.UNANSWERED | Kind.DETACH_IN_SEND:
+            case kind if kind in BY_RULE:
                 begin_half(self, fault)
             case Kind.NO_TOKEN:
                 self.disturb(fault.target.split()[0], fault.span)

@@ -91,7 +91,7 @@ def broker(name: str, namespace: str, folder: Path, *more: str) -> tuple[Process
     """A broker that keeps its namespace on disk, and what it printed."""
     data = str(folder / namespace)
     process = Process(
-        name, folder, "sbpair.cli", "broker", "--namespace", f"{namespace}:0", "--data", data, "--json", *more
+        name, folder, "sbpair", "broker", "--namespace", f"{namespace}:0", "--data", data, "--json", *more
     )
     try:
         return process, process.answer()
@@ -110,7 +110,7 @@ def create_backlogs(secondary: str, ca_file: str) -> None:
     """As an operator does, whose senders need no right to (P-11)."""
     subprocess.run(
         [
-            *(sys.executable, "-m", "sbpair.cli", "backlog", "create", "--ca-file", ca_file),
+            *(sys.executable, "-m", "sbpair", "backlog", "create", "--ca-file", ca_file),
             *("--count", str(BACKLOGS), "--primary-namespace-name", "contoso"),
         ],
         env=os.environ | {"SBPAIR_SECONDARY": secondary},
@@ -125,7 +125,7 @@ def syphon(folder: Path, environment: dict[str, str], *more: str) -> Process:
     return Process(
         "syphon",
         folder,
-        "sbpair.cli",
+        "sbpair",
         "syphon",
         *("--backlogs", str(BACKLOGS), "--primary-namespace-name", "contoso", "--window", str(WINDOW)),
         *("--retry-backoff-max", "2s", "--json", *more),

@@ -21,7 +21,7 @@ class OurBroker(Peer):
         self.name = "sbpair on disk" if on_disk else "sbpair"
         self.version = __version__
         self._directory = tempfile.TemporaryDirectory(prefix="sbpair-bench-")
-        command = [sys.executable, "-m", "sbpair.cli", "broker", "--json", "--namespace", "bench:0"]
+        command = [sys.executable, "-m", "sbpair", "broker", "--json", "--namespace", "bench:0"]
         for queue in (QUEUE, DURABLE_QUEUE):
             command += ["--queue", f"bench/{queue}"]
         if on_disk:
