@@ -168,7 +168,7 @@ class FenceUnproved(PairingEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessageSpooled(PairingEvent):
-    """Messages of one send were spooled: neither namespace accepted them, or older ones wait there.
+    """Messages of one send were spooled: neither namespace accepted them, older ones wait there, or all are.
 
     ``session_id`` is their session if its order is kept, else "".
     """

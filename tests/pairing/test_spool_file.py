@@ -61,7 +61,11 @@ def opened(path: Path) -> Iterator[Open]:
         (sqlite3.SQLITE_NOTADB, SpoolError, " is not a spool: why; it was left unchanged; keep the file"),
         (sqlite3.SQLITE_CORRUPT, SpoolError, " is damaged: why; it was left unchanged; keep the file"),
         (sqlite3.SQLITE_READONLY, SpoolUnwritableError, " cannot be written: why"),
-        (sqlite3.SQLITE_READONLY | 5 << 8, SpoolUnwritableError, " cannot be written: why"),  # a code that says more
+        (
+            sqlite3.SQLITE_READONLY | 5 << 8,
+            SpoolUnwritableError,
+            " cannot be written: why",
+        ),  # a code that says more
         (sqlite3.SQLITE_CANTOPEN, SpoolUnwritableError, " cannot be opened: why"),
         (sqlite3.SQLITE_IOERR, SpoolUnwritableError, " cannot be read or written: why"),
         (sqlite3.SQLITE_MISUSE, SpoolError, " failed: why"),

@@ -217,6 +217,7 @@ class Spooling:
         self._holds: dict[str, float] = {}  # by entity: the time until which its senders wait for its replay
         self._writes: Counter[tuple[str, str]] = Counter()  # under way, by entity and ordered session
         self._moved_at = float("-inf")  # when a broker accepted a message last
+        self._paths: dict[str, str] = {}  # as their senders write them
         self._choices: dict[str, Choice] = {}
         self._sizes: dict[str, UnitSizes] = {}
         self._unmixed: set[str] = set()  # entities that may refuse batches with several keys
@@ -282,7 +283,7 @@ class Spooling:
 
     def depth(self) -> dict[str, float]:
         """Number of waiting messages by entity, 0 for those that have left."""
-        return self._spool.depth()
+        return {self._paths.get(key, key): count for key, count in self._spool.depth().items()}
 
     def in_line(self, path: str) -> int:
         """Number of messages of this entity ahead of a new one."""
@@ -422,6 +423,7 @@ class Spooling:
         entries = [self._entry(path, *each, admission) for each in request.unstored_messages()]
         if self._admission is None and not self.waiting(path):
             _logger.warning("spooling messages for %s to %s", path, self._spool.path)
+        self._paths[path_key(path)] = path
         writing = Writing(self._writer, partial(self._write_ended, path, request.session))
         if request.session is not None:  # until it ends, its outcome is unknown (O-8)
             with self._lock:
