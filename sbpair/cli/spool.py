@@ -24,7 +24,7 @@ DESTINATION = click.option("--path", "destination", help="Only the messages for 
 def command() -> None:
     """List, export, redrive or purge the messages in a spool on disk.
 
-    A spool holds the messages that neither namespace accepted; its client sends them later.
+    A spool holds messages that no namespace has yet; its client sends them.
     Only one process can use a spool at a time: stop the client first.
     """
 

@@ -28,6 +28,7 @@ from sbpair import (
     StoredIn,
 )
 from sbpair.broker.faults import RejectWith
+from sbpair.envelope.ordering import ordered_backlog_name
 from sbpair.pairing.spool.store import Spool
 from sbpair.pairing.threads import Workers
 from sbpair.pairing.waiting import StillWaitingError
@@ -415,3 +416,35 @@ async def test_what_a_disk_writes_after_everything_recovered_comes_home_without_
     await either.heard(EntityRecovered)
     disk.answers.set()
     assert (await either.heard(SpoolReplayed)).message_ids == ("m",)
+
+
+@pytest.mark.slow
+@pytest.mark.spec("A-7", "G-18")
+async def test_a_session_waits_for_a_write_that_its_disk_has_not_ended_and_keeps_its_order(
+    either: Either, spool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = StalledDisk(monkeypatch)
+    either.primary.create_queue("sessions", requires_session=True)
+    for index in range(2):
+        either.secondary.create_queue(ordered_backlog_name("contoso", index), requires_session=True)
+    client = either.client(interval=0, ping=60, spool=spool, ordering="session", assume_backlogs_exist=True)
+    sender = client.get_queue_sender("sessions")
+
+    async def send(number: int, timeout: float = 60.0) -> StoredIn:
+        message = ServiceBusMessage("x", message_id=str(number), session_id="s")
+        return (await either.send(sender, message, timeout=timeout)).stored_in
+
+    await send(0)
+    either.primary.take_down("refuse")
+    either.secondary.take_down("refuse")
+    with pytest.raises(SpoolError, match="may be in it nevertheless"):
+        await send(1, timeout=2.0)
+    either.primary.bring_up()
+    either.secondary.bring_up()
+    client.mark_path_healthy("sessions")
+    answering = threading.Timer(0.5, disk.answers.set)
+    answering.start()
+    assert await send(2) is StoredIn.SPOOL
+    answering.join()
+    await either.until(lambda: client.count_spooled() == 0)
+    assert either.primary.message_ids("sessions") == ["0", "1", "2"]

@@ -24,7 +24,8 @@ from sbpair.pairing.rotation import Choice
 from sbpair.pairing.spool import replay
 from sbpair.pairing.spool.admission import Admission
 from sbpair.pairing.spool.codec import from_bytes, to_bytes
-from sbpair.pairing.spool.replay import PAUSE, Spooling
+from sbpair.pairing.spool.replay import Spooling
+from sbpair.pairing.spool.schedule import PAUSE
 from sbpair.pairing.spool.store import Entry, Spool, Spooled
 from sbpair.pairing.spool.units import MAX_UNIT_MESSAGES
 from tests.waiting import PATIENCE

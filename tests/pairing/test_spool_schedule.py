@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pairing.spool.replay import MAX_CONCURRENT, MAX_TRIES, PAUSE, ReplaySchedule
+from sbpair.pairing.spool.schedule import MAX_CONCURRENT, MAX_TRIES, PAUSE, ReplaySchedule
 
 
 @pytest.fixture

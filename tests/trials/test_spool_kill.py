@@ -11,7 +11,7 @@ import pytest
 from sbpair import PairedServiceBusClient
 from sbpair.broker import Broker
 from sbpair.testing.ledger import Ledger
-from tests.trials import spool_process
+from tests.trials import spool_kills, spool_process
 from tests.trials.spool_process import (
     ENTITIES,
     REPEATED,
@@ -68,6 +68,14 @@ def test_kills_during_an_outage_of_both_and_during_the_replay_lose_nothing_and_k
     assert report.duplicates <= replays * len(ENTITIES) * REPEATED
     assert max(arrived.count(key) for key in report.duplicated | {arrived[0]}) <= 1 + replays
     assert out_of_order(arrived) == []
+
+
+@pytest.mark.spec("A-8", "G-1", "G-4")
+def test_kills_at_random_moments_of_a_client_that_accepts_first_lose_nothing_and_keep_the_order(
+    broker: Broker, tmp_path: Path
+) -> None:
+    found = spool_kills.trial(broker, tmp_path / "spool", kills=4, seed=2, say=lambda what: None)
+    assert spool_kills.is_right(found), found
 
 
 def test_the_check_of_the_order_sees_a_late_message_and_forgives_a_second_copy() -> None:

@@ -1,1 +1,1 @@
-"""The spool: a file for messages that neither namespace accepts, and their replay in order."""
+"""The spool: a file for messages that no namespace has yet, and their replay in order."""

@@ -56,7 +56,7 @@ _ERRORS_OF_THE_DISK = frozenset(
     for name in ("EACCES", "EPERM", "EROFS", "EIO", "ENOSPC", "EDQUOT")
     if hasattr(errno, name)
 )
-CHECKPOINT_PAGES = 4000  # of the write-ahead log; one commit in so many pages takes two syncs more
+LOG_BYTES = 5 * 2**20  # of the write-ahead log: a little more than SQLite fills before it begins again
 _KEPT = "it was left unchanged; keep the file"
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT})
@@ -98,6 +98,26 @@ def open_file(path: Path, primary: str | None) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def lengthen_log(path: Path) -> None:
+    """Write zeros behind the write-ahead log, which commits then overwrite: to sync a file that grows takes longer.
+
+    Nothing may be written meanwhile.
+    """
+    if not hasattr(os, "pwrite"):
+        return
+    with suppress(OSError):  # it is only slower without
+        descriptor = os.open(path.with_name(f"{path.name}-wal"), os.O_WRONLY)
+        try:
+            length = os.fstat(descriptor).st_size
+            try:
+                os.pwrite(descriptor, bytes(max(LOG_BYTES - length, 0)), length)
+                os.fsync(descriptor)
+            except OSError:  # of a disk that has no room for it
+                os.ftruncate(descriptor, length)
+        finally:
+            os.close(descriptor)
 
 
 def close_file(connection: sqlite3.Connection, path: Path) -> None:
@@ -184,7 +204,6 @@ def _claim(connection: sqlite3.Connection) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise sqlite3.OperationalError(f"its journal mode is {mode}, not wal")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     connection.execute("PRAGMA synchronous = FULL")  # a commit syncs the log
     connection.execute("PRAGMA fullfsync = ON")  # on macOS fsync alone stops at the drive's cache
     connection.execute("PRAGMA secure_delete = ON")  # leave no traces of delivered messages

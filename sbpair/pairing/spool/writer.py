@@ -19,7 +19,7 @@ from .store import Entry, Spool, Ticket
 
 _logger = logging.getLogger("sbpair")
 
-TIDY = 0.02  # seconds for which deleting waits for something to write
+TIDY = 0.25  # seconds for which deleting waits for something to write
 MAX_UNTIDY = 512  # messages for which it does
 REOPEN = 5.0  # seconds between two tries to open a file on a disk that fails
 PAUSE = 1.0  # seconds between two tries to delete on a disk that fails
@@ -135,14 +135,15 @@ class Writer:
                 self._thread = thread
         return self._thread is not None
 
-    def look(self) -> None:
-        """Wait for an absent file, in the thread."""
+    def start(self) -> None:
+        """Prepare to write, or wait for an absent file, in the thread."""
         self._is_running()
 
     def _run(self) -> None:
         while self._spool.absence is not None and not self._is_closed:
             self._woken.wait(REOPEN)
             self._reopen()
+        self._spool.prepare()
         while not self._is_closed:
             self._woken.wait(self._tidy_at - time.monotonic())
             self._spool.write_submitted()

@@ -19,7 +19,8 @@ from sbpair.pairing import events
 from sbpair.pairing.outcome import Outcome, Stored
 from sbpair.pairing.pair import Result
 from sbpair.pairing.rotation import Choice
-from sbpair.pairing.spool.replay import ReplaySchedule, entry_of
+from sbpair.pairing.spool.replay import entry_of
+from sbpair.pairing.spool.schedule import ReplaySchedule
 from sbpair.pairing.spool.store import Spooled
 from sbpair.pairing.spool.units import unit_of
 

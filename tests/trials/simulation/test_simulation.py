@@ -28,7 +28,7 @@ from sbpair.pairing.classify import classify as true_classify
 from sbpair.pairing.fence import Fence
 from sbpair.pairing.health import EntityHealth, Input
 from sbpair.pairing.pair import Pair, SpoolUse
-from sbpair.pairing.spool.replay import ReplaySchedule
+from sbpair.pairing.spool.schedule import ReplaySchedule
 from sbpair.processor.credit import ProcessorWindow
 from sbpair.processor.deduplication import Deduplication, Sighting
 from sbpair.processor.delivery import Delivery
