@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -15,6 +16,7 @@ from sbpair.cli.doctor.facts import SenderSeen
 from sbpair.cli.doctor.probes import read_sender, read_status
 from tests.outage.conftest import AsyncPairing, Pairing
 from tests.outage.test_watched_client import PAGES, page
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spec("H-52", "H-53")
 
@@ -47,6 +49,26 @@ def test_the_page_of_a_client_tells_how_full_its_backlog_is_and_how_long_sends_t
     assert (
         value(page(client, "metrics")[1], 'sbpair_send_seconds_count{outcome="raised",side="secondary"}') == 1
     )
+
+
+@pytest.mark.spec("A-8", "R-161")
+def test_the_page_of_a_client_tells_what_waits_in_its_spool_and_whether_it_can_be_written(
+    pairing: Pairing, tmp_path: Path
+) -> None:
+    pages = ObservationOptions(status=PAGES)
+    client = pairing.client(observation=pages, ping=60, spool=tmp_path / "spool", spool_policy="always")
+    sender = client.get_queue_sender("orders")
+    pairing.primary.take_down()
+    pairing.secondary.take_down()
+    for n in range(3):
+        sender.send_messages(ServiceBusMessage(str(n)))
+    _, text = page(client, "metrics")
+    assert value(text, 'sbpair_spool_messages{path="orders"}') == 3
+    assert value(text, "sbpair_spool_writable") == 1
+    pairing.primary.bring_up()
+    wait_until(lambda: client.count_spooled() == 0)
+    assert value(page(client, "metrics")[1], 'sbpair_spool_messages{path="orders"}') == 0
+    pairing.secondary.bring_up()
 
 
 def test_with_manage_the_service_tells_the_true_size_and_the_number_of_messages(pairing: Pairing) -> None:
