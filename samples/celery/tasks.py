@@ -3,18 +3,12 @@
 celery -A tasks worker --pool solo --without-gossip --without-mingle --without-heartbeat
 """
 
-from datetime import timedelta
-
 from celery import Celery
 from kombu.transport import azureservicebus
 
-from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+from sbpair import PairedServiceBusClient
 
-OPTIONS = PairedNamespaceOptions(
-    suspect_policy="redirect",  # the first minute of an outage parks, too
-    attempt_timeout=timedelta(seconds=1),  # how long `delay` then waits for the primary
-)
-client = PairedServiceBusClient.from_environment(options=OPTIONS, retry_total=1)
+client = PairedServiceBusClient.from_environment(retry_total=1)
 stand_in = client.stand_in()
 azureservicebus.ServiceBusClient = stand_in
 azureservicebus.ServiceBusAdministrationClient = stand_in.administration

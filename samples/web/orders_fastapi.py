@@ -2,18 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 from fastapi import FastAPI, HTTPException
 
-from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient
+from sbpair.aio import PairedServiceBusClient
 
-OPTIONS = PairedNamespaceOptions(
-    suspect_policy="redirect",  # the first minute of an outage parks, too
-    attempt_timeout=timedelta(seconds=1),  # how long a send then waits for the primary
-)
 PATIENCE = 5  # seconds for one send: less than the caller waits
 
 
@@ -21,7 +16,7 @@ PATIENCE = 5  # seconds for one send: less than the caller waits
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """One client and one sender for each worker process; all its requests share them."""
     async with (
-        PairedServiceBusClient.from_environment(options=OPTIONS) as client,
+        PairedServiceBusClient.from_environment() as client,
         client.get_queue_sender("orders") as sender,
     ):
         app.state.orders = sender

@@ -1,23 +1,18 @@
 """An API that takes orders in an outage, too: `gunicorn --workers 2 --threads 8 orders_flask:app`."""
 
 import atexit
-from datetime import timedelta
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 from flask import Flask
 
-from sbpair import PairedNamespaceOptions, PairedServiceBusClient
+from sbpair import PairedServiceBusClient
 
-OPTIONS = PairedNamespaceOptions(
-    suspect_policy="redirect",  # the first minute of an outage parks, too
-    attempt_timeout=timedelta(seconds=1),  # how long a send then waits for the primary
-)
 PATIENCE = 5  # seconds for one send: less than the caller waits
 
 # One client and one sender for each worker process; all its threads share them. Nothing is opened here,
 # so this may also run before the fork (`--preload`): each worker opens connections of its own.
-client = PairedServiceBusClient.from_environment(options=OPTIONS)
+client = PairedServiceBusClient.from_environment()
 orders = client.get_queue_sender("orders")
 atexit.register(client.close)
 

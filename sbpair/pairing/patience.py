@@ -60,7 +60,7 @@ class Patience:
         """Record an answer that came ``took`` seconds after its attempt began."""
         self._answered_at = now
         self._counts[bisect_left(BOUNDS, took)] += 1.0
-        if now >= self._next_at or took * FACTOR > self.seconds:
+        if now >= self._next_at or took * FACTOR > self.seconds or not self._is_known:
             self._learn(now)
 
     def has_answered_since(self, began: float) -> bool:
@@ -80,8 +80,8 @@ class Patience:
         return math.prod(self._share_slower(now - each) for each in began) < UNLIKELY
 
     def after(self, unanswered: int) -> float:
-        """How long the next attempt waits after so many unanswered ones in a row."""
-        return min(self.seconds * 2.0 ** min(unanswered, 16), self.longest)
+        """How long the next attempt waits after so many unanswered ones in a row: the answers may have become slow."""
+        return min(self.seconds * 2.0 ** min(max(unanswered, 0), 16), self.longest)
 
     def _share_slower(self, age: float) -> float:
         """The share of the answers that take longer than ``age``."""

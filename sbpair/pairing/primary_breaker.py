@@ -32,16 +32,23 @@ class PrimaryBreaker:
         self.patience = Patience(longest)
         self._attempts = attempts
         self._busy, self._silence = RecentAttempts(SPAN), RecentAttempts(SPAN)
+        self._is_half_open = False
         self._unanswered = 0  # attempts in a row
         self._asks_at = -math.inf  # when a send may ask next, while half open
 
     def is_half_open(self, now: float) -> bool:
         """Whether one send at a time asks the entity. May be called in any thread."""
-        if self._unanswered > 0 or not self._attempts.is_over(now):
-            return True
-        if not self._silence.is_rare(UNANSWERED_SHARE, FEW_UNANSWERED, now):
-            return True
-        return not self._busy.is_rare(BUSY_SHARE, FEW_BUSY, now)
+        self._is_half_open = (
+            self._unanswered > 0
+            or not self._attempts.is_over(now)
+            or self._are_many(self._silence, UNANSWERED_SHARE, FEW_UNANSWERED, now)
+            or self._are_many(self._busy, BUSY_SHARE, FEW_BUSY, now)
+        )
+        return self._is_half_open
+
+    def _are_many(self, failed: RecentAttempts, share: float, few: int, now: float) -> bool:
+        """Whether too many failed lately; while half open few attempts are made, of which few are many."""
+        return not failed.is_rare(share, 0 if self._is_half_open else few, now)
 
     def may_ask(self, now: float) -> bool:
         """Whether a send may ask the entity now."""
@@ -52,8 +59,8 @@ class PrimaryBreaker:
         return self._unanswered == 0 and self._busy.is_clean(now) and self._silence.is_clean(now)
 
     def seconds(self) -> float:
-        """How long the next attempt waits for its answer: longer after others were not answered."""
-        return self.patience.after(self._unanswered)
+        """How long the next attempt waits for its answer: longer after several were not answered."""
+        return self.patience.after(self._unanswered - 1)
 
     def asked(self, until: float) -> None:
         """Record that a send asks, and knows by ``until``."""

@@ -193,12 +193,17 @@ class Client:
     ) -> Outcome:
         started = self.world.now
         health, budget = self.pair.fast_path(path, until - started)
+        patience = health.breaker.patience
+        if self.pair.redirects_suspects:
+            budget = min(budget, patience.seconds)
         first = None
         spool = self._spool_use(path)
         is_open = session is None or self.pair.ordered is None or self.pair.ordered.fence.is_open
         if health.is_calm and spool is not SpoolUse.AT_ONCE and is_open:  # the fast path of a healthy entity
             first = await self._attempt(Attempt(None, started + budget), path, lambda: payload)
             is_slow = health.is_slow(self.world.now - started)
+            if first.classification is None:
+                patience.answered(self.world.now - started, self.world.now)
             if first.classification is None and health.is_calm and not is_slow:
                 return Stored(None, is_ambiguous=False)
         choice = self._choices.setdefault(path, Choice())
