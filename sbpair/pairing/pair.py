@@ -337,7 +337,7 @@ class Pair:
             spool is not SpoolUse.NEVER,
         )
         outcome = yield from self._send(send, now, first, spool)
-        if not isinstance(outcome, Stored):
+        if not isinstance(outcome, Stored) and spool is not SpoolUse.FROM_IT:
             self._events.append(SendRaised(send.now, path, outcome.cause, *send.next_report()[1:]))
         return outcome
 

@@ -152,6 +152,7 @@ def test_a_primary_that_does_not_answer_holds_what_comes_from_the_spool_for_two_
     driver = failed_over(pair_of)
     outcome = send(driver, lambda step: driver.fail(), SpoolUse.FROM_IT)
     assert isinstance(outcome, Stranded)
+    assert not any(isinstance(event, SendRaised) for event in driver.pair.events())  # it had no caller
     assert driver.steps[-1] == Attempt(None, driver.now + 2.0, is_fresh=True)
     assert driver.pair.state_of("orders") is EntityState.FAILED_OVER
 

@@ -568,7 +568,7 @@ def test_what_happens_to_the_spool_is_in_the_log(station: Station, caplog: pytes
         f"spooling messages for orders to {where}",
         waits.format("a"),
         waits.format("b"),
-        f"messages for orders wait in the spool {where}: no broker accepts them now",
+        f"messages for orders wait in the spool {where}: MessageSizeExceededError",
         "the replay of orders stopped: ZeroDivisionError: division by zero",
     ]
 

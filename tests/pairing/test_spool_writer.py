@@ -113,6 +113,20 @@ def test_without_room_nothing_is_written_and_the_end_is_told(disk: Disk) -> None
     assert [type(error) for error in disk.ended] == [SpoolFullError]
 
 
+def test_what_is_handed_over_while_the_spool_closes_is_written_or_refused(disk: Disk) -> None:
+    writing = disk.stalled()
+    waits = disk.begin("waits")
+    closing = threading.Thread(target=disk.spool.close)
+    closing.start()
+    disk.answers.set()
+    closing.join(PATIENCE)
+    assert writing.wait(PATIENCE)
+    assert waits.wait(PATIENCE)
+    assert disk.ended == [None, None]
+    with pytest.raises(SpoolError, match="is closed"):
+        disk.begin("late")
+
+
 def test_where_the_system_has_no_thread_a_send_writes_itself(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from sbpair.envelope import copies, park
 from sbpair.envelope.names import path_key
+from sbpair.interruptible import Waiter
 
 from ..classify import is_about_content
 from ..errors import SpoolError, SpoolFullError
@@ -121,6 +122,7 @@ class Spooling:
         self._moved_at = float("-inf")  # when a broker accepted a message last
         self._paths: dict[str, str] = {}  # as their senders write them
         self._choices: dict[str, Choice] = {}
+        self._causes: dict[str, str] = {}  # by entity: why its last messages were not accepted
         self._sizes: dict[str, UnitSizes] = {}
         self._unmixed: set[str] = set()  # entities that may refuse batches with several keys
         self._readers = Workers(MAX_CONCURRENT)
@@ -286,18 +288,17 @@ class Spooling:
 
     def drain(self, seconds: float) -> None:
         """Wait up to ``seconds`` for the messages that were accepted first, while brokers accept them."""
-        until = time.monotonic() + seconds
-        with self._lifted:
-            while self._admission is not None and self.waiting() and self._schedule.is_moving:
-                if self._is_closed or not self._lifted.wait(until - time.monotonic()):
-                    break
-        left = self.waiting() if self._admission is not None else 0
-        if left:
+        if self._admission is None:
+            return
+        until, moment = time.monotonic() + seconds, Waiter()
+        while self.waiting() and self._is_moving() and time.monotonic() < until:
+            moment.wait(MOMENT)
+        if left := self.waiting():
             _logger.warning("%s messages stay in the spool %s for the next client", left, self._spool.path)
 
     def stop(self) -> None:
         """Start no further replays and end those in progress, because the client is closing."""
-        with self._lifted:
+        with self._lock:
             self._is_closed = True
             self._lifted.notify_all()
 
@@ -335,7 +336,7 @@ class Spooling:
         return writing
 
     def _write_ended(self, path: str, session: str | None, error: SpoolError | None) -> None:
-        with self._lifted:
+        with self._lock:
             if session is not None:
                 self._writes[path_key(path), session] -= 1
                 self._writes += Counter()  # without those that are none
@@ -403,6 +404,7 @@ class Spooling:
             self._accepted(path, stored, request.backlog_ends())
             sizes.accepted(request.parked)
             return Progress.MOVED, request.parked
+        self._causes[path_key(path)] = outcome.cause
         if self._is_closed:  # closing may be the cause
             return Progress.STOPPED, 0
         if not (isinstance(outcome, Refused) and outcome.failure is Failure.CALLER):
@@ -452,7 +454,7 @@ class Spooling:
             left = self._spool.waiting(path)
             ids = tuple(message.message_id for message in messages)
             now = time.monotonic()
-            with self._lifted:
+            with self._lock:
                 self._moved_at = now
                 is_back = self._schedule.accepted(path, now)
                 self._lifted.notify_all()
@@ -476,11 +478,15 @@ class Spooling:
     def _is_followed(self, path: str) -> bool:
         """Wait a moment for more messages, by the policy "always"; return whether one came."""
         until = time.monotonic() + LINGER
-        with self._lifted:
+        with self._lock:
             while self._admission is not None and not (self._is_closed or self.in_line(path)):
                 if self._schedule.is_crowded or not self._lifted.wait(until - time.monotonic()):
                     break
             return self.in_line(path) > 0
+
+    def _is_moving(self) -> bool:
+        with self._lock:
+            return self._schedule.is_moving and not self._is_closed
 
     def _hold(self, path: str) -> None:
         with self._lock:
@@ -488,7 +494,7 @@ class Spooling:
 
     def _finished(self, path: str, progress: Progress) -> None:
         now = time.monotonic()
-        with self._lifted:
+        with self._lock:
             self._holds.pop(path_key(path), None)
             self._lifted.notify_all()
             # Checked under the lock, under which later messages are scheduled too.
@@ -496,9 +502,8 @@ class Spooling:
             was_accepted = progress is not Progress.STOPPED and (is_empty or self.in_line(path) > 0)
             is_stuck = self._schedule.finished(path, now, is_empty=is_empty, was_accepted=was_accepted)
         if is_stuck and not self._is_closed:
-            _logger.warning(
-                "messages for %s wait in the spool %s: no broker accepts them now", path, self._spool.path
-            )
+            cause = self._causes.get(path_key(path), "")
+            _logger.warning("messages for %s wait in the spool %s: %s", path, self._spool.path, cause)
 
 
 def entry_of(message: copies.Message, deadline: int | None) -> tuple[Entry, int]:

@@ -359,7 +359,9 @@ class Spool:
                     self._write(self._take())
                 with suppress(SpoolError):
                     self._delete_accepted()
-                self._is_closed = True
+                with self._counting:
+                    self._is_closed = True
+                self._complete(self._take(), self._closed_error())
                 close_file(self._connection, self.path)
 
     def disown(self) -> None:
@@ -375,6 +377,8 @@ class Spool:
         if self.absence is not None:
             raise type(self.absence)(str(self.absence))
         with self._counting:
+            if self._is_closed:
+                raise self._closed_error()
             room = self._room
             if room.messages + len(ticket.entries) > room.most_messages:
                 raise SpoolFullError(
@@ -532,10 +536,13 @@ class Spool:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise SpoolError(
-                f"the spool {self.path} is closed, or belongs to the process this one was forked from"
-            )
+            raise self._closed_error()
         self._check_whole()
+
+    def _closed_error(self) -> SpoolError:
+        return SpoolError(
+            f"the spool {self.path} is closed, or belongs to the process this one was forked from"
+        )
 
     def _check_whole(self) -> None:
         if not self._is_whole:
