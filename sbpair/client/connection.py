@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar, cast
 from uuid import uuid4
 
 from sbpair.amqp.connection import Connection
-from sbpair.amqp.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
+from sbpair.amqp.errors import RESOURCE_LIMIT_EXCEEDED, TIMEOUT, AmqpError
 from sbpair.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -36,8 +37,14 @@ from sbpair.amqp.types import Symbol
 from sbpair.auth.connection_string import NamespaceAccess
 
 from .claims import Tokens
-from .errors import ConnectionLostError, LinkRefusedError, SessionUnavailableError
-from .link import ClientLink, OnDisposition, OnDrained, OnMessage, Opened, Receiver, Sender
+from .errors import (
+    ClientError,
+    ConnectionLostError,
+    LinkRefusedError,
+    OutOfReachError,
+    SessionUnavailableError,
+)
+from .link import ANSWER_TIMEOUT, ClientLink, OnDisposition, OnDrained, OnMessage, Opened, Receiver, Sender
 from .session import SessionReceiver, session_filter, waiting_for
 from .unfinished import in_excess
 
@@ -51,7 +58,9 @@ UNSETTLED, SECOND = 0, 1  # AMQP part 2, 2.8.2 and 2.8.3: settle after the peer'
 TRANSFER_DESTINATION = Symbol("com.microsoft:transfer-destination-address")
 WINDOW = Limits().incoming_window  # frames of a session that the peer may send before it hears from us
 MAX_FRAME = 1_048_576  # bytes
-IDLE_TIME_OUT = 60.0  # seconds of silence after which the peer counts as gone
+IDLE_TIME_OUT = (
+    30.0  # seconds, announced: the peer says something as often, and counts as gone after twice that
+)
 MAX_MESSAGE_BYTES = 128 * 1024 * 1024  # bytes; Premium accepts 100 MB, and adds little
 WRITE_BUFFER = 4 * 1024 * 1024  # unsent bytes of the socket before senders wait
 HANDSHAKE_ROUND_TRIPS = 2  # from the SASL header to the peer's open
@@ -69,8 +78,10 @@ class NamespaceConnection(asyncio.Protocol):
         window: int = WINDOW,
         frame: int = MAX_FRAME,
         tap: Tap | None = None,
+        answer_timeout: float = ANSWER_TIMEOUT,
     ) -> None:
         self.namespace = namespace
+        self.answer_timeout = answer_timeout
         self._tap = tap
         self._loop = asyncio.get_running_loop()
         self._engine = Connection(
@@ -92,6 +103,8 @@ class NamespaceConnection(asyncio.Protocol):
         self._tokens = Tokens(self)
         self._flush_is_due = False
         self._timer: asyncio.TimerHandle | None = None
+        self._heard_at = 0.0
+        self._silence: asyncio.TimerHandle | None = None
         self.is_writable = True
         self.unfinished_limit = 2 * MAX_MESSAGE_BYTES
         """Bytes of unfinished deliveries above which only the one that is furthest on is kept."""
@@ -111,6 +124,7 @@ class NamespaceConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._tap is not None:
             self._tap(False, data)
+        self._heard_at = self._loop.time()
         self._engine.receive_data(data, self._loop.time())
         if self._engine.unfinished > self.unfinished_limit:
             self._drop_excess()
@@ -137,7 +151,7 @@ class NamespaceConnection(asyncio.Protocol):
     # The interface of the owner.
 
     async def wait_open(self) -> None:
-        """Wait for the peer's open. Raises ConnectionLostError."""
+        """Wait for the peer's open. Raises OutOfReachError."""
         await asyncio.shield(self._opened)
 
     @property
@@ -305,11 +319,11 @@ class NamespaceConnection(asyncio.Protocol):
             self._transport.abort()
         self._fell(None)
 
-    def abort(self) -> None:
-        """Close the socket without an AMQP close; outcomes in flight stay unknown."""
+    def abort(self, condition: Condition | None = None) -> None:
+        """Close the socket without an AMQP close, for a reason; outcomes in flight stay unknown."""
         if self._transport is not None:
             self._transport.abort()
-        self._fell(None)
+        self._fell(condition)
 
     def flush_soon(self) -> None:
         """Write the engine's output once, before the loop next waits for I/O."""
@@ -398,6 +412,7 @@ class NamespaceConnection(asyncio.Protocol):
                     took = self._loop.time() - self._made_at
                     self.round_trip = min(took / HANDSHAKE_ROUND_TRIPS, MAX_ROUND_TRIP_SECONDS)
                     self._opened.set_result(None)
+                    self._watch_silence()
                 return
             case ConnectionClosed():
                 self._fell(event.condition)
@@ -423,12 +438,11 @@ class NamespaceConnection(asyncio.Protocol):
             return
         self.closed.set_result(condition)
         if not self._opened.done():
-            self._opened.set_exception(
-                ConnectionLostError(f"no connection to {self.namespace.name}", condition)
-            )
+            self._opened.set_exception(OutOfReachError(f"no connection to {self.namespace.name}", condition))
             self._opened.exception()  # mark as retrieved: there may be no waiting caller
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._silence):
+            if timer is not None:
+                timer.cancel()
         self._tokens.stop()
         self._lose(list(self._links.values()), condition)
 
@@ -455,6 +469,26 @@ class NamespaceConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(when, self._tick)
+
+    def _watch_silence(self) -> None:
+        """End a connection whose peer is silent for as long as an answer may take.
+
+        A peer that need not say anything for longer is asked for a sign of life in between: its window.
+        """
+        now, limit = self._loop.time(), self.answer_timeout
+        if self._is_paused:
+            self._heard_at = now  # it may well have spoken
+        due = self._heard_at + limit / 2
+        if now >= self._heard_at + limit:
+            self.abort(Condition(TIMEOUT, f"silent for {limit:g} s"))
+            return
+        if now >= due:
+            due = self._heard_at + limit
+            if limit < 2 * IDLE_TIME_OUT:
+                with suppress(ClientError):  # no session can be had
+                    self.session.flow(None, echo=True)
+                self._flush()
+        self._silence = self._loop.call_at(due, self._watch_silence)
 
     def _tick(self) -> None:
         self._timer = None

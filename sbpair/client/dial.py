@@ -9,7 +9,8 @@ from collections.abc import Callable
 from sbpair.auth.connection_string import NamespaceAccess
 
 from .connection import MAX_FRAME, WINDOW, NamespaceConnection, Tap
-from .errors import ConnectionLostError, NamespaceUnusableError
+from .errors import NamespaceUnusableError, OutOfReachError
+from .link import ANSWER_TIMEOUT
 
 
 async def connect(
@@ -20,12 +21,14 @@ async def connect(
     window: int = WINDOW,
     frame: int = MAX_FRAME,
     tap: Tap | None = None,
+    answer_timeout: float = ANSWER_TIMEOUT,
 ) -> NamespaceConnection:
     """Open a connection by the route of ``namespace``, within ``timeout`` seconds.
 
     ``window``: frames that the peer may send in a session before it hears from us; ``frame``: their largest size.
+    ``answer_timeout``: seconds that the peer may take to answer, and be silent, once the connection is open.
 
-    Raises ConnectionLostError, or NamespaceUnusableError when the peer's certificate is refused or the file of trusted
+    Raises OutOfReachError, or NamespaceUnusableError when the peer's certificate is refused or the file of trusted
     certificates is unusable.
     """
     route = namespace.route
@@ -36,7 +39,12 @@ async def connect(
                 namespace,
                 context,
                 lambda: NamespaceConnection(
-                    namespace, container_id=container_id, window=window, frame=frame, tap=tap
+                    namespace,
+                    container_id=container_id,
+                    window=window,
+                    frame=frame,
+                    tap=tap,
+                    answer_timeout=answer_timeout,
                 ),
             )
             try:
@@ -50,7 +58,7 @@ async def connect(
         raise NamespaceUnusableError(text) from error
     except (OSError, TimeoutError) as error:
         why = str(error) or f"no answer within {timeout:g} s"
-        raise ConnectionLostError(f"{namespace.netloc} cannot be reached: {why}") from error
+        raise OutOfReachError(f"{namespace.netloc} cannot be reached: {why}") from error
 
 
 async def _open(

@@ -2,6 +2,7 @@
 
 ClientError
  ├── ConnectionLostError      the connection ended or failed; outcomes in flight are unknown
+ │    └── OutOfReachError     none could be opened
  ├── LinkRefusedError         the peer refused, or detached, a link
  │    └── SessionUnavailableError   no session was free in time
  ├── TokenRefusedError        the peer refused the token for a path
@@ -24,6 +25,10 @@ class ClientError(Exception):
 
 class ConnectionLostError(ClientError):
     """The connection ended, or could not be opened."""
+
+
+class OutOfReachError(ConnectionLostError):
+    """No connection could be opened: it was refused, nothing answered in time, or it ended at once."""
 
 
 class LinkRefusedError(ClientError):

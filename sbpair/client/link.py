@@ -29,7 +29,7 @@ from .errors import ConnectionLostError, LinkRefusedError
 
 SERIAL = 2**32  # delivery ids wrap at this (AMQP part 2, 2.8.10)
 WRITTEN_AT_ONCE = 1024 * 1024  # bytes of messages framed before yielding to the socket
-ANSWER_TIMEOUT = 60.0  # seconds to wait for the answer to an attach or a request
+ANSWER_TIMEOUT = 60.0  # seconds that a peer may take to answer
 # Seconds: the service detaches a link that is idle for ten minutes, with its deliveries.
 LINK_USED_EVERY = 240.0
 
@@ -64,6 +64,8 @@ class LinkOwner(Protocol):
     """The connection as a link needs it."""
 
     is_writable: bool
+    answer_timeout: float
+    """Seconds that the peer may take to answer."""
 
     def flush_soon(self) -> None: ...
 
@@ -90,14 +92,14 @@ class ClientLink(ABC):
         self._attached: asyncio.Future[None] = loop.create_future()
         self.detached: asyncio.Future[Condition | None] = loop.create_future()
         self._is_lost = False
-        self._answer_timeout = ANSWER_TIMEOUT
+        self._answer_timeout = owner.answer_timeout
 
     @property
     def is_open(self) -> bool:
         return self._attached.done() and not self.detached.done()
 
     async def wait_attached(self) -> None:
-        """Wait for the peer's attach, a minute at most.
+        """Wait for the peer's attach, as long as an answer may take.
 
         Detaches on failure and cancellation. Raises LinkRefusedError, ConnectionLostError.
         """

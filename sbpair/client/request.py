@@ -30,7 +30,7 @@ from sbpair.amqp.types import Int
 from sbpair.shared_task import share
 
 from .errors import ConnectionLostError, LinkRefusedError
-from .link import ANSWER_TIMEOUT, LinkHost, Receiver, Sender
+from .link import LinkHost, Receiver, Sender
 
 CREDIT = 100
 RENEWED_WITHIN = 5.0  # seconds: what is left of a lock when its renewal begins is enough for more than one
@@ -92,7 +92,7 @@ class RequestNode:
         return opening.result()
 
     async def ask(self, properties: dict[object, object], body: object) -> Message:
-        """Send one request and wait for its answer, ANSWER_TIMEOUT seconds at most.
+        """Send one request and wait for its answer.
 
         Raises LinkRefusedError, or ConnectionLostError when no answer arrives.
         """
@@ -105,13 +105,14 @@ class RequestNode:
             application_properties=properties,
             body=ValueBody(body),
         )
+        timeout = self._connection.answer_timeout
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
+            async with asyncio.timeout(timeout):
                 if not isinstance(await sender.send(request.encode()), Accepted):
                     raise ConnectionLostError(f"{self._node} did not accept a request")
                 return await self._either(answer, sender)
         except TimeoutError:
-            raise ConnectionLostError(f"no answer from {self._node} within {ANSWER_TIMEOUT:g} s") from None
+            raise ConnectionLostError(f"no answer from {self._node} within {timeout:g} s") from None
         finally:
             self._answers.pop(number, None)
 

@@ -16,7 +16,7 @@ from sbpair.amqp.performatives import AmqpMap, Source
 from sbpair.amqp.types import Described, Symbol, UInt
 
 from .errors import LinkRefusedError, SessionUnavailableError
-from .link import ANSWER_TIMEOUT, LinkOwner, OnDisposition, OnDrained, OnMessage, Receiver
+from .link import LinkOwner, OnDisposition, OnDrained, OnMessage, Receiver
 from .request import RequestNode, refusal_of, value_of, wait_for_renewal
 
 FILTER = Symbol("com.microsoft:session-filter")
@@ -51,7 +51,7 @@ class SessionReceiver(Receiver):
         timeout: float,
     ) -> None:
         super().__init__(owner, link, path, on_message, on_disposition, on_drained)
-        self._answer_timeout = timeout + ANSWER_TIMEOUT
+        self._answer_timeout += timeout
         self.session_id = ""
         """The session that was granted."""
         self.locked_until = 0.0

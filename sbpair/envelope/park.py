@@ -19,7 +19,6 @@ The caller's object is never modified. No I/O.
 
 from __future__ import annotations
 
-import copy
 import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -28,7 +27,6 @@ from typing import Any, Protocol, runtime_checkable
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
-    AmqpMessageBodyType,
     AmqpMessageHeader,
     AmqpMessageProperties,
 )
@@ -198,27 +196,26 @@ def park(
     id of an ordered session, and the stamp of this message (O-2, O-7). Raises ValueError when a time property is not
     a time, or a session id or partition key is longer than 128 characters.
     """
-    original = raw(message)
+    twin = snapshot(message)
     aliases: dict[str, object] = {names.PATH: path.strip("/"), names.VERSION: names.ENVELOPE_VERSION}
     if deadline is not None:
         aliases[names.DEADLINE] = format_instant(deadline)
-    header = _without_time_to_live(original.header, aliases)
-    properties = _without_session(original.properties, aliases)
-    if properties is not None and names.TIME_TO_LIVE in aliases:
-        properties.creation_time = None  # with a time to live the SDK writes its own on every attempt
-    if properties is not None and order is not None:
-        properties.group_id, aliases[names.ORDER] = order[0], str(order[1])
-    annotations = _without_placement(original.annotations, aliases)
-    carried: dict[str | bytes, object] = dict(original.application_properties or {})
-    return AmqpAnnotatedMessage(
-        **_body(original),
-        header=header,
-        properties=properties,
-        application_properties={**carried, **aliases},  # type: ignore[dict-item]
-        annotations=annotations,  # type: ignore[arg-type]
-        delivery_annotations=_copy(original.delivery_annotations),
-        footer=_copy(original.footer),
-    )
+    if twin.header is not None:
+        _take_time_to_live(twin.header, aliases)
+    properties = twin.properties
+    if properties is not None:
+        _take_session(properties, aliases)
+        if names.TIME_TO_LIVE in aliases:
+            properties.creation_time = None  # with a time to live the SDK writes its own on every attempt
+        if order is not None:
+            properties.group_id, aliases[names.ORDER] = order[0], str(order[1])
+    if twin.annotations is not None:
+        _take_placement(twin.annotations, aliases)
+        twin.annotations = twin.annotations or None
+    carried: dict[str | bytes, object] = twin.application_properties or {}
+    carried.update(aliases)
+    twin.application_properties = carried
+    return twin
 
 
 @runtime_checkable
@@ -239,54 +236,36 @@ def _from_mapping(given: object) -> ServiceBusMessage:
     return ServiceBusMessage(**given)
 
 
-def _without_time_to_live(
-    header: AmqpMessageHeader | None, aliases: dict[str, object]
-) -> AmqpMessageHeader | None:
-    if header is None:
-        return None
+def _take_time_to_live(header: AmqpMessageHeader, aliases: dict[str, object]) -> None:
     if header.time_to_live:  # to the SDK zero means none
         span = _milliseconds(header.time_to_live)
         if span > FOREVER:
             raise ValueError(f"a time to live must be at most {FOREVER} ms, not {span}")
         aliases[names.TIME_TO_LIVE] = format_duration(span)
-    twin = copy.copy(header)
-    twin.time_to_live = None
-    return twin
+    header.time_to_live = None
 
 
-def _without_session(
-    properties: AmqpMessageProperties | None, aliases: dict[str, object]
-) -> AmqpMessageProperties | None:
-    if properties is None:
-        return None
+def _take_session(properties: AmqpMessageProperties, aliases: dict[str, object]) -> None:
     if properties.group_id is not None:
         aliases[names.SESSION_ID] = _key("session id", properties.group_id)
     if properties.absolute_expiry_time and names.TIME_TO_LIVE not in aliases:
         # With a time to live the SDK overwrites it.
         aliases[names.ABSOLUTE_EXPIRY] = format_instant(_milliseconds(properties.absolute_expiry_time))
-    twin = copy.copy(properties)
-    twin.group_id = None
-    twin.absolute_expiry_time = None  # or it would expire in the backlog (G-16)
-    return twin
+    properties.group_id = None
+    properties.absolute_expiry_time = None  # or it would expire in the backlog (G-16)
 
 
-def _without_placement(
-    annotations: Mapping[str | bytes, object] | None, aliases: dict[str, object]
-) -> Annotations | None:
-    if not annotations:
-        return None
-    kept: Annotations = dict(annotations)
-    scheduled = _take(kept, names.ANNOTATION_SCHEDULED)
+def _take_placement(annotations: Annotations, aliases: dict[str, object]) -> None:
+    scheduled = _take(annotations, names.ANNOTATION_SCHEDULED)
     if scheduled is not None:
         aliases[names.SCHEDULED] = format_instant(_milliseconds(scheduled))
-    key = _take(kept, names.ANNOTATION_PARTITION_KEY)
+    key = _take(annotations, names.ANNOTATION_PARTITION_KEY)
     if key is not None:
         binary = _unwrap(key)
         text = _key("partition key", binary if not isinstance(binary, bytes) else binary.decode("latin-1"))
         # Binary stays binary: the SDK encodes a bare byte string in a property as text.
         is_binary = isinstance(binary, bytes)
         aliases[names.PARTITION_KEY] = {"TYPE": "BINARY", "VALUE": binary} if is_binary else text
-    return kept or None
 
 
 def _find(annotations: Mapping[str | bytes, object], name: str) -> object | None:
@@ -322,15 +301,3 @@ def _text(value: object) -> str:
 def _unwrap(value: object) -> object:
     # In the SDK a value may name its AMQP type: {"TYPE": "LONG", "VALUE": 5}.
     return value["VALUE"] if isinstance(value, dict) and "VALUE" in value else value
-
-
-def _body(message: AmqpAnnotatedMessage) -> dict[str, object]:
-    if message.body_type == AmqpMessageBodyType.DATA:
-        return {"data_body": list(message.body)}
-    if message.body_type == AmqpMessageBodyType.SEQUENCE:
-        return {"sequence_body": list(message.body)}
-    return {"value_body": message.body}
-
-
-def _copy(section: Mapping[Any, Any] | None) -> dict[Any, Any] | None:
-    return dict(section) if section is not None else None

@@ -4,7 +4,8 @@
                    |----abort()--> drop the connections, settle nothing (P-50)
                    '----fork-----> the parent's continues; start() in the child makes another
 
-Reports refused and recovered sides to the client; a refused side may fault the pair.
+Reports refused and recovered sides to the client; a refused side may fault the pair. Wakes the syphon when the client
+finds the primary back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from sbpair.fork import leave_to_the_parent
 from sbpair.loop_thread import serve_in_loop
+from sbpair.pairing.events import EntityRecovered, EntityReturning, PairingEvent
 from sbpair.pairing.time_limits import CLOSING
 from sbpair.side import Side
 from sbpair.syphon import NamespaceUnusableError, Syphon, SyphonOptions
@@ -43,6 +45,7 @@ class HostedSyphon:
 
     def __init__(self, runtime: BaseRuntime) -> None:
         self._runtime = runtime
+        runtime.dispatcher.listen(self._on_client_event)
         self._callbacks: list[Callable[[object], object]] = []
         self._syphon = self._make()
 
@@ -125,6 +128,14 @@ class HostedSyphon:
         elif isinstance(event, SideAccepted):
             self._runtime.side_accepted(Side(event.side))
 
+    def _on_client_event(self, event: PairingEvent) -> None:
+        if isinstance(event, (EntityRecovered, EntityReturning)):
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let the syphon try at once what waits: a ping of this client was accepted."""
+        raise NotImplementedError
+
     def _leave_to_the_parent(self) -> None:
         leave_to_the_parent(self._syphon)
         self._syphon = self._make()
@@ -162,6 +173,10 @@ class SyphonThread(HostedSyphon):
         except (OSError, RuntimeError) as error:  # no thread, or no descriptor for the loop
             self._thread = None
             raise OSError(f"the hosted syphon cannot start: {error}") from error
+
+    def _wake(self) -> None:
+        if self._loop is not None:
+            self._in_loop(self._syphon.wake)
 
     def abort(self) -> None:
         self._in_loop(self._syphon.abort)
@@ -223,6 +238,10 @@ class SyphonTask(HostedSyphon):
     async def start(self) -> None:
         if self._task is None and not self._stop.is_set():
             self._task = asyncio.get_running_loop().create_task(self._run(self._stop), name="sbpair-syphon")
+
+    def _wake(self) -> None:
+        if self._task is not None:
+            self._syphon.wake()
 
     def abort(self) -> None:
         self._syphon.abort()

@@ -7,6 +7,7 @@ runs the pair's timers. Blocking work (the disk of the spool, the administration
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import sys
 import threading
@@ -16,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from azure.core.credentials import TokenCredential
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
@@ -34,7 +36,8 @@ from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase
 from .errors import PairFaultedError
-from .events import PairingEvent, entities_in_doubt, may_change_timers
+from .events import PairingEvent, entities_in_doubt
+from .headroom import SMALLEST_LIMIT
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
@@ -233,7 +236,7 @@ class AsyncRuntime(BaseRuntime):
             pool = self._pools.get(path_key(path))
             if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
                 pool.recall()
-        if may_change_timers(happened):
+        if self._is_timer_earlier(happened):
             self._woken.set()
         self.dispatcher.deliver()
 
@@ -396,7 +399,8 @@ class AsyncRuntime(BaseRuntime):
             until = step.answer_by(opening)
             phase = Phase.SENDING
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))
-            await pooled.run(_send(pooled, step.backlog, until, request), until)
+            run = pooled.run if step.backlog is None else pooled.send  # parking only sends, which costs less
+            await run(_send(pooled, step.backlog, until, request), until)
         except Exception as error:
             return self._failure(pool, pooled, error, phase, handled, request, began)
         except BaseException:
@@ -510,11 +514,13 @@ class AsyncRuntime(BaseRuntime):
     async def _keep_time(self) -> None:
         while True:
             self._woken.clear()  # cleared first, so that an event during this turn wakes the next
+            self._due = math.inf
             try:
                 timer = self._tick(time.monotonic())
             except Exception:  # the outermost loop of a task that must outlive one bad turn
                 logger.exception("the timers of a paired client failed")
                 timer = time.monotonic() + 1.0
+            self._due = math.inf if timer is None else timer
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if timer is None else max(timer - time.monotonic(), 0.0)):
                     await self._woken.wait()
@@ -633,6 +639,6 @@ async def _send(pooled: AsyncPooledSender, backlog: int | None, until: float, re
         answer: Any = request.hand_over(pooled.sender, time_left(until))
         request.answer = await answer
         return
-    sample = await pooled.sender.create_message_batch()
-    for piece in request.chunks(LinkBatches(type(sample), sample.max_size_in_bytes), backlog):
+    batches = LinkBatches(ServiceBusMessageBatch, sdk.message_limit(pooled.sender) or SMALLEST_LIMIT)
+    for piece in request.chunks(batches, backlog):
         await pooled.sender.send_messages(piece, timeout=time_left(until))

@@ -7,6 +7,7 @@ results.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import secrets
@@ -41,6 +42,8 @@ from .errors import PairFaultedError, ParkedMessageTooLargeError, SpoolError
 from .events import (
     ClassifierFailed,
     HeadroomShort,
+    MessageParked,
+    MessageSpooled,
     PairFaulted,
     PairingDisabled,
     PairingEvent,
@@ -105,6 +108,7 @@ class BaseRuntime:
         self._side_news: list[PairingEvent] = []
         self.is_disabled = is_disabled(os.environ)
         self._is_announced = False
+        self._due = math.inf  # when the timers are looked at next; infinity too while they are
         is_off = self.is_disabled or options.headroom == "off"
         self.headroom = None if is_off else Headroom()
         self.options = options
@@ -339,9 +343,15 @@ class BaseRuntime:
         """The error of an attempt, and its classification.
 
         A message that cannot be encoded is the caller's fault, however the attempt failed (R-4). Encoding does
-        not depend on the service, so it is checked only after a failure that may hide it.
+        not depend on the service, so it is checked only after a failure that may hide it. An attempt that the
+        closing of the client ended says nothing of a broker, and its error is that of the call.
         """
         classification = self.classify(error, phase, handled)
+        if self.is_closed and self.pair_state.fault is None:
+            why = "the client was closed meanwhile"
+            return error, replace(
+                classification, failure=Failure.CALLER, why=why, is_local=True, is_own=False
+            )
         if phase is Phase.ENCODING or classification.failure is not Failure.UNAVAILABLE:
             return error, classification
         fault = request.encoding_fault()
@@ -444,11 +454,24 @@ class BaseRuntime:
         self.dispatcher.take(self._side_news)
         return pending
 
+    def _is_timer_earlier(self, happened: Sequence[PairingEvent]) -> bool:
+        """Whether a timer may be due before the timers are looked at next, after what these events tell.
+
+        A stored message, as nearly all events of an outage are, moves those of the room and of the spool only.
+        """
+        if not happened or any(event.__class__ not in (MessageParked, MessageSpooled) for event in happened):
+            return True
+        spool = None if self._spooling is None else self._spooling.next_timer()
+        return any(timer is not None and timer < self._due for timer in (self._sizes_timer(), spool))
+
     def _timer(self) -> float | None:
         """When the pair or its sides need the timer next."""
-        sizes = self.pair.room.next_timer() if self.creates_backlogs else None
-        timers = (self.pair.next_timer(), self.pair_state.next_timer(), sizes)
+        timers = (self.pair.next_timer(), self.pair_state.next_timer(), self._sizes_timer())
         return min((timer for timer in timers if timer is not None), default=None)
+
+    def _sizes_timer(self) -> float | None:
+        """When to ask for the sizes of the backlog queues, where the key may have Manage (H-52)."""
+        return self.pair.room.next_timer() if self.creates_backlogs else None
 
     def _sizes_due(self, now: float) -> Sequence[int]:
         """The backlog queues whose sizes to ask for now, where the key may have Manage (H-52)."""

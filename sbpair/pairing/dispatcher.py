@@ -57,6 +57,11 @@ class EventDispatcher:
 
         return unsubscribe
 
+    def listen(self, callback: Callable[[PairingEvent], object]) -> None:
+        """As :meth:`subscribe`, for what runs beside the senders: earlier events are kept for the application."""
+        with self._lock:
+            self._callbacks.append(callback)
+
     def _early_or_added(self, callback: Callable[[PairingEvent], object]) -> list[PairingEvent]:
         """Return the early events not delivered yet; with none left, add ``callback`` for those to come."""
         with self._lock:

@@ -306,8 +306,3 @@ class BacklogsNotCreated(PairingEvent):
 def entities_in_doubt(happened: Sequence[PairingEvent]) -> list[str]:
     """The entities that failed over or became suspect, according to these events."""
     return [event.path for event in happened if isinstance(event, (EntityFailedOver, EntitySuspected))]
-
-
-def may_change_timers(happened: Sequence[PairingEvent]) -> bool:
-    """Whether these events may come with a timer that is due sooner; messages that were spooled have their own."""
-    return not happened or any(not isinstance(event, MessageSpooled) for event in happened)

@@ -335,6 +335,7 @@ class Pair:
             key,
             size,
             spool is not SpoolUse.NEVER,
+            spool not in (SpoolUse.NEVER, SpoolUse.FROM_IT),
         )
         outcome = yield from self._send(send, now, first, spool)
         if not isinstance(outcome, Stored) and spool is not SpoolUse.FROM_IT:
@@ -471,7 +472,9 @@ class Pair:
                 send.reason = ParkReason.NOT_ASKED
                 return now
             is_probe = first is None and not is_last_resort and breaker.is_half_open(now)
-            attempt = self._attempt(send, health, now, is_fresh=is_fresh, is_over_idle=is_probe)
+            attempt = self._attempt(
+                send, health, now, is_fresh=is_fresh, is_over_idle=is_probe, is_last=is_last_resort
+            )
             if is_probe:
                 breaker.asked(attempt.link_by)
             began, result = now, first or (yield from _waiting(breaker.patience, attempt, now))
@@ -484,7 +487,7 @@ class Pair:
             is_unanswered = now >= until and not classification.is_own
             if classification.is_own:  # R-5: no evidence about the primary
                 if is_probe:
-                    breaker.failed(began, now, is_unanswered=False)
+                    breaker.failed(began, now, is_unanswered=False, is_probe=True)
                 send.reason = ParkReason.NOT_ASKED
                 return now
             is_stale = not (is_unanswered or is_fresh or is_probe)
@@ -501,7 +504,7 @@ class Pair:
             if failure is Failure.UNAVAILABLE:
                 if is_unanswered:
                     send.reason = ParkReason.UNANSWERED
-                breaker.failed(began, now, is_unanswered=is_unanswered)
+                breaker.failed(began, now, is_unanswered=is_unanswered, is_probe=is_probe)
                 self._attempt_failed(send, health, classification.why, now)
                 self._emit(send.path, health.send_failed(now), now, classification.why)
                 return now
@@ -662,10 +665,9 @@ class Pair:
         is_over_idle: bool = False,
         is_last: bool = False,
     ) -> Attempt:
-        """An attempt at the primary; ``is_last`` may take all the time that is left."""
-        if is_last:
-            return Attempt(None, send.deadline, is_fresh)
-        until, transfer = self._primary_until(send, health, now), transfer_seconds(send.size())
+        """An attempt at the primary; for ``is_last`` no time is reserved for a backlog queue."""
+        until = send.deadline if is_last else self._primary_until(send, health, now)
+        transfer = transfer_seconds(send.size())
         if not self.redirects_suspects and health.state is not EntityState.FAILED_OVER:
             return Attempt(None, min(until, now + self._longest_raised + transfer), is_fresh)
         answered = min(until, now + health.breaker.seconds() + transfer)

@@ -23,7 +23,7 @@ from sbpair.tracing import current
 
 from . import sdk
 from .errors import MixedSessionsError, ParkedScheduleError
-from .headroom import encoded_size
+from .headroom import encoded_size, largest_size
 from .outcome import Location, Stored, StoredIn
 
 
@@ -117,6 +117,7 @@ class SendRequest:
     """
 
     __slots__ = (
+        "_ids",
         "_parked",
         "_parked_bytes",
         "_stored",
@@ -146,6 +147,7 @@ class SendRequest:
         self.session: str | None = None  # whose order is kept (O-1)
         self.parked_order: ParkedOrder | None = None
         self._parked = self._parked_bytes = 0
+        self._ids: tuple[str, ...] | None = None
         self._stored: list[tuple[int, int]] = []  # (backlog, end index of the messages it accepted)
 
     def hand_over(self, sender: PrimarySender, timeout: float) -> object:
@@ -181,7 +183,9 @@ class SendRequest:
         return list(zip(self.messages, deadlines, strict=True))[self._parked :]
 
     def message_ids(self) -> tuple[str, ...]:
-        return tuple([park.message_id_of(message) for message in self.messages])
+        if self._ids is None:
+            self._ids = tuple([park.message_id_of(message) for message in self.messages])
+        return self._ids
 
     def key(self) -> str | None:
         """The session id or partition key of all messages, None if they have none or several (H-9)."""
@@ -230,25 +234,26 @@ class SendRequest:
             start = end
         return tuple(found)
 
-    def chunks(
-        self, maker: BatchMaker, backlog: int
-    ) -> Iterator[AmqpAnnotatedMessage | ServiceBusMessageBatch]:
+    def chunks(self, maker: BatchMaker, backlog: int) -> Iterator[Message | ServiceBusMessageBatch]:
         """Yield the messages still to be parked, in order, as messages and batches that fit the link (P-22).
 
         Request the next one only after the broker has accepted the last.
         """
         rewritten = self.rewritten or []
         while self._parked < len(rewritten):
-            remaining = rewritten[self._parked :]
-            if len(remaining) == 1:
-                size, taken = 1, encoded_size(remaining[0])
-                yield remaining[0]
+            if len(rewritten) == self._parked + 1:
+                last = rewritten[-1]
+                size, taken = 1, largest_size(last)
+                yield sdk.wrap(last)
             else:
+                remaining = rewritten[self._parked :]
                 limit = maker.create_message_batch().max_size_in_bytes
                 batch = maker.create_message_batch(max(limit - ENVELOPE_ROOM, limit // 2))
                 size = _fill(batch, remaining)
                 taken = batch.size_in_bytes if size else encoded_size(remaining[0])
-                yield batch if size else remaining[0]  # too large for a batch, but perhaps not alone
+                yield (
+                    batch if size else sdk.wrap(remaining[0])
+                )  # too large for a batch, but perhaps not alone
             self._parked_bytes += taken
             self._accepted(backlog, max(size, 1))
 
@@ -317,7 +322,8 @@ def freeze(given: object, path: str = "") -> SendRequest:
         return given.freeze()
     if isinstance(given, ServiceBusMessageBatch):
         return SendRequest(given, _contents(given))
-    if isinstance(given, Iterable) and not isinstance(given, (Mapping, str, bytes)):
+    is_message = isinstance(given, (ServiceBusMessage, AmqpAnnotatedMessage, Mapping, str, bytes))
+    if not is_message and isinstance(given, Iterable):
         messages: list[Message] = [prepare(message, path) for message in given]
         return SendRequest(messages, messages)
     message = prepare(given, path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from azure.servicebus.exceptions import OperationTimeoutError
@@ -45,8 +44,12 @@ def not_written_in_time(*, is_withdrawn: bool) -> Result:
 
 def with_count(result: Result, request: SendRequest, messages: int, size: int) -> Result:
     """The result, with what a backlog queue accepted during the attempt: more than ``messages`` and ``size`` bytes."""
-    accepted = request.parked - messages
-    return replace(result, accepted=accepted, size=request.parked_bytes - size) if accepted else result
+    accepted, taken = request.parked - messages, request.parked_bytes - size
+    if not accepted:
+        return result
+    return Result(
+        result.now, result.error, result.classification, result.was_reused, accepted, result.is_empty, taken
+    )
 
 
 def time_left(until: float) -> float:

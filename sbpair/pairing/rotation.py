@@ -68,9 +68,9 @@ class Rotation:
         """
         if choice.backlog is None:
             choice.backlog = self._rng.randrange(self._count)
-        fresh = [index for index in self.available(now) if index not in tried]
-        if choice.backlog in fresh:
+        if choice.backlog not in tried and not self._is_out(choice.backlog, now):
             return choice.backlog
+        fresh = [index for index in self.available(now) if index not in tried]
         if fresh and choice.stand_in not in fresh:
             choice.stand_in = self._rng.choice(fresh)
         if fresh:

@@ -31,7 +31,7 @@ from .base_pool import role_of, spare_links
 from .base_runtime import BaseRuntime, logger
 from .classify import Phase, classify
 from .errors import PairFaultedError
-from .events import entities_in_doubt, may_change_timers
+from .events import entities_in_doubt
 from .health import EntityState
 from .options import PairedNamespaceOptions
 from .outcome import Outcome
@@ -88,6 +88,7 @@ class Runtime(BaseRuntime):
             role: Workers() for role in Side
         }  # a side that hangs blocks its own workers only
         self._creating: dict[int, Job] = {}
+        self._due = math.inf
         self._watch = Watch(self._tick)
 
     def begin(self) -> None:
@@ -228,7 +229,7 @@ class Runtime(BaseRuntime):
             pool = self._pools.get(path_key(path))
             if pool is not None and self.pair.parks_at_once(path, time.monotonic()):
                 pool.recall()
-        if may_change_timers(happened):
+        if self._is_timer_earlier(happened):
             self._watch.wake()
         self.dispatcher.deliver()
 
@@ -522,6 +523,12 @@ class Runtime(BaseRuntime):
     # -- timers and background tasks
 
     def _tick(self, now: float) -> float | None:
+        self._due = math.inf  # until it is known: what happens meanwhile wakes the watch
+        timer = self._run_timers(now)
+        self._due = math.inf if timer is None else timer
+        return timer
+
+    def _run_timers(self, now: float) -> float | None:
         with self.lock:
             due = self.pair.handle_timer(now)
             looks = self._sides_tick(now)

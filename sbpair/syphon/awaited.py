@@ -54,6 +54,16 @@ class AwaitedAnswers:
         passed = sum(1 for sent in late if sent < self._passed)
         return min(passed + 1, len(late))
 
+    def is_lost(self, now: float, borne: float) -> bool:
+        """Return whether the first answer seems to be lost: it is late, and one for a message sent later came.
+
+        For the only message in flight none can come: then its answer is lost after ``borne`` seconds.
+        """
+        first = next(iter(self._sent.values()), now)
+        if now - first < self._late_after():
+            return False
+        return first < self._passed or (len(self._sent) == 1 and now - first >= borne)
+
     def _late_after(self) -> float:
         took = sorted(self._took) or [0.0]
         return max(LATE_AFTER, LATE_FACTOR * took[len(took) * 99 // 100])

@@ -26,10 +26,16 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from sbpair.auth.connection_string import NamespaceAccess, at_host, parse
 from sbpair.auth.credential import token_source
 from sbpair.auth.route import Route
-from sbpair.client.backoff import FIRST_RETRY
+from sbpair.client.backoff import Backoff
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError, ConnectionLostError, NamespaceUnusableError, TokenRefusedError
+from sbpair.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    NamespaceUnusableError,
+    OutOfReachError,
+    TokenRefusedError,
+)
 from sbpair.emitter import Emitter
 from sbpair.envelope.names import backlog_queue_name, label_of_backlogs
 from sbpair.envelope.ordering import ordered_backlog_name
@@ -49,7 +55,7 @@ from .own_paths import OwnPaths
 from .paces import Paces
 from .peeking import BacklogDepth, StrandedBacklogs
 from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
-from .stoppable import unless
+from .stoppable import Pauses, unless
 
 if TYPE_CHECKING:
     from sbpair.auth.credential import AnyCredential
@@ -62,6 +68,8 @@ logger = logging.getLogger("sbpair.syphon")
 
 FIRST_ATTEMPT = 5.0  # seconds that the first attempt to connect to the primary may take before messages land
 LANDING_CHECK_INTERVAL = 1.0  # seconds between checks of whether messages may land
+ASKED_EVERY = 3.0  # seconds between two attempts to reach a side that refuses connections, at most
+CONNECT_WITHIN = 15.0  # seconds for an attempt: a peer that is silent for longer is asked anew
 MIN_SESSION_SECONDS = 1.0  # seconds between the beginnings of two sessions, at least
 
 
@@ -138,6 +146,7 @@ class Syphon:
         self._monitor_connection: NamespaceConnection | None = None  # while no session has one to lend
         self._borrowing = asyncio.Lock()
         self._is_clock_reported = False
+        self._pauses = Pauses()
 
     @classmethod
     def from_connection_strings(
@@ -249,6 +258,12 @@ class Syphon:
         if reason is not None:
             raise NamespaceUnusableError(reason)
 
+    def wake(self) -> None:
+        """Try at once what waits for another attempt: a side out of reach, or a destination that is held."""
+        self._pauses.wake()
+        if self._session is not None:
+            self._session.wake()
+
     def abort(self) -> None:
         """Drop both connections at once, without any further settlement; unsettled messages are delivered again."""
         if self._session is not None:
@@ -334,21 +349,18 @@ class Syphon:
 
     async def _retry(self, connect_once: Callable[[], Awaitable[T]], *, gives_up: bool) -> T:
         """Connect, with back-off after each failure. With ``gives_up``, raises NamespaceUnusableError for a refusal."""
-        from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
-
-        def before_sleep(state: RetryCallState) -> None:
-            error = state.outcome.exception() if state.outcome else None
-            self._lost(str(error), state.upcoming_sleep)
-
-        kinds = ConnectionLostError if gives_up else (ConnectionLostError, NamespaceUnusableError)
-        most = self.options.retry_backoff_max.total_seconds()
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(kinds),
-            wait=wait_random_exponential(multiplier=FIRST_RETRY, max=most),
-            before_sleep=before_sleep,
-            reraise=True,
-        )
-        return await retrying(connect_once)
+        backoff = Backoff(self.options.retry_backoff_max.total_seconds())
+        while True:
+            try:
+                return await connect_once()
+            except (ConnectionLostError, NamespaceUnusableError) as error:
+                if gives_up and isinstance(error, NamespaceUnusableError):
+                    raise
+                pause = backoff.next_pause()
+                if isinstance(error, OutOfReachError):  # to ask costs nobody anything
+                    pause = min(pause, Backoff(ASKED_EVERY, ASKED_EVERY).next_pause())
+                self._lost(str(error), pause)
+                await self._pauses.sleep(pause)
 
     async def _connect_once(self) -> Connections:
         async with AsyncExitStack() as stack:
@@ -445,14 +457,17 @@ class Syphon:
         self, stack: AsyncExitStack, role: Side, namespace: NamespaceAccess
     ) -> NamespaceConnection:
         """Open a connection, which ``stack`` aborts."""
-        timeout = self.options.operation_timeout.total_seconds()
         try:
-            connection = await connect(namespace, timeout=timeout)
+            connection = await self._dial(namespace)
         except NamespaceUnusableError as error:
             self._sides.refused(role, str(error))
             raise
         stack.callback(connection.abort)
         return connection
+
+    async def _dial(self, namespace: NamespaceAccess) -> NamespaceConnection:
+        timeout = self.options.operation_timeout.total_seconds()
+        return await connect(namespace, timeout=min(timeout, CONNECT_WITHIN), answer_timeout=timeout)
 
     async def _pump_until(self, session: ForwardingSession, shutdown: asyncio.Event) -> None:
         self._begun = None
@@ -559,7 +574,7 @@ class Syphon:
             if self._session is not None and self._session.is_connected:
                 return self._session.secondary
             if self._monitor_connection is None or not self._monitor_connection.is_open:
-                self._monitor_connection = await connect(self._secondary)
+                self._monitor_connection = await self._dial(self._secondary)
             return self._monitor_connection
 
     def _clock_differs(self, ahead: float) -> None:

@@ -21,6 +21,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from typing import TypeGuard
 
 from sbpair.amqp.errors import SERVER_BUSY
 from sbpair.amqp.performatives import Condition, DeliveryState, Rejected
@@ -29,7 +30,7 @@ from sbpair.client.backoff import Backoff
 from sbpair.client.errors import ClientError, ConnectionLostError
 from sbpair.shortage import came_of_shortage
 
-from .awaited import AwaitedAnswers
+from .awaited import LATE_AFTER, AwaitedAnswers
 from .destination_host import DeliveryTimeouts, DestinationHost
 from .destination_state import CLOSED, METERED, OPEN, OPENING, PROBING, WAITING, DestinationState
 from .events import DestinationHeld, DestinationResumed, SyphonEvent
@@ -44,7 +45,7 @@ from .in_flight import (
     reason_of,
 )
 from .pace import Pace
-from .rejections import RecentAnswers, WaitingAlone
+from .rejections import LONGEST_WAIT, RecentAnswers, WaitingAlone
 from .waiting import WaitingMessages
 
 # Seconds, in addition to ROUND_TRIPS, without an answer or credit after which messages in flight are stalled.
@@ -79,6 +80,7 @@ class Destination:
         self._alone = WaitingAlone(timeouts.longest_retry, self._waited_alone)
         self._answers = RecentAnswers()
         self._awaited = AwaitedAnswers()
+        self._silence_borne = LATE_AFTER  # seconds; doubled each time that another link is used
         self._pace = Pace() if pace is None else pace
         self._doubted_since = 0.0  # when it was last out of reach first; monotonic
         self._left: set[InFlightMessage] = set()  # unanswered on a link that was replaced
@@ -244,16 +246,18 @@ class Destination:
         now = self._loop.time()
         self._awaited.answered(message, now)
         if state is not None:
+            self._silence_borne = LATE_AFTER
             self._answers.note(now, is_rejection=verdict is DeliveryAction.HOLD)
         was_left = message in self._left
         self._left.discard(message)
         if verdict is DeliveryAction.HOLD:
-            if isinstance(state, Rejected):
-                self._note_busy(state.error)
-            elif state is None and self.state is not WAITING:
+            condition = state.error if isinstance(state, Rejected) else None
+            asked = self._note_busy(condition)
+            if state is None and self.state is not WAITING:
                 self._pace.link_lost()
-            if (state is None and not was_left) or not self._waits_alone(message):
-                self._hold(message, reason_of(state, self._sender), is_in_reach=is_in_reach)
+            if (state is None and not was_left) or not self._waits_alone(message, asked):
+                reason = reason_of(state, self._sender)
+                self._hold(message, reason, is_in_reach=is_in_reach, longest=self._longest_wait(condition))
             return
         if self._hold_emitted:
             self._hold_emitted = False
@@ -290,35 +294,44 @@ class Destination:
             self.is_in_doubt, self._doubted_since = True, since
         self._host.destination_out_of_reach(self, since)
 
-    def _note_busy(self, condition: Condition | None) -> None:
-        """Send more slowly if the entity is busy."""
-        if condition is not None and condition.symbol == SERVER_BUSY:
-            was_free = self._pace.is_free
-            self._pace.was_busy(self._loop.time(), asked_pause(str(condition.description)))
-            if was_free and self.state is OPEN:
-                self._queue.hold_all()
+    def _note_busy(self, condition: Condition | None) -> float | None:
+        """Tell the pace if the entity is busy; return the seconds that it asks to wait."""
+        if not _is_throttled(condition):
+            return None
+        was_free, asked = self._pace.is_free, asked_pause(str(condition.description))
+        self._pace.was_busy(self._loop.time(), asked)
+        if was_free and self.state is OPEN:
+            self._queue.hold_all()
+        return asked
+
+    def _longest_wait(self, condition: Condition | None) -> float:
+        """Return the seconds between two probes at most: a busy entity serves others, and may have room soon."""
+        return LONGEST_WAIT if _is_throttled(condition) else self._timeouts.longest_retry
 
     # Waiting
 
-    def _hold(self, message: InFlightMessage, reason: str, *, is_in_reach: bool = False) -> None:
+    def _hold(self, message: InFlightMessage, reason: str, *, is_in_reach: bool, longest: float) -> None:
         self._queue.add(message)
         message.rejections += 1
         message.hold()
         if self.state is not WAITING:
-            self._wait(reason, is_in_reach=is_in_reach)
+            self._wait(reason, is_in_reach=is_in_reach, longest=longest)
         elif self.detour is not None:
             self.divert(self.detour)
         self._loop.call_soon(self._offer_link)  # after the link has counted the answer
 
-    def _waits_alone(self, message: InFlightMessage) -> bool:
-        """Let a rejected message wait by itself, unless its entity seems to accept none; return whether it does."""
+    def _waits_alone(self, message: InFlightMessage, asked: float | None) -> bool:
+        """Let a rejected message wait by itself, ``asked`` seconds or more; return whether it does.
+
+        It does not if its entity seems to accept none.
+        """
         if self.detour is not None or self.state not in (OPEN, METERED):
             return False
         if self._alone.is_full or not self.is_open:
             return False
         if self._answers.is_refusing(self._loop.time(), self.in_flight):
             return False
-        self._alone.begin(message)
+        self._alone.begin(message, asked)
         message.hold()
         self._loop.call_soon(self._send_next)
         return True
@@ -337,7 +350,7 @@ class Destination:
         if self.is_open and not self.in_flight and not self._is_stopped:
             self._host.destination_idle(self)
 
-    def _wait(self, reason: str, *, is_in_reach: bool = False) -> None:
+    def _wait(self, reason: str, *, is_in_reach: bool = False, longest: float = math.inf) -> None:
         if self._is_stopped:
             return
         if self._retry is not None:
@@ -346,7 +359,7 @@ class Destination:
         self._queue.add_all(self._alone.take_all())
         self._queue.hold_all()
         self.state = WAITING
-        span = max(self._backoff.next_pause(), self._pace.paused_for(self._loop.time()))
+        span = max(min(longest, self._backoff.next_pause()), self._pace.paused_for(self._loop.time()))
         self._emit_held(reason, span)
         self._retry = self._loop.call_later(span, self._probe)
         if not is_in_reach:
@@ -366,6 +379,13 @@ class Destination:
             self.state = CLOSED
             if self._queue:
                 self._probe()
+
+    def probe_now(self) -> None:
+        """End the back-off: the first message that waits probes the destination."""
+        if self.state is WAITING and self._retry is not None and not self._is_stopped:
+            self._retry.cancel()
+            self._backoff.succeeded()
+            self._probe()
 
     def _probe(self) -> None:
         if self._sender is None or not self._sender.is_open:
@@ -482,6 +502,11 @@ class Destination:
             self._stall(sender, now - self._last_progress[1])
         elif self._awaited.oldest(now) >= self._timeouts.answer:
             self._replace_link(sender)
+        borne = (
+            math.inf if self._queue else self._silence_borne
+        )  # another is sent soon, and its answer will tell
+        if self._sender is sender and self._awaited.is_lost(now, borne):
+            self._replace_link(sender)
         self._watch_again(stalled_at)
 
     def _stall(self, sender: SendingLink, still: float) -> None:
@@ -517,16 +542,22 @@ class Destination:
         self._wait(reason)
 
     def _replace_link(self, sender: SendingLink) -> None:
-        """Use another link, because an answer is lost on this one; give it up once its other answers had time."""
+        """Use another link, because an answer is lost on this one; give it up once its other answers had time.
+
+        A peer that detaches the link says that no answer will come. One that does not gets the whole time of an answer.
+        """
+        awaited = self._awaited.oldest(self._loop.time())
         waiting = [message for message in sender.take_waiting() if isinstance(message, InFlightMessage)]
         self._queue.add_first(waiting)
         self._left.update(each for each in sender.unanswered_messages() if isinstance(each, InFlightMessage))
         for message in (*waiting, *self._left):
             self._awaited.forget(message)
         self._sender, self._meter = None, max(1, len(self._left))
+        self._silence_borne = min(2 * self._silence_borne, self._timeouts.answer)
         self._loop.call_later(DETACHED_WITHIN, sender.let_go)
         reason = f"{self.path} does not answer a message"
-        self._loop.call_later(2 * DETACHED_WITHIN, self._check_detached, sender, reason)
+        given = max(DETACHED_WITHIN, self._timeouts.answer - awaited)
+        self._loop.call_later(DETACHED_WITHIN + given, self._check_detached, sender, reason)
         self._start_opening(METERED)
 
     def _check_detached(self, sender: SendingLink, reason: str) -> None:
@@ -585,10 +616,14 @@ class Destination:
             self._note_answer()
         if not is_final:
             self._note_busy(error.condition)
-            self._wait(str(error), is_in_reach=is_in_reach)
+            self._wait(str(error), is_in_reach=is_in_reach, longest=self._longest_wait(error.condition))
             return
         self.state = CLOSED
         self._is_slow = False
         for message in self._queue.take_all():
             self._refused(message, error.condition)
         self._host.destination_idle(self)
+
+
+def _is_throttled(condition: Condition | None) -> TypeGuard[Condition]:
+    return condition is not None and condition.symbol == SERVER_BUSY

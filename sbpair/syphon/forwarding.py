@@ -172,6 +172,11 @@ class ForwardingSession:
             self._landings.primary_is_back()
         self._replaced.set()
 
+    def wake(self) -> None:
+        """Probe each destination that waits: there is reason to think that the primary is back."""
+        for destination in list(self._destinations.values()):
+            destination.probe_now()
+
     async def wait_broken(self) -> str:
         """Wait until a side is lost; return why. An idle primary that closes its connection is reconnected instead."""
         while True:

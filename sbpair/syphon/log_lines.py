@@ -17,7 +17,7 @@ LINES: dict[type[events.SyphonEvent], LogLine] = {
         ERROR, "the {side} refuses the syphon: {cause}; no message moves until it accepts"
     ),
     events.SideAccepted: LogLine(WARNING, "the {side} accepts the syphon again"),
-    events.BacklogMissing: LogLine(WARNING, "{backlog} does not exist on the secondary; checked again later"),
+    events.BacklogMissing: LogLine(DEBUG, "{backlog} does not exist on the secondary; checked again later"),
     events.BacklogDetached: LogLine(WARNING, "{backlog}: {reason}", repeats="backlog"),
     events.ClockDiffers: LogLine(
         WARNING, "the secondary's clock is {ahead:+.0f} s from this machine's: check its time"

@@ -76,9 +76,10 @@ class WaitingAlone:
         """Whether no further message may wait here."""
         return len(self._timers) >= MOST_ALONE
 
-    def begin(self, message: InFlightMessage) -> None:
-        """Let ``message`` wait for twice as long as after its last rejection."""
+    def begin(self, message: InFlightMessage, asked: float | None = None) -> None:
+        """Let ``message`` wait for twice as long as after its last rejection, and ``asked`` seconds at least."""
         span = Backoff(self._longest, FIRST_WAIT, failures=message.rejections).next_pause()
+        span = max(span, asked or 0.0)
         message.rejections += 1
         self._timers[message] = self._loop.call_later(span, self._end, message)
 

@@ -18,6 +18,7 @@ NO_BACKLOGS = (
     "no backlog queue exists on the secondary, not even {}: no sender has made them yet "
     "(`sbpair backlog create` does), or the namespaces are swapped, or --primary-namespace-name is not the senders'"
 )
+SHOWN = 5  # names in a log line
 GRACE = 5.0  # seconds that a refusal must last for :meth:`SideRefusals.wait_refused`
 
 
@@ -137,6 +138,8 @@ class BacklogLinks:
         """The status of the syphon for each existing queue without a link."""
         self.refusal: asyncio.Future[str] | None = None
         """Set by a drain; resolves with the reason when a backlog refuses its link."""
+        self._unknown = set(backlogs)  # of which it is not known yet whether they exist
+        self._told: set[str] = set()  # of those that are missing
 
     @property
     def status(self) -> SyphonStatus | None:
@@ -148,20 +151,38 @@ class BacklogLinks:
     def note_attached(self, backlog: str) -> None:
         """Record that a link is attached."""
         self.missing.discard(backlog)
+        self._told.discard(backlog)
         self.detached.pop(backlog, None)
+        self._is_known(backlog)
 
     def note_missing(self, backlog: str) -> None:
-        """Record that a queue does not exist; emits BacklogMissing."""
+        """Record that a queue does not exist; emits BacklogMissing, the first time."""
         self.detached.pop(backlog, None)
-        self.missing.add(backlog)
-        self._emit(BacklogMissing(time.time(), backlog))
+        if backlog not in self.missing:
+            self.missing.add(backlog)
+            self._emit(BacklogMissing(time.time(), backlog))
+        self._is_known(backlog)
+
+    def _is_known(self, backlog: str) -> None:
+        """Record that it is known whether a queue exists; log those that do not together, and each once."""
+        self._unknown.discard(backlog)
+        news = sorted(self.missing - self._told)
+        if self._unknown or not news:
+            return
+        self._told = set(self.missing)
         status = self.status
         if status is not None and status.state is SyphonState.NO_BACKLOGS:
             logger.error("%s", status.reason)
+        else:
+            some, count = ", ".join(news[:SHOWN]), len(self._backlogs)
+            logger.warning(
+                "%d of %d backlog queues do not exist: %s; checked again", len(self.missing), count, some
+            )
 
     def note_detached(self, backlog: str, reason: str, *, is_refusal: bool = False) -> None:
         """Record that a link was lost or refused; emits BacklogDetached."""
         self._emit(BacklogDetached(time.time(), backlog, reason))
+        self._is_known(backlog)
         state = SyphonState.REFUSED if is_refusal else SyphonState.CONNECTING
         self.detached[backlog] = SyphonStatus(state, f"{backlog} is not attached: {reason}")
         if is_refusal and self.refusal is not None and not self.refusal.done():

@@ -1,4 +1,4 @@
-"""Work that is given up when it is told to stop."""
+"""Work that is given up when it is told to stop, and pauses that end early."""
 
 from __future__ import annotations
 
@@ -20,3 +20,25 @@ async def unless(stop: asyncio.Event, work: Coroutine[object, object, T]) -> T |
         for each in (task, stopped):
             each.cancel()
         await asyncio.gather(task, stopped, return_exceptions=True)
+
+
+class Pauses:
+    """The pauses between attempts; :meth:`wake` ends those under way."""
+
+    def __init__(self) -> None:
+        self._waking: set[asyncio.Future[None]] = set()
+
+    async def sleep(self, seconds: float) -> None:
+        """Pause for ``seconds``, or until the next :meth:`wake`."""
+        waking: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waking.add(waking)
+        try:
+            await asyncio.wait([waking], timeout=seconds)
+        finally:
+            self._waking.discard(waking)
+
+    def wake(self) -> None:
+        """End all pauses."""
+        for waking in self._waking:
+            if not waking.done():
+                waking.set_result(None)

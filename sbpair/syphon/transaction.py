@@ -27,7 +27,7 @@ from sbpair.amqp.performatives import (
 )
 from sbpair.client.connection import SECOND, UNSETTLED, NamespaceConnection
 from sbpair.client.errors import ClientError, ConnectionLostError, LinkRefusedError, RolledBackError
-from sbpair.client.link import ANSWER_TIMEOUT, Sender
+from sbpair.client.link import Sender
 from sbpair.shared_task import result_of, share
 
 NODE = "$coordinator"
@@ -94,13 +94,13 @@ class TransactionController:
                 await opening.result().close()
 
     async def _ask(self, request: Declare | Discharge) -> DeliveryState | None:
-        sender = await self._link()
+        sender, timeout = await self._link(), self._connection.answer_timeout
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
+            async with asyncio.timeout(timeout):
                 outcome = await sender.send(encode_request(request))
         except TimeoutError:
             sender.let_go()  # the peer rolls back what is open
-            raise ConnectionLostError(f"no answer from {NODE} within {ANSWER_TIMEOUT:g} s") from None
+            raise ConnectionLostError(f"no answer from {NODE} within {timeout:g} s") from None
         if outcome is None:
             raise ConnectionLostError(
                 f"the link to {NODE} was lost before its answer", sender.detached.result()

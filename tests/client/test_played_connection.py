@@ -8,9 +8,12 @@ import pytest
 
 from sbpair.amqp.link import UNOPENED, ReceiverLink
 from sbpair.amqp.performatives import Condition
+from sbpair.auth.connection_string import parse
+from sbpair.client.connection import NamespaceConnection
 from sbpair.client.errors import ConnectionLostError, LinkRefusedError
 from sbpair.client.session import SessionReceiver
-from tests.client.played import Played, turns
+from tests.client.played import NAMESPACE, Peer, Played, turns
+from tests.syphon.scripted import driven, now
 
 pytestmark = pytest.mark.spec("R-66")
 
@@ -145,3 +148,68 @@ async def test_messages_that_get_credit_and_the_end_in_one_chunk_are_answered_on
     assert sender.detached.done()
     assert [message.answers for message in messages] == [[None]] * 5
     assert not played.peer.received
+
+
+# --- a peer that says nothing
+
+
+async def opened(answer_timeout: float) -> Played:
+    connection = NamespaceConnection(parse(NAMESPACE), answer_timeout=answer_timeout)
+    peer = Peer(connection)
+    connection.connection_made(peer)
+    await connection.wait_open()
+    await connection.authorize("orders")
+    return Played(connection, peer)
+
+
+@pytest.mark.parametrize("answer_timeout", [1.0, 5.0, 60.0])
+@driven
+async def test_a_silent_peer_ends_the_connection_when_an_answer_would_be_overdue(
+    monkeypatch: pytest.MonkeyPatch, answer_timeout: float
+) -> None:
+    played = await opened(answer_timeout)
+    await asyncio.sleep(0.3)
+    heard_at = now()
+    await played.connection.authorize("invoices")
+    monkeypatch.setattr(played.peer, "write", lambda data: None)
+    await played.connection.closed
+    assert now() == pytest.approx(heard_at + answer_timeout)
+    with pytest.raises(ConnectionLostError, match="silent for"):
+        played.connection.begin()
+
+
+@driven
+async def test_a_peer_that_has_nothing_to_say_is_asked_for_a_sign_of_life() -> None:
+    played = await opened(5.0)
+    await asyncio.sleep(100.0)
+    assert played.connection.is_open
+    played.connection.abort()
+
+
+@driven
+async def test_a_peer_that_is_not_read_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = await opened(5.0)
+    for name in ("pause_reading", "resume_reading"):
+        monkeypatch.setattr(played.peer, name, lambda: None, raising=False)
+    monkeypatch.setattr(played.peer, "write", lambda data: None)
+    played.connection.pause_reading()
+    await asyncio.sleep(100.0)
+    assert played.connection.is_open
+    played.connection.resume_reading()
+    await asyncio.sleep(10.0)
+    assert not played.connection.is_open
+
+
+@pytest.mark.parametrize("answer_timeout", [1.0, 3.0])
+@driven
+async def test_an_attach_and_a_request_wait_as_long_as_an_answer_may_take(answer_timeout: float) -> None:
+    played = await opened(answer_timeout)
+    played.peer.silent.add("orders")
+    with pytest.raises(LinkRefusedError, match=f"no answer within {answer_timeout:g} s"):
+        await played.connection.open_sender("orders")
+    assert now() == pytest.approx(answer_timeout)
+    played.peer.nodes["$cbs"] = lambda request: None
+    with pytest.raises(ConnectionLostError, match=f"within {answer_timeout:g} s"):
+        await played.connection.authorize("invoices")
+    assert now() == pytest.approx(2 * answer_timeout)
+    played.connection.abort()

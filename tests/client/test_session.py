@@ -223,7 +223,7 @@ async def test_a_wait_for_a_session_ends_with_its_connection(
 async def test_an_attach_that_is_never_answered_is_given_up(
     pair: Pair, connection: NamespaceConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbpair.client.session.ANSWER_TIMEOUT", 0.05)
+    monkeypatch.setattr(connection, "answer_timeout", 0.05)
     fault = pair.primary.fault("carts", Lose(), operation="attach")
     with fault, pytest.raises(LinkRefusedError, match="no answer within"):
         await accept(connection, timeout=0.05)

@@ -22,6 +22,7 @@ from sbpair.aio import (
     EntityFailedOver,
     EntityRecovered,
     EntityState,
+    EntitySuspected,
     PingFailed,
     PingSent,
     ReservedPropertyError,
@@ -59,13 +60,21 @@ async def test_a_healthy_primary_gets_every_message(aio_pairing) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spec("P-3", "P-4", "P-33")
-async def test_messages_are_parked_after_the_interval_and_go_home_after_a_ping(aio_pairing) -> None:
-    client = aio_pairing.client(interval=0.5, ping=1)
+@pytest.mark.parametrize("policy", ["redirect", "raise"])
+async def test_messages_are_parked_after_the_interval_and_go_home_after_a_ping(
+    aio_pairing, policy: str
+) -> None:
+    client = aio_pairing.client(interval=0.5, ping=1, suspect_policy=policy)
     sender = client.get_queue_sender("orders")
     await sender.send_messages(ServiceBusMessage("before"))
     aio_pairing.primary.take_down("refuse")
-    with pytest.raises(ServiceBusError):
-        await sender.send_messages(ServiceBusMessage("raised"))
+    if policy == "raise":
+        with pytest.raises(ServiceBusError):
+            await sender.send_messages(ServiceBusMessage("raised"))
+    else:
+        receipt = await sender.send_messages(ServiceBusMessage("parked before the failover"))
+        assert receipt.stored_in is StoredIn.BACKLOG
+    await aio_pairing.heard(EntitySuspected)
     await aio_pairing.heard(EntityFailedOver)
     receipt = await sender.send_messages(ServiceBusMessage("parked"))
     assert receipt.stored_in is StoredIn.BACKLOG
@@ -74,7 +83,7 @@ async def test_messages_are_parked_after_the_interval_and_go_home_after_a_ping(a
     await aio_pairing.heard(EntityRecovered)
     assert (await sender.send_messages(ServiceBusMessage("after"))).stored_in is StoredIn.PRIMARY
     assert await aio_pairing.bodies(aio_pairing.primary, "orders") == [b"before", b"after"]
-    assert sum(aio_pairing.parked()) == 1
+    assert sum(aio_pairing.parked()) == (1 if policy == "raise" else 2)
     assert client.pings_sent >= 2
     assert sum(isinstance(event, PingSent) for event in aio_pairing.told) == client.pings_sent
 

@@ -12,7 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair.aio import BacklogUnavailableError, EntityState, StoredIn
+from sbpair.aio import BacklogUnavailableError, EntityState, SendReceipt, StoredIn
 from sbpair.broker.faults import AnswerModified, AnswerReleased, Effect, RejectWith, TwoFieldError, Withhold
 from tests.stopwatch import Stopwatch
 from tests.waiting import until
@@ -50,7 +50,7 @@ def in_trouble(aio_pairing, trouble: str) -> Iterator[Callable[[], object]]:
 async def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
     aio_pairing, in_trouble, is_open: bool
 ) -> None:
-    client = aio_pairing.client(interval=60)
+    client = aio_pairing.client(interval=60, suspect_policy="raise")
     sender = client.get_queue_sender("orders")
     if is_open:
         await sender.send_messages(ServiceBusMessage("before"), timeout=60)
@@ -84,7 +84,7 @@ async def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_dea
 @pytest.mark.spec("G-18", "F-25")
 @pytest.mark.parametrize("trouble", ["silent peer", "withheld ack"])
 async def test_the_link_of_a_call_that_overran_is_not_used_again(aio_pairing, in_trouble) -> None:
-    sender = aio_pairing.client(interval=60).get_queue_sender("orders")
+    sender = aio_pairing.client(interval=60, suspect_policy="raise").get_queue_sender("orders")
     await sender.send_messages(ServiceBusMessage("before"), timeout=60)
     pool = aio_pairing.pool("orders")
     (used,) = pool._senders
@@ -97,16 +97,22 @@ async def test_the_link_of_a_call_that_overran_is_not_used_again(aio_pairing, in
 
 @pytest.mark.spec("G-18", "F-25")
 @pytest.mark.parametrize("trouble", ["silent peer"])
-async def test_more_sends_than_links_hang_together_and_end_together(aio_pairing, in_trouble) -> None:
-    sender = aio_pairing.client(interval=60).get_queue_sender("orders")
+@pytest.mark.parametrize(
+    ("policy", "timeout", "end"), [("redirect", 10.0, SendReceipt), ("raise", 1.0, ServiceBusError)]
+)
+async def test_more_sends_than_links_hang_together_and_end_together(
+    aio_pairing, in_trouble, policy: str, timeout: float, end: type
+) -> None:
+    client = aio_pairing.client(interval=60, suspect_policy=policy, attempt_timeout=timedelta(seconds=0.5))
+    sender = client.get_queue_sender("orders")
     in_trouble()
     with Stopwatch() as watch:
         ended = await asyncio.gather(
-            *(sender.send_messages(ServiceBusMessage("x"), timeout=1.0) for _ in range(60)),
+            *(sender.send_messages(ServiceBusMessage("x"), timeout=timeout) for _ in range(60)),
             return_exceptions=True,
         )
-    assert watch.seconds < 1.0 + OVERRUN
-    assert {isinstance(each, ServiceBusError) for each in ended} == {True}
+    assert watch.seconds < timeout + OVERRUN
+    assert {isinstance(each, end) for each in ended} == {True}
 
 
 @pytest.mark.spec("G-18")

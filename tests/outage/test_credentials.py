@@ -7,6 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus._pyamqp.constants import CbsAuthState
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from sbpair import PairedServiceBusClient, PairedServiceBusSender, StoredIn, aio
+from sbpair import PairedServiceBusClient, PairedServiceBusSender, SendReceipt, StoredIn, aio
 from sbpair.broker import NamespaceControl
 from sbpair.broker.auth import make_token
 from sbpair.syphon import NamespaceUnusableError, Syphon, SyphonOptions
@@ -191,9 +192,17 @@ def forget_token(client: PairedServiceBusClient | aio.PairedServiceBusClient) ->
     memory._held = None
 
 
-async def sender_with_token_due(pairing: AsyncPairing, gated: GatedBearer) -> aio.PairedServiceBusSender:
+async def sender_with_token_due(
+    pairing: AsyncPairing, gated: GatedBearer, policy: str = "redirect"
+) -> aio.PairedServiceBusSender:
     """A sender whose open link has an hour-old token that is due, while the credential returns none."""
-    options = options_of(interval=60, ping=60, assume_backlogs_exist=True)
+    options = options_of(
+        interval=60,
+        ping=60,
+        assume_backlogs_exist=True,
+        suspect_policy=policy,
+        attempt_timeout=timedelta(seconds=0.5),
+    )
     given = arguments(pairing, async_bearer) | {"credential": gated, "options": options, "retry_total": 0}
     client = aio.PairedServiceBusClient(**given)
     pairing.clients.append(client)
@@ -232,15 +241,22 @@ async def test_sends_over_one_link_wait_together_for_its_next_token_even_if_the_
 
 
 @pytest.mark.spec("G-18")
-async def test_a_credential_that_ignores_its_cancellation_holds_no_send(aio_pairing: AsyncPairing) -> None:
+@pytest.mark.parametrize(("policy", "timeout"), [("redirect", 10.0), ("raise", 0.5)])
+async def test_a_credential_that_ignores_its_cancellation_holds_no_send(
+    aio_pairing: AsyncPairing, policy: str, timeout: float
+) -> None:
+    make_backlogs(aio_pairing)
     gated = GatedBearer(aio_pairing.primary, is_stubborn=True)
-    sender = await sender_with_token_due(aio_pairing, gated)
-    sending = asyncio.create_task(sender.send_messages(ServiceBusMessage("late"), timeout=0.5))
+    sender = await sender_with_token_due(aio_pairing, gated, policy)
+    sending = asyncio.create_task(sender.send_messages(ServiceBusMessage("late"), timeout=timeout))
     await asyncio.wait((sending,), timeout=PATIENCE)
     is_held = not sending.done()
     gated.gate.set()
-    with pytest.raises(OperationTimeoutError):
-        await sending
+    if policy == "redirect":
+        assert (await sending).stored_in is StoredIn.BACKLOG
+    else:
+        with pytest.raises(OperationTimeoutError):
+            await sending
     assert not is_held
     await until(lambda: "sbpair-token" not in {task.get_name() for task in asyncio.all_tasks()})
 
@@ -262,7 +278,7 @@ class AsyncRefusing(Refusing):
 
 
 def refused_by(pairing: Pairing | AsyncPairing, refusing: Refusing) -> dict[str, Any]:
-    options = options_of(interval=60, ping=60, assume_backlogs_exist=True)
+    options = options_of(interval=60, ping=60, assume_backlogs_exist=True, suspect_policy="raise")
     return arguments(pairing, bearer) | {"credential": refusing, "options": options, "retry_total": 0}
 
 
@@ -317,9 +333,17 @@ def gated(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> GatedBlockingBea
     return GatedBlockingBearer(pairing.primary)
 
 
-def blocking_sender_with_token_due(pairing: Pairing, gated: GatedBlockingBearer) -> PairedServiceBusSender:
+def blocking_sender_with_token_due(
+    pairing: Pairing, gated: GatedBlockingBearer, policy: str = "redirect"
+) -> PairedServiceBusSender:
     """A sender whose open link has a token that is due."""
-    options = options_of(interval=60, ping=60, assume_backlogs_exist=True)
+    options = options_of(
+        interval=60,
+        ping=60,
+        assume_backlogs_exist=True,
+        suspect_policy=policy,
+        attempt_timeout=timedelta(seconds=0.5),
+    )
     given = arguments(pairing, bearer) | {"credential": gated, "options": options, "retry_total": 0}
     client = pairing.watched(PairedServiceBusClient(**given))
     sender = client.get_queue_sender("orders")
@@ -331,16 +355,22 @@ def blocking_sender_with_token_due(pairing: Pairing, gated: GatedBlockingBearer)
 
 
 @pytest.mark.spec("G-18")
-def test_a_credential_that_hangs_holds_no_blocking_send(pairing: Pairing, gated: GatedBlockingBearer) -> None:
-    sender = blocking_sender_with_token_due(pairing, gated)
+@pytest.mark.parametrize(
+    ("policy", "timeout", "ended"), [("redirect", 10.0, SendReceipt), ("raise", 0.5, OperationTimeoutError)]
+)
+def test_a_credential_that_hangs_holds_no_blocking_send(
+    pairing: Pairing, gated: GatedBlockingBearer, policy: str, timeout: float, ended: type
+) -> None:
+    make_backlogs(pairing)
+    sender = blocking_sender_with_token_due(pairing, gated, policy)
     gated.gate.clear()
-    raised: list[Exception] = []
+    ends: list[object] = []
 
     def send() -> None:
         try:
-            sender.send_messages(ServiceBusMessage("late"), timeout=0.5)
+            ends.append(sender.send_messages(ServiceBusMessage("late"), timeout=timeout))
         except Exception as error:
-            raised.append(error)
+            ends.append(error)
 
     sending = threading.Thread(target=send)
     sending.start()
@@ -349,7 +379,7 @@ def test_a_credential_that_hangs_holds_no_blocking_send(pairing: Pairing, gated:
     gated.gate.set()
     sending.join(PATIENCE)
     assert not is_held
-    assert [type(each) for each in raised] == [OperationTimeoutError]
+    assert [type(each) for each in ends] == [ended]
 
 
 @pytest.mark.spec("F-41")

@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -18,6 +19,7 @@ from sbpair.aio import (
     EntityFailedOver,
     EntityState,
     EntitySuspected,
+    SendReceipt,
     StoredIn,
 )
 from sbpair.broker.faults import RejectWith, Withhold
@@ -39,10 +41,14 @@ def crowd(sender, count: int, **named: object) -> list[asyncio.Task[object]]:
 
 
 @pytest.fixture
-async def slow_to_open(aio_pairing, monkeypatch) -> AsyncIterator[asyncio.Event]:
-    """Delay the links to the primary until the event is set."""
+async def slow_to_open(request, aio_pairing, monkeypatch) -> AsyncIterator[asyncio.Event]:
+    """Delay the links to the primary until the event is set. The parameter is the client's policy for suspects."""
     may_open = asyncio.Event()
-    pool = aio_pairing.client(interval=60, ping=60)._runtime.primary_pool("orders")
+    policy = getattr(request, "param", "redirect")
+    client = aio_pairing.client(
+        interval=60, ping=60, suspect_policy=policy, attempt_timeout=timedelta(seconds=0.5)
+    )
+    pool = client._runtime.primary_pool("orders")
     monkeypatch.setattr(pool, "_find", may_open.wait)
     yield may_open
     may_open.set()
@@ -86,15 +92,24 @@ async def test_a_message_that_is_refused_in_a_crowd_is_the_only_one(aio_pairing)
 
 
 @pytest.mark.spec("R-5", "R-8")
-async def test_a_crowd_that_waits_for_a_link_in_vain_is_no_outage(aio_pairing, slow_to_open) -> None:
+@pytest.mark.parametrize(
+    ("slow_to_open", "timeout", "end"),
+    [("redirect", 10.0, SendReceipt), ("raise", 0.2, OperationTimeoutError)],
+    indirect=["slow_to_open"],
+)
+async def test_a_crowd_that_waits_for_a_link_in_vain_is_no_outage(
+    aio_pairing, slow_to_open, timeout: float, end: type
+) -> None:
     client = aio_pairing.clients[-1]
     sender = client.get_queue_sender("orders")
-    ended = await asyncio.gather(*crowd(sender, 100, timeout=0.2), return_exceptions=True)
-    assert {isinstance(each, OperationTimeoutError) for each in ended} == {True}
+    ended = await asyncio.gather(*crowd(sender, 100, timeout=timeout), return_exceptions=True)
+    assert {isinstance(each, end) for each in ended} == {True}
     assert client.state_of("orders") is EntityState.HEALTHY
+    assert not told(aio_pairing, BacklogWithdrawn)
 
 
 @pytest.mark.spec("R-8")
+@pytest.mark.parametrize("slow_to_open", ["raise"], indirect=True)
 async def test_an_opening_outlives_the_call_that_began_it_and_the_next_call_uses_it(
     aio_pairing, slow_to_open
 ) -> None:
@@ -115,6 +130,7 @@ async def test_an_opening_outlives_the_call_that_began_it_and_the_next_call_uses
 
 
 @pytest.mark.spec("R-8")
+@pytest.mark.parametrize("slow_to_open", ["raise"], indirect=True)
 async def test_an_opening_that_fails_while_nobody_waits_counts_all_the_same(
     aio_pairing, slow_to_open
 ) -> None:

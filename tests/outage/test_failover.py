@@ -25,6 +25,7 @@ from sbpair import (
     EntityFailedOver,
     EntityRecovered,
     EntityState,
+    EntitySuspected,
     PairedNamespaceOptions,
     PairedServiceBusClient,
     PingFailed,
@@ -61,13 +62,19 @@ def test_a_healthy_primary_gets_every_message(pairing) -> None:
 
 
 @pytest.mark.spec("P-3", "P-4", "P-33")
-def test_messages_are_parked_after_the_interval_and_go_home_after_a_ping(pairing) -> None:
-    client = pairing.client(interval=0.5, ping=1)
+@pytest.mark.parametrize("policy", ["redirect", "raise"])
+def test_messages_are_parked_after_the_interval_and_go_home_after_a_ping(pairing, policy: str) -> None:
+    client = pairing.client(interval=0.5, ping=1, suspect_policy=policy)
     sender = client.get_queue_sender("orders")
     sender.send_messages(ServiceBusMessage("before"))
     pairing.primary.take_down("refuse")
-    with pytest.raises(ServiceBusError):
-        sender.send_messages(ServiceBusMessage("raised"))
+    if policy == "raise":
+        with pytest.raises(ServiceBusError):
+            sender.send_messages(ServiceBusMessage("raised"))
+    else:
+        receipt = sender.send_messages(ServiceBusMessage("parked before the failover"))
+        assert receipt.stored_in is StoredIn.BACKLOG
+    pairing.wait_for(EntitySuspected)
     pairing.wait_for(EntityFailedOver)
     receipt = sender.send_messages(ServiceBusMessage("parked"))
     assert receipt.stored_in is StoredIn.BACKLOG
@@ -76,7 +83,7 @@ def test_messages_are_parked_after_the_interval_and_go_home_after_a_ping(pairing
     pairing.wait_for(EntityRecovered)
     assert sender.send_messages(ServiceBusMessage("after")).stored_in is StoredIn.PRIMARY
     assert pairing.bodies(pairing.primary, "orders") == [b"before", b"after"]
-    assert sum(pairing.parked()) == 1
+    assert sum(pairing.parked()) == (1 if policy == "raise" else 2)
     assert client.pings_sent >= 2
     assert sum(isinstance(event, PingSent) for event in pairing.told) == client.pings_sent
 
@@ -208,7 +215,7 @@ def test_a_queue_that_does_not_exist_is_raised_and_never_fails_over(pairing) -> 
 
 @pytest.mark.spec("F-40")
 def test_a_busy_primary_is_raised_within_a_short_budget_and_never_fails_over(pairing) -> None:
-    client = pairing.client(interval=0)
+    client = pairing.client(interval=0, suspect_policy="raise")
     sender = client.get_queue_sender("orders")
     with (
         pairing.primary.fault("orders", RejectWith("com.microsoft:server-busy")),
@@ -393,7 +400,7 @@ def test_a_peer_that_is_silent_in_the_tls_handshake_does_not_hold_a_send(pairing
         text.format("two.servicebus.windows.net"),
         custom_endpoint_address=f"sb://localhost:{pairing.primary.port}",
         secondary_custom_endpoint_address=f"sb://localhost:{pairing.secondary.port}",
-        options=PairedNamespaceOptions(assume_backlogs_exist=True),
+        options=PairedNamespaceOptions(assume_backlogs_exist=True, suspect_policy="raise"),
     ) as client:
         with Stopwatch() as watch, pytest.raises(OperationTimeoutError):
             client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"), timeout=1)
@@ -402,8 +409,8 @@ def test_a_peer_that_is_silent_in_the_tls_handshake_does_not_hold_a_send(pairing
 
 
 @pytest.mark.spec("P-3")
-def test_with_the_redirecting_policy_no_send_is_raised_while_the_interval_runs(pairing) -> None:
-    client = pairing.client(interval=60, ping=60, suspect_policy="redirect")
+def test_no_send_is_raised_while_the_interval_runs(pairing) -> None:
+    client = pairing.client(interval=60, ping=60)
     pairing.wait_for(BacklogsCreated)
     pairing.primary.take_down("refuse")
     sender = client.get_queue_sender("orders")

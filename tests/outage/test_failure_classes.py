@@ -117,29 +117,37 @@ def looks(sent: ServiceBusMessage) -> tuple[object, ...]:
 
 @pytest.mark.spec("P-3", "P-4", "G-7", "G-12")
 @pytest.mark.parametrize("row", UNAVAILABLE)
-async def test_an_outage_parks_the_message_or_is_raised_while_the_interval_runs(
+async def test_an_outage_parks_the_message_and_is_raised_only_where_the_options_say_so(
     either: Either, row: str
 ) -> None:
     trouble, error = UNAVAILABLE[row]
     at_once, patient = either.client(interval=0, ping=60), either.client(interval=HOUR, ping=60)
-    first, second = (client.get_queue_sender("orders") for client in (at_once, patient))
+    raising = either.client(interval=HOUR, ping=60, suspect_policy="raise")
     with trouble(either.primary):
-        sent = message()
-        assert (await either.send(first, sent, timeout=BUDGET)).stored_in is StoredIn.BACKLOG
-        assert at_once.state_of("orders") is EntityState.FAILED_OVER
+        for client, state in ((at_once, EntityState.FAILED_OVER), (patient, EntityState.SUSPECT)):
+            sent = message()
+            receipt = await either.send(client.get_queue_sender("orders"), sent, timeout=BUDGET)
+            assert receipt.stored_in is StoredIn.BACKLOG
+            assert client.state_of("orders") is state
+            assert looks(sent) == looks(message())
         again = message()
         with pytest.raises(error):
-            await either.send(second, again, timeout=BUDGET)
-        assert patient.state_of("orders") is EntityState.SUSPECT
-    assert looks(sent) == looks(again) == looks(message())
-    assert sum(either.parked()) == 1
+            await either.send(raising.get_queue_sender("orders"), again, timeout=BUDGET)
+        assert raising.state_of("orders") is EntityState.SUSPECT
+    assert looks(again) == looks(message())
+    assert sum(either.parked()) == 2
 
 
-@pytest.mark.spec("P-2", "P-3", "F-40", "F-41", "F-42", "F-43", "F-44")
-@pytest.mark.parametrize("row", RAISED)
-async def test_whatever_is_no_outage_is_raised_and_never_fails_over(either: Either, row: str) -> None:
+@pytest.mark.spec("P-2", "P-3", "F-40", "F-41", "F-42", "F-43", "F-44", "A-1")
+@pytest.mark.parametrize(
+    ("row", "policy"),
+    [*((row, "redirect") for row in RAISED if row != "busy"), *((row, "raise") for row in RAISED)],
+)
+async def test_whatever_is_no_outage_is_raised_and_never_fails_over(
+    either: Either, row: str, policy: str
+) -> None:
     trouble, error = RAISED[row]
-    at_once = either.client(interval=0, ping=60)
+    at_once = either.client(interval=0, ping=60, suspect_policy=policy)
     sender = at_once.get_queue_sender("orders")
     await either.send(sender, ServiceBusMessage("before"))
     with trouble(either.primary):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -44,7 +45,7 @@ TROUBLE: dict[str, Callable[..., object]] = {
 def test_a_send_that_cannot_end_is_ended_at_its_deadline_and_raised(
     pairing, trouble: str, is_open: bool
 ) -> None:
-    client = pairing.client(interval=60)
+    client = pairing.client(interval=60, suspect_policy="raise")
     sender = client.get_queue_sender("orders")
     if is_open:
         sender.send_messages(ServiceBusMessage("before"), timeout=60)
@@ -76,11 +77,20 @@ def test_with_an_interval_of_zero_the_hanging_message_is_parked_by_its_deadline(
 
 @pytest.mark.spec("G-18", "F-25")
 def test_many_hanging_sends_leave_no_thread_behind(pairing) -> None:
-    sender = pairing.client(interval=60).get_queue_sender("orders")
+    sender = pairing.client(interval=60, suspect_policy="raise").get_queue_sender("orders")
     with an_outage(pairing, "silent"):
         for _ in range(10):
             with pytest.raises(ServiceBusError):
                 sender.send_messages(ServiceBusMessage("lost"), timeout=0.05)
+
+
+@pytest.mark.spec("A-1", "G-18", "F-25")
+def test_many_sends_to_a_silent_primary_are_parked_and_leave_no_thread_behind(pairing) -> None:
+    client = pairing.client(interval=60, attempt_timeout=timedelta(seconds=0.5))
+    sender = client.get_queue_sender("orders")
+    with an_outage(pairing, "silent"):
+        stored = {sender.send_messages(ServiceBusMessage("parked")).stored_in for _ in range(10)}
+    assert stored == {StoredIn.BACKLOG}
 
 
 @pytest.mark.slow
@@ -131,6 +141,6 @@ def test_a_primary_that_was_restarted_between_two_sends_is_not_suspected(pairing
 
 @pytest.mark.spec("P-2")
 def test_the_error_of_a_first_failure_is_the_sdks_own(pairing) -> None:
-    sender = pairing.client(interval=60).get_queue_sender("orders")
+    sender = pairing.client(interval=60, suspect_policy="raise").get_queue_sender("orders")
     with an_outage(pairing, "refuse"), pytest.raises(ServiceBusConnectionError):
         sender.send_messages(ServiceBusMessage("lost"))

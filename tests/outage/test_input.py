@@ -162,7 +162,7 @@ async def test_a_span_without_an_end_is_the_callers_error_straight_and_parked(ei
 
 @pytest.mark.spec("P-3", "P-4")
 async def test_the_link_to_a_backlog_is_open_before_the_first_message_needs_it(either) -> None:
-    client = either.client(interval=1.5, ping=60, backlogs=1)
+    client = either.client(interval=1.5, ping=60, backlogs=1, suspect_policy="raise")
     sender = client.get_queue_sender("orders")
     await either.send(sender, ServiceBusMessage("straight"))
     with either.primary.fault("orders", RejectWith("amqp:internal-error")):

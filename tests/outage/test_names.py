@@ -9,9 +9,11 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbpair import StoredIn
 from tests.outage.conftest import AsyncPairing, Pairing, options_of
 
 NAME = "primary.contoso.example"
+POLICIES = pytest.mark.parametrize("policy", ["redirect", "raise"])
 
 
 @pytest.fixture
@@ -35,28 +37,36 @@ def unfound(pairing: Pairing | AsyncPairing) -> str:
 
 
 @pytest.mark.spec("H-23")
+@POLICIES
 def test_a_name_that_is_not_found_is_not_looked_up_for_each_message(
-    pairing: Pairing, looked_up: list[object]
+    pairing: Pairing, looked_up: list[object], policy: str
 ) -> None:
-    options = options_of(interval=60, ping=60, assume_backlogs_exist=True)
+    options = options_of(interval=60, ping=60, suspect_policy=policy)
     client = pairing.client_of(unfound(pairing), pairing.secondary.connection_string, options=options)
     with client.get_queue_sender("orders") as sender:
         for _ in range(30):
+            if policy == "redirect":
+                assert sender.send_messages(ServiceBusMessage("x")).stored_in is StoredIn.BACKLOG
+                continue
             with pytest.raises(ServiceBusError, match="not known"):
                 sender.send_messages(ServiceBusMessage("x"))
     assert 1 <= len(looked_up) <= 5
 
 
 @pytest.mark.spec("H-23")
+@POLICIES
 async def test_with_asyncio_a_name_that_is_not_found_is_not_looked_up_for_each_message(
-    aio_pairing: AsyncPairing, looked_up: list[object]
+    aio_pairing: AsyncPairing, looked_up: list[object], policy: str
 ) -> None:
-    options = options_of(interval=60, ping=60, assume_backlogs_exist=True)
+    options = options_of(interval=60, ping=60, suspect_policy=policy)
     client = aio_pairing.client_of(
         unfound(aio_pairing), aio_pairing.secondary.connection_string, options=options
     )
     async with client.get_queue_sender("orders") as sender:
         for _ in range(30):
+            if policy == "redirect":
+                assert (await sender.send_messages(ServiceBusMessage("x"))).stored_in is StoredIn.BACKLOG
+                continue
             with pytest.raises(ServiceBusError, match="not known"):
                 await sender.send_messages(ServiceBusMessage("x"))
     assert 1 <= len(looked_up) <= 8

@@ -131,7 +131,8 @@ HEAD_OF_64_MIB = FRAME_HEAD.pack(64 * 1024 * 1024, 2, AMQP_FRAME, 0)
 async def test_a_frame_beyond_the_announced_size_ends_the_connection_at_its_head(
     either: Either, tap: Tap
 ) -> None:
-    sender = either.client(interval=60, timeout=20).get_queue_sender("orders")
+    client = either.client(interval=60, timeout=20, suspect_policy="raise")
+    sender = client.get_queue_sender("orders")
     await either.send(sender, ServiceBusMessage("before"))
     tap.rule = lambda passing: not passing.is_answer("orders") or HEAD_OF_64_MIB
     with pytest.raises(ServiceBusConnectionError, match="announced a frame of 67108864 bytes"):
@@ -186,7 +187,7 @@ async def test_a_connection_that_ends_under_a_send_is_opened_again_and_nothing_i
 async def test_connections_that_are_blocked_one_by_one_and_freed_in_another_order_lose_nothing(
     either: Either, tap: Tap
 ) -> None:
-    ledger, clients = Ledger(), [either.client(interval=60) for _ in range(3)]
+    ledger, clients = Ledger(), [either.client(interval=60, suspect_policy="raise") for _ in range(3)]
     senders = [client.get_queue_sender("orders") for client in clients]
 
     async def send(number: int, name: str, timeout: float = 60) -> None:

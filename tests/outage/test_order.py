@@ -338,7 +338,7 @@ async def test_a_send_is_reported_before_the_next_of_its_session_begins(
 @pytest.mark.spec("O-3", "F-19")
 def test_a_forked_child_does_not_wait_for_a_send_of_its_parent(pairing: Pairing) -> None:
     pairing.primary.create_queue("sessions", requires_session=True)
-    client = pairing.client(interval=60, timeout=60, ordering="session")
+    client = pairing.client(interval=60, timeout=60, ordering="session", suspect_policy="raise")
     pairing.wait_for(BacklogsCreated)  # no background thread is busy during the fork
     sender = client.get_queue_sender("sessions")
     sender.send_messages(numbered(1))

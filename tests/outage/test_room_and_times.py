@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbpair import BacklogFilling, ObservationOptions, StoredIn
 from sbpair.cli.doctor.facts import SenderSeen
 from sbpair.cli.doctor.probes import read_sender, read_status
+from sbpair.pairing import room
+from sbpair.pairing.base_runtime import BaseRuntime
 from tests.outage.conftest import AsyncPairing, Pairing
 from tests.outage.test_watched_client import PAGES, page
 from tests.waiting import wait_until
@@ -132,7 +135,57 @@ def test_the_doctor_reads_the_options_from_the_page_of_a_sender(pairing: Pairing
     client.get_queue_sender("orders")
     port = client._runtime._observer.port  # type: ignore[union-attr]
     seen = asyncio.run(read_sender(f"http://127.0.0.1:{port}"))
-    assert seen == SenderSeen(None, failover_share=1.0, operation_timeout=60.0, redirects_suspects=False)
+    assert seen == SenderSeen(None, failover_share=1.0, operation_timeout=60.0, redirects_suspects=True)
     assert "not the status page of a syphon" in str(
         asyncio.run(read_status(f"http://127.0.0.1:{port}")).trouble
     )
+
+
+def test_parked_messages_do_not_wake_the_timers(pairing: Pairing, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pairing.client(ping=60, backlogs=1)
+    sender = client.get_queue_sender("orders")
+    client.hold("orders")
+    sender.send_messages(ServiceBusMessage("opens the link"))
+    looks = count_looks(client._runtime, monkeypatch)
+    for _ in range(100):
+        assert sender.send_messages(ServiceBusMessage("parked")).stored_in is StoredIn.BACKLOG
+    assert looks() < 20
+
+
+async def test_asyncio_parked_messages_do_not_wake_the_timers(
+    aio_pairing: AsyncPairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = aio_pairing.client(ping=60, backlogs=1)
+    sender = client.get_queue_sender("orders")
+    client.hold("orders")
+    await sender.send_messages(ServiceBusMessage("opens the link"))
+    looks = count_looks(client._runtime, monkeypatch)
+    for _ in range(100):
+        assert (await sender.send_messages(ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
+    assert looks() < 20
+
+
+def test_the_first_parked_message_has_the_sizes_asked_for_while_no_other_timer_runs(
+    pairing: Pairing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "FIRST_LOOK", 0.1)
+    client = pairing.client(ping=60, backlogs=1)
+    sender = client.get_queue_sender("orders")
+    client.hold("orders")
+    for _ in range(2):
+        sender.send_messages(ServiceBusMessage("parked"))
+    levels = client._runtime.pair.room.levels
+    wait_until(lambda: levels()[0].messages == 2)
+
+
+def count_looks(runtime: BaseRuntime, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How often the timers of a client are looked at from now on."""
+    looks: list[float] = []
+    look = runtime.pair.handle_timer
+
+    def counting(now: float) -> list[str]:
+        looks.append(now)
+        return look(now)
+
+    monkeypatch.setattr(runtime.pair, "handle_timer", counting)
+    return lambda: len(looks)

@@ -95,7 +95,7 @@ async def test_asyncio_schedules_parks_and_cancels_alike(aio_pairing) -> None:
 
 @pytest.mark.spec("G-18")
 def test_scheduling_and_cancelling_end_at_their_deadline_too(pairing) -> None:
-    sender = pairing.client(interval=60).get_queue_sender("orders")
+    sender = pairing.client(interval=60, suspect_policy="raise").get_queue_sender("orders")
     number = sender.schedule_messages(ServiceBusMessage("before"), LATER)[0]
     pairing.primary.take_down("silent")
     for call in (
@@ -110,7 +110,7 @@ def test_scheduling_and_cancelling_end_at_their_deadline_too(pairing) -> None:
 
 @pytest.mark.spec("G-18")
 async def test_with_asyncio_within_half_a_second(aio_pairing) -> None:
-    sender = aio_pairing.client(interval=60).get_queue_sender("orders")
+    sender = aio_pairing.client(interval=60, suspect_policy="raise").get_queue_sender("orders")
     (number,) = await sender.schedule_messages(ServiceBusMessage("before"), LATER)
     aio_pairing.primary.take_down("silent")
     for call in (
@@ -121,3 +121,20 @@ async def test_with_asyncio_within_half_a_second(aio_pairing) -> None:
             await call()
         assert watch.seconds < 1.0 + 0.5
     aio_pairing.primary.bring_up()
+
+
+@pytest.mark.spec("A-1", "G-18")
+async def test_at_a_silent_primary_scheduling_is_parked_and_cancelling_ends_at_its_deadline(either) -> None:
+    client = either.client(interval=60, attempt_timeout=timedelta(seconds=0.5))
+    sender = client.get_queue_sender("orders")
+    (number,) = await either.done(sender.schedule_messages(ServiceBusMessage("before"), LATER))
+    either.primary.take_down("silent")
+    with Stopwatch() as watch:
+        assert await either.done(sender.schedule_messages(ServiceBusMessage("x"), LATER, timeout=10.0)) == [
+            -1
+        ]
+        with pytest.raises(ServiceBusError):
+            await either.done(sender.cancel_scheduled_messages(number, timeout=1.0))
+    assert watch.seconds < 11.0 + 2 * 1.5
+    assert sum(either.parked()) == 1
+    either.primary.bring_up()

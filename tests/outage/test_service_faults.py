@@ -32,12 +32,18 @@ OVERRUN = 1.5  # seconds after its deadline that a blocking send may take
 
 
 @pytest.mark.spec("F-37", "P-2", "P-3")
-async def test_with_the_primary_down_at_the_start_sends_are_parked_after_the_interval(either: Either) -> None:
+@pytest.mark.parametrize("policy", ["redirect", "raise"])
+async def test_with_the_primary_down_at_the_start_sends_are_parked_at_once_or_after_the_interval(
+    either: Either, policy: str
+) -> None:
     either.primary.take_down("refuse")
-    client = either.client(interval=0.2, ping=1)
+    client = either.client(interval=0.2, ping=1, suspect_policy=policy)
     sender = client.get_queue_sender("orders")
-    with pytest.raises(ServiceBusError):
-        await either.send(sender, ServiceBusMessage("raised"))
+    if policy == "raise":
+        with pytest.raises(ServiceBusError):
+            await either.send(sender, ServiceBusMessage("raised"))
+    else:
+        assert (await either.send(sender, ServiceBusMessage("at once"))).stored_in is StoredIn.BACKLOG
     await either.heard(EntityFailedOver)
     assert (await either.send(sender, ServiceBusMessage("parked"))).stored_in is StoredIn.BACKLOG
     either.primary.bring_up()
@@ -136,7 +142,7 @@ async def test_without_credit_a_send_ends_by_its_deadline(
         return frame(passing.channel, encode_composite(replace(what, link_credit=0)))
 
     tap.rule = rule
-    client = either.client(interval=interval, ping=60)
+    client = either.client(interval=interval, ping=60, suspect_policy="raise" if interval else "redirect")
     with Stopwatch() as watch:
         sending = either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"), timeout=budget)
         if interval:

@@ -89,10 +89,11 @@ def test_without_a_spool_the_send_fails_as_before(pairing) -> None:
 
 
 @pytest.mark.spec("P-2")
-def test_with_a_spool_a_healthy_primary_gets_everything_and_a_first_failure_is_still_raised(
-    pairing, spool
+@pytest.mark.parametrize("policy", ["redirect", "raise"])
+def test_with_a_spool_a_healthy_primary_gets_everything_and_the_policy_decides_about_a_first_failure(
+    pairing, spool, policy: str
 ) -> None:
-    client = pairing.client(interval=60, spool=spool, suspect_policy="raise")
+    client = pairing.client(interval=60, spool=spool, suspect_policy=policy)
     sender = client.get_queue_sender("orders")
     assert sender.send_messages(ServiceBusMessage("one")).stored_in is StoredIn.PRIMARY
     assert (
@@ -100,6 +101,10 @@ def test_with_a_spool_a_healthy_primary_gets_everything_and_a_first_failure_is_s
         is StoredIn.PRIMARY
     )
     take_down(pairing)
+    if policy == "redirect":
+        assert sender.send_messages(ServiceBusMessage("spooled")).stored_in is StoredIn.SPOOL
+        assert client.count_spooled() == 1
+        return
     with pytest.raises(ServiceBusConnectionError):
         sender.send_messages(ServiceBusMessage("raised"))
     assert client.count_spooled() == 0

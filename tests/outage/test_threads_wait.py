@@ -54,7 +54,7 @@ def may_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 @pytest.mark.spec("R-8")
 def test_an_opening_outlives_the_call_that_began_it_and_the_next_call_uses_it(pairing, may_open) -> None:
-    client = pairing.client(interval=60)
+    client = pairing.client(interval=60, suspect_policy="raise")
     sender, pool = client.get_queue_sender("orders"), client._runtime.primary_pool("orders")
     calls = 0
     while calls < 3 or not pool._openings:  # a call may time out before it has begun one
@@ -72,7 +72,7 @@ def test_an_opening_outlives_the_call_that_began_it_and_the_next_call_uses_it(pa
 
 @pytest.mark.spec("R-8")
 def test_an_opening_that_fails_while_nobody_waits_counts_all_the_same(pairing, may_open) -> None:
-    client = pairing.client(interval=60)
+    client = pairing.client(interval=60, suspect_policy="raise")
     pairing.primary.take_down("refuse")
     while not client._runtime.primary_pool("orders")._openings:  # a call may time out before it has begun one
         with pytest.raises(OperationTimeoutError):

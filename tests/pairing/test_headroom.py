@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
+from datetime import UTC, datetime
+
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
-from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
 from sbpair.envelope.copies import raw
 from sbpair.envelope.park import park
-from sbpair.pairing.headroom import SMALLEST_LIMIT, Headroom, encoded_size
+from sbpair.pairing.headroom import SMALLEST_LIMIT, Headroom, encoded_size, largest_size
 from sbpair.pairing.sdk import is_smaller
 
 
@@ -24,6 +27,72 @@ def sent(message: AmqpAnnotatedMessage) -> int:
 def test_the_size_is_that_of_what_the_sdk_sends(size: int) -> None:
     message = raw(ServiceBusMessage("x" * size, message_id="m", application_properties={"a": "ü", "b": 2}))
     assert encoded_size(message) == sent(message)
+
+
+FULL = AmqpMessageProperties(
+    message_id="m" * 128,
+    user_id=b"u" * 64,
+    to="to",
+    subject="ü" * 40,
+    reply_to="back",
+    correlation_id=uuid.UUID(int=7),
+    content_type="application/json",
+    content_encoding="gzip",
+    creation_time=1_700_000_000_000,
+    absolute_expiry_time=1_800_000_000_000,
+    group_id="s" * 128,
+    group_sequence=7,
+    reply_to_group_id="r",
+)
+VALUES = {
+    "a": "ü€",
+    "b": b"x" * 300,
+    "c": 2**30,
+    "d": -1,
+    "e": 1.5,
+    "f": True,
+    "g": None,
+    "h": uuid.UUID(int=5),
+}
+
+
+@pytest.mark.spec("H-52")
+@pytest.mark.parametrize(
+    "message",
+    [
+        AmqpAnnotatedMessage(data_body=b""),
+        AmqpAnnotatedMessage(data_body=[b"x" * size for size in (0, 255, 256, 70_000)]),
+        AmqpAnnotatedMessage(data_body=b"x", properties=FULL, application_properties=VALUES),
+        AmqpAnnotatedMessage(
+            data_body=b"x", header=AmqpMessageHeader(priority=4, delivery_count=3, durable=True)
+        ),
+        raw(ServiceBusMessage("x" * 1000, message_id="m", application_properties={"t": datetime.now(UTC)})),
+    ],
+    ids=["empty", "long", "full", "with a header", "with a time"],
+)
+def test_a_plain_message_is_sized_without_encoding_it_and_never_too_small(
+    message: AmqpAnnotatedMessage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = encoded_size(message)
+    monkeypatch.setattr(ServiceBusMessageBatch, "add_message", lambda *_: pytest.fail("it was encoded"))
+    assert size <= largest_size(message) <= 1.2 * size + 300
+
+
+@pytest.mark.spec("H-52")
+@pytest.mark.parametrize(
+    "message",
+    [
+        AmqpAnnotatedMessage(value_body={"a": [1, 2]}),
+        AmqpAnnotatedMessage(sequence_body=[1, "two"]),
+        AmqpAnnotatedMessage(data_body=b"x", annotations={"x-opt-partition-key": "k"}),
+        AmqpAnnotatedMessage(data_body=b"x", delivery_annotations={"a": 1}),
+        AmqpAnnotatedMessage(data_body=b"x", footer={"a": "b"}),
+        AmqpAnnotatedMessage(data_body=b"x", application_properties={"a": {"TYPE": "BINARY", "VALUE": b"x"}}),
+    ],
+    ids=["value", "sequence", "annotations", "delivery annotations", "footer", "typed property"],
+)
+def test_any_other_message_is_encoded_to_size_it(message: AmqpAnnotatedMessage) -> None:
+    assert largest_size(message) == encoded_size(message)
 
 
 @pytest.mark.spec("P-22", "F-78")

@@ -89,7 +89,9 @@ def test_a_session_whose_queue_is_not_empty_is_peeked_at_itself_and_then_parked(
         Peek(BACKLOG, PLACE.parked_id, 0.5 + MAX_PEEK_SECONDS),
         Attempt(BACKLOG, 10.9),
     ]
-    assert ordered.pair.events() == [MessageParked(3.0, "orders", BACKLOG, 1, ("a",), False, "s")]
+    assert ordered.pair.events() == [
+        MessageParked(3.0, "orders", BACKLOG, 1, ("a",), False, "s", reason="failed_over")
+    ]
 
 
 def test_a_peek_takes_at_most_half_of_the_time_that_a_send_has(ordered: Driver) -> None:
@@ -234,6 +236,6 @@ def test_what_was_parked_before_a_failure_is_told_and_the_rest_goes_on(
 
     assert ended.value.value == Stored(BACKLOG, is_ambiguous=False)
     assert driver.pair.events() == [
-        MessageParked(1.0, "orders", BACKLOG, 2, ("a", "b"), False, "s"),
-        MessageParked(3.0, "orders", BACKLOG, 1, ("c",), False, "s"),
+        MessageParked(1.0, "orders", BACKLOG, 2, ("a", "b"), False, "s", reason="failed_over"),
+        MessageParked(3.0, "orders", BACKLOG, 1, ("c",), False, "s", reason="failed_over"),
     ]

@@ -76,7 +76,9 @@ def test_what_was_parked_is_told_with_its_ids_and_whether_a_copy_may_be_stored(a
     with pytest.raises(StopIteration):
         flow.send(at_once.ok())
 
-    assert at_once.pair.events()[-1] == MessageParked(0.0, "orders", backlog, 2, ("a", "b"), True)
+    assert at_once.pair.events()[-1] == MessageParked(
+        0.0, "orders", backlog, 2, ("a", "b"), True, reason="failed_over"
+    )
 
 
 @pytest.mark.spec("P-3", "P-4")

@@ -93,11 +93,17 @@ class Driven:
 
     @contextmanager
     def fault(
-        self, side: str, entity: str | None, effect: Effect, operation: Operation | None = None
+        self,
+        side: str,
+        entity: str | None,
+        effect: Effect,
+        operation: Operation | None = None,
+        **more: Any,
     ) -> Iterator[None]:
-        """Apply a fault for the duration of the block."""
+        """Apply a fault for the duration of the block; ``more`` of its rule: ``probability`` and ``seed``."""
         server = self.servers[side]
-        active = server.frontend.set_fault(FaultRule(effect, entity, operation), server.read_clocks().idle)
+        rule = FaultRule(effect, entity, operation, **more)
+        active = server.frontend.set_fault(rule, server.read_clocks().idle)
         try:
             yield
         finally:

@@ -53,6 +53,7 @@ class PlayedSession:
         self.broken: asyncio.Future[str] = loop.create_future()
         self.drained: asyncio.Future[None] = loop.create_future()
         self.busy: tuple[str, ...] = ()
+        self.wakes = 0
 
     def adopt(self, primary: Any) -> None:
         self.primary, self.has_primary = primary, True
@@ -69,6 +70,9 @@ class PlayedSession:
     async def stop(self) -> None:
         self.stopped_at = now()
         self.is_connected = False
+
+    def wake(self) -> None:
+        self.wakes += 1
 
     def abort(self) -> None:
         self.is_aborted = True
@@ -135,10 +139,12 @@ class World:
         """Return the times at which this side was dialled."""
         return [at for each, at in self.dialled if each == side]
 
-    async def connect(self, namespace: NamespaceAccess, *, timeout: float | None = None) -> PlayedConnection:
+    async def connect(
+        self, namespace: NamespaceAccess, *, timeout: float | None = None, answer_timeout: float | None = None
+    ) -> PlayedConnection:
         side = "primary" if namespace is self.syphon._primary else "secondary"
         self.dialled.append((side, now()))
-        self.routes.append((namespace.route, timeout))
+        self.routes.append((namespace.route, (timeout, answer_timeout)))
         outcome = self.dials[side].popleft() if self.dials[side] else 0.0
         if isinstance(outcome, ClientError):
             raise outcome
@@ -176,7 +182,6 @@ class Worlds:
         self._patch = patch
         PlayedStranded.made = []
         patch.setattr(module, "StrandedBacklogs", PlayedStranded)
-        patch.setattr("random.uniform", lambda least, most: most)  # the back-off between attempts to connect
 
     def __call__(self, **options: Any) -> World:
         syphon = Syphon.from_connection_strings(

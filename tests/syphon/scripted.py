@@ -54,10 +54,10 @@ async def _to_its_end(story: Coroutine[Any, Any, None]) -> None:
         ):  # in virtual time: a test that waits for something that never happens fails
             await story
     finally:
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        while rest := asyncio.all_tasks() - {asyncio.current_task()}:  # one that ends may begin another
+            for task in rest:
+                task.cancel()
+            await asyncio.gather(*rest, return_exceptions=True)
 
 
 def now() -> float:

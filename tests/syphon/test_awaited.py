@@ -1,8 +1,9 @@
-"""A late answer does not keep the others waiting, and its message is sent again only after the whole time."""
+"""A late answer does not keep the others waiting, and its message is sent again once the answer seems to be lost."""
 
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -12,7 +13,7 @@ from sbpair.syphon.delivery import DETACHED_WITHIN
 from sbpair.syphon.events import MessagesForwarded
 from tests.syphon.driven import Driven, play
 from tests.syphon.pair import parked
-from tests.syphon.scripted import ANSWER, LOCK, Scene, driven, turns
+from tests.syphon.scripted import ANSWER, LOCK, Scene, driven, now, turns
 
 pytestmark = pytest.mark.spec("H-12")
 
@@ -62,7 +63,9 @@ async def test_after_one_lost_answer_the_rest_goes_on_five_seconds_later_over_th
 
 
 @driven
-async def test_a_message_without_an_answer_goes_again_at_the_time_limit_and_the_others_do_not() -> None:
+async def test_a_message_without_an_answer_goes_again_once_a_later_one_was_answered_and_others_do_not() -> (
+    None
+):
     scene = Scene()
     scene.post([1], lock_ends=10 * LOCK)
     await turns()
@@ -75,7 +78,7 @@ async def test_a_message_without_an_answer_goes_again_at_the_time_limit_and_the_
         while len(scene.links) == 1 and len(scene.link.sent) > 1:
             scene.link.answer()
     old, new = scene.links
-    assert number * 0.2 == pytest.approx(ANSWER, abs=1.0)
+    assert number * 0.2 == pytest.approx(LATE_AFTER, abs=1.0)
     assert [message.delivery_id for message in old.sent if message.delivery_id == 1] == [1]
     await asyncio.sleep(DETACHED_WITHIN - 0.5)
     assert old.let_go_at is None
@@ -89,6 +92,55 @@ async def test_a_message_without_an_answer_goes_again_at_the_time_limit_and_the_
     await asyncio.sleep(0.6)
     assert new.all_sent.count(1) == 1
     assert scene.orders.is_open
+
+
+@driven
+async def test_the_answer_of_the_only_message_is_awaited_five_seconds_then_ten_twenty_and_forty() -> None:
+    """It is sent again only after its peer has detached the link."""
+    scene = Scene()
+    scene.post([1], lock_ends=10 * LOCK)
+    used = [0.0]
+    while now() < 3 * ANSWER:
+        await asyncio.sleep(0.1)
+        for link in scene.links:
+            if link.let_go_at is not None and not link.detached.done():
+                link.detach()
+        if len(scene.links) > len(used):
+            used.append(now())
+    waits = [later - each for each, later in pairwise(used)]
+    again = DETACHED_WITHIN + 0.5  # seconds until the message is sent again
+    assert waits[:3] == pytest.approx([LATE_AFTER, again + 2 * LATE_AFTER, again + 4 * LATE_AFTER], abs=1.0)
+    assert sum(link.all_sent.count(1) for link in scene.links) <= 6
+
+
+@driven
+async def test_a_peer_that_does_not_detach_either_is_not_sent_a_copy_before_the_time_limit() -> None:
+    scene = Scene()
+    scene.post([1], lock_ends=10 * LOCK)
+    await asyncio.sleep(ANSWER - 0.1)
+    assert [link.all_sent for link in scene.links] == [[1], []]
+    assert not [entry for entry in scene.host if entry[0] == "unresponsive"]
+    await asyncio.sleep(2 * DETACHED_WITHIN)
+    assert [entry for entry in scene.host if entry[0] == "unresponsive"]
+
+
+@pytest.mark.parametrize("others", [0, 100])
+def test_one_lost_answer_holds_a_message_for_15_seconds_at_most(others: int) -> None:
+    async def story(world: Driven) -> None:
+        server = world.servers["contoso"]
+        syphon = world.syphon()
+        async with world.running(syphon):
+            await asyncio.sleep(1.0)
+            rule = FaultRule(Withhold(), "orders", Operation.SEND, times=1)
+            server.frontend.set_fault(rule, server.read_clocks().idle)
+            await world.park([parked(0)])
+            for number in range(others):
+                await asyncio.sleep(0.1)
+                await world.park([parked(1 + number)])
+            await world.until(lambda: syphon.counters.completed == 1 + others, within=15.0 - 0.1 * others)
+        assert world.active("contoso", "orders") == 1 + others + 1  # that one twice
+
+    play(story)
 
 
 @pytest.mark.slow

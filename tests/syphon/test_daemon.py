@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import pairwise
 
 import pytest
 
@@ -13,11 +14,12 @@ from sbpair.client.errors import (
     ConnectionLostError,
     LinkRefusedError,
     NamespaceUnusableError,
+    OutOfReachError,
     TokenRefusedError,
 )
 from sbpair.syphon import Syphon, SyphonState
 from sbpair.syphon.claims import NAMESPACE
-from sbpair.syphon.daemon import MIN_SESSION_SECONDS
+from sbpair.syphon.daemon import ASKED_EVERY, CONNECT_WITHIN, MIN_SESSION_SECONDS
 from sbpair.syphon.events import (
     BacklogsDrained,
     ClockDiffers,
@@ -49,7 +51,7 @@ async def test_both_sides_are_claimed_before_a_session_begins(worlds: Worlds) ->
     async with running(world):
         assert world.dialled == [("primary", 0.0), ("secondary", 0.0)]
         assert world.claimed == [("primary", (NAMESPACE,)), ("secondary", (NAMESPACE, *BACKLOGS))]
-        assert {timeout for _, timeout in world.routes} == {60.0}
+        assert {timeouts for _, timeouts in world.routes} == {(CONNECT_WITHIN, 60.0)}
         assert {route for route, _ in world.routes} == {world.syphon.options.route}
         (session,) = world.sessions
         assert (session.primary.side, session.secondary.side) == ("primary", "secondary")
@@ -81,6 +83,43 @@ async def test_a_side_that_cannot_be_reached_is_tried_again_and_the_first_is_let
         assert world.to("primary") == world.to("secondary") == [0.0, 0.5, 1.5]
         assert world.syphon.status.state is SyphonState.RUNNING
         assert [each.aborted_at for each in world.connections[2:]] == [None, None]
+
+
+@driven
+async def test_a_side_that_refuses_connections_is_asked_every_few_seconds(worlds: Worlds) -> None:
+    world = worlds()
+    world.dials["primary"].extend([OutOfReachError("connection refused")] * 100)
+    async with running(world):
+        await asyncio.sleep(60.0)
+        asked = world.to("primary")
+        assert asked[:4] == [0.0, 0.5, 1.5, 3.5]
+        assert {round(later - each, 6) for each, later in pairwise(asked[3:])} == {ASKED_EVERY}
+        assert ASKED_EVERY <= 5.0
+
+
+@driven
+async def test_a_side_that_is_too_busy_for_claims_is_not_asked_more_often(worlds: Worlds) -> None:
+    world = worlds()
+    world.dials["secondary"].extend([NO_ROUTE] * 100)
+    async with running(world):
+        await asyncio.sleep(120.0)
+        assert max(later - each for each, later in pairwise(world.to("secondary"))) == 30.0
+
+
+@driven
+async def test_a_syphon_that_is_woken_tries_a_side_at_once(worlds: Worlds) -> None:
+    world = worlds()
+    world.syphon.wake()  # nothing waits
+    world.dials["primary"].extend([NO_ROUTE] * 6)
+    async with running(world):
+        await asyncio.sleep(20.0)
+        assert world.to("primary")[-1] == 15.5  # and the next would be at 31.5
+        world.syphon.wake()
+        await turns(20)
+        assert world.to("primary")[-1] == 20.0
+        assert world.syphon.status.state is SyphonState.RUNNING
+        world.syphon.wake()
+        assert world.session.wakes == 1
 
 
 @driven
@@ -415,7 +454,7 @@ async def test_a_monitor_borrows_the_connection_of_the_session_and_dials_its_own
     world = worlds()
     own = await world.syphon._borrow_secondary()
     assert await world.syphon._borrow_secondary() is own
-    assert world.routes == [(world.syphon.options.route, None)]
+    assert world.routes == [(world.syphon.options.route, (CONNECT_WITHIN, 60.0))]
     own.abort()
     again = await world.syphon._borrow_secondary()
     assert again is not own

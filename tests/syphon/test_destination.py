@@ -223,7 +223,7 @@ async def test_a_process_without_a_descriptor_holds_a_destination_and_does_not_c
     await asyncio.sleep(0.1)
     assert (scene.orders.state, scene.orders.is_in_doubt, scene.host) == (WAITING, False, [])
     await asyncio.sleep(10.0)
-    assert scene.link.all_sent == [1]
+    assert scene.links[0].all_sent == [1]
 
 
 @driven
@@ -326,7 +326,7 @@ async def test_a_message_that_is_not_accepted_now_goes_again_before_those_posted
     await asyncio.sleep(0.02)
     assert scene.link.all_sent == [1, 2, 1]
     scene.link.answer()
-    await turns()
+    await asyncio.sleep(0.1)  # evenly, after busy
     assert scene.link.all_sent == [1, 2, 1, 2, 3]
     assert scene.told_of("forwarded") == [1]
 

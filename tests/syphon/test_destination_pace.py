@@ -14,6 +14,7 @@ from sbpair.broker.access import OpenAccess
 from sbpair.broker.entities.descriptions import QueueDescription
 from sbpair.broker.entities.namespace import Namespace
 from sbpair.broker.entities.quotas import Tier
+from sbpair.broker.faults import Operation, RejectWith, Throttle
 from sbpair.broker.server.namespace_server import NamespaceServer
 from sbpair.client.dial import connect
 from sbpair.client.errors import LinkRefusedError
@@ -218,6 +219,33 @@ async def drained_beside(world: Driven, traffic: LiveTraffic, count: int, within
         live.cancel()
         await asyncio.gather(live, return_exceptions=True)
         return syphon.counters.completed
+
+
+@pytest.mark.parametrize("share", [0.2, 0.67, 0.9, 1.0])
+def test_what_was_parked_while_a_primary_was_busy_comes_home_within_20_seconds_after_it(share: float) -> None:
+    async def story(world: Driven) -> None:
+        syphon = world.syphon()
+        async with world.running(syphon):
+            with world.fault("contoso", "orders", Throttle(), Operation.SEND, probability=share, seed=3):
+                for number in range(60):
+                    await world.park(parked(20 * number + each) for each in range(20))
+                    await asyncio.sleep(1.0)
+            assert await world.until(lambda: world.active("contoso", "orders") == 1200) <= 20.0
+        assert syphon.counters.completed == 1200
+
+    play(story)
+
+
+def test_a_destination_that_is_always_busy_is_probed_every_few_seconds() -> None:
+    async def story(world: Driven) -> None:
+        await world.park([parked(0)])
+        busy = RejectWith("com.microsoft:server-busy", "no time is named")
+        async with world.running(world.syphon()):
+            with world.fault("contoso", "orders", busy, Operation.SEND):
+                await asyncio.sleep(120.0)
+            assert await world.until(lambda: world.active("contoso", "orders") == 1) <= 4.0
+
+    play(story)
 
 
 @pytest.mark.slow

@@ -63,14 +63,14 @@ async def test_a_destination_without_an_answer_stalls_and_is_given_up_in_the_end
 @driven
 async def test_a_destination_that_does_not_answer_is_out_of_reach_although_nothing_waits() -> None:
     scene = Scene()
-    scene.post([1])
+    scene.post([1, 2])
     await asyncio.sleep(EMIT_HELD_AFTER + 2 * STALLED_AFTER)
-    assert (scene.orders.waiting, scene.orders.in_flight) == (0, 1)
+    assert (scene.orders.waiting, scene.orders.in_flight) == (0, 2)
     assert "out of reach" in [entry[0] for entry in scene.host]
     first = len(scene.host)
     await asyncio.sleep(5 * STALLED_AFTER)  # said once while nothing waits, and again for what comes
     assert "out of reach" not in [entry[0] for entry in scene.host[first:]]
-    scene.post([2])
+    scene.post([3])
     await asyncio.sleep(2 * STALLED_AFTER)
     assert "out of reach" in [entry[0] for entry in scene.host[first:]]
 
@@ -78,7 +78,7 @@ async def test_a_destination_that_does_not_answer_is_out_of_reach_although_nothi
 @driven
 async def test_a_peer_that_does_not_detach_a_link_either_is_unresponsive() -> None:
     scene = Scene()
-    scene.post()
+    scene.post([1, 2])
     await asyncio.sleep(ANSWER + 0.3)
     let_go_at = scene.links[0].let_go_at
     assert let_go_at is not None

@@ -115,8 +115,7 @@ async def test_a_token_node_that_did_not_answer_is_detached_before_another_is_op
         await connection.authorize("")
         links = connection._engine._links
         with monkeypatch.context() as patched, stalled(pair.secondary):
-            patched.setattr("sbpair.client.request.ANSWER_TIMEOUT", 0.05)
-            patched.setattr("sbpair.client.link.ANSWER_TIMEOUT", 0.05)
+            patched.setattr(connection, "answer_timeout", 0.05)
             for path in (pair.backlog(0), pair.backlog(1)):
                 with pytest.raises((ConnectionLostError, LinkRefusedError)):
                     await connection.authorize(path)

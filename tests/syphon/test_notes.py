@@ -97,6 +97,8 @@ async def test_a_refusal_that_passes_within_its_grace_is_not_one(monkeypatch: py
 
 # --- backlogs without a link
 
+BACKLOGS = ("b0", "b1", "b2", "b3")
+
 
 async def test_a_backlog_is_missing_detached_or_attached() -> None:
     events: list[object] = []
@@ -117,6 +119,33 @@ async def test_a_backlog_is_missing_detached_or_attached() -> None:
     ]
     assert [each.reason for each in events if isinstance(each, BacklogDetached)] == ["moved", "no right"]
     assert all(time.time() - 60 < each.at <= time.time() for each in events)  # type: ignore[attr-defined]
+
+
+def test_that_no_backlog_exists_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    links = BacklogLinks(lambda event: None, BACKLOGS)
+    for _ in range(3):  # connections, and checks
+        for each in BACKLOGS:
+            links.note_missing(each)
+    (said,) = caplog.records
+    assert (said.levelname, "no backlog queue exists" in said.message) == ("ERROR", True)
+
+
+def test_backlogs_that_are_missing_are_logged_together_once_and_those_that_vanish_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    links = BacklogLinks(lambda event: None, BACKLOGS)
+    links.note_missing("b2")
+    links.note_missing("b0")
+    links.note_detached("b3", "moved")
+    assert [each for each in caplog.messages if "exist" in each] == []
+    links.note_attached("b1")
+    links.note_missing("b2")
+    assert caplog.messages == ["2 of 4 backlog queues do not exist: b0, b2; checked again"]
+    links.note_attached("b0")
+    links.note_missing("b3")
+    assert caplog.messages[1:] == ["2 of 4 backlog queues do not exist: b3; checked again"]
+    links.note_missing("b0")  # deleted again
+    assert caplog.messages[2:] == ["3 of 4 backlog queues do not exist: b0; checked again"]
 
 
 async def test_a_drain_hears_of_the_first_refusal_and_of_no_mere_loss() -> None:

@@ -180,7 +180,7 @@ async def test_the_lock_of_a_session_is_renewed_when_a_third_of_it_is_left() -> 
     assert [node.address for node in Node.made] == ["amqps://dr/ordered/0/$management"]
     (relay,) = kept.backlog._relays
     assert (relay.lock_ends, relay.lock_span) == (101.0, 60.0)
-    assert kept.scene.link.sent[0].lock_ends == 101.0
+    assert kept.scene.links[0].sent[0].lock_ends == 101.0
     await asyncio.sleep(41.0)
     assert one.renewed_at == [41.0, 82.0]
     assert len(Node.made) == 1

@@ -305,7 +305,7 @@ async def test_a_stop_whose_time_ends_as_the_link_is_lost_has_nothing_to_give_ba
     pumped = Pumped()
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    await pumped.deliver(parked(1))
+    await pumped.deliver(parked(1), parked(2))
     stopping = asyncio.ensure_future(pumped.pump.stop(5.0))
     await asyncio.sleep(4.999)
     if earlier < 0:
@@ -317,7 +317,7 @@ async def test_a_stop_whose_time_ends_as_the_link_is_lost_has_nothing_to_give_ba
     loop.seconds += 0.002
     await stopping
     await pumped.running
-    assert pumped.counted() == {"received": 1}
+    assert pumped.counted() == {"received": 2}
     assert pumped.pump.unsettled == 0
 
 

@@ -115,10 +115,11 @@ async def test_a_message_that_is_always_rejected_does_not_probe_for_the_others_f
     await asyncio.sleep(1.01)
     assert scene.link.all_sent == [1, 1, 2]
     scene.link.answer()
-    await turns()
+    await asyncio.sleep(0.1)  # evenly, after busy
     scene.link.answer(BUSY)
     assert scene.orders.state is OPEN
     scene.post([3])
+    await asyncio.sleep(0.1)
     assert scene.link.all_sent == [1, 1, 2, 1, 3]
 
 

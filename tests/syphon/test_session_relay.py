@@ -294,7 +294,9 @@ async def test_a_session_whose_destination_waits_gives_its_place_away_and_takes_
     await asyncio.sleep(0.5)
     assert relayed.busy == [(0.0, False), (0.5, True)]
     assert relayed.link.all_sent == [1, 2, 2]
-    await relayed.accept(2)
+    await relayed.accept(1)
+    await asyncio.sleep(0.05)  # evenly, after busy
+    await relayed.accept(1)
     await relayed.running
     assert relayed.link.all_sent == [1, 2, 2, 3]
     assert relayed.counted() == {"received": 3, "forwarded": 3, "completed": 3}

@@ -57,7 +57,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     )
     for name, block in subject.BLOCKS.items()
 }
-REQUIREMENT = r"[PQTGFSRCOEHXK]-\d+"
+REQUIREMENT = r"[ABPQTGFSRCOEHXK]-\d+"
 CITED = re.compile(rf" \({REQUIREMENT}(?:(?:, | and |; ){REQUIREMENT})*\)|\b{REQUIREMENT}: ")
 SHOW_IDS = {
     "proofs",
@@ -70,6 +70,7 @@ SHOW_IDS = {
     "everyone-proved",
     "pair-proved",
     "half-down-proved",
+    "accepting-proved",
     "outside-proved",
     "contract-proved",
     "contract-by-promise",

@@ -99,6 +99,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "everyone-proved": partial(proved, "E"),
     "pair-proved": partial(proved, "P"),
     "half-down-proved": partial(proved, "H"),
+    "accepting-proved": partial(proved, "AB"),
     "outside-proved": partial(proved, "X"),
     "contract-proved": partial(proved, "K"),
     "promises-proved": partial(proved, "G"),

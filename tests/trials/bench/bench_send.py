@@ -1,4 +1,6 @@
-"""CPU cost of the paired sender on the healthy path, compared with the bare SDK (P-2).
+"""CPU cost of the paired sender, on the healthy path (P-2) and of a parked send, compared with the bare SDK.
+
+The bare sender of a parked send sends the same messages to a queue of the secondary.
 
 Both are measured in turn, ten milliseconds each, in one process. The figure is the median of the ratios of CPU time in
 two neighbouring measurements, which a busy machine affects little.
@@ -26,6 +28,7 @@ from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.aio import PairedServiceBusClient as AsyncPairedServiceBusClient
 from sbpair.envelope.copies import snapshot
+from sbpair.envelope.names import backlog_queue_name
 from tests.trials.bench.report import figure, rounds
 
 Measured = Callable[[], float]
@@ -40,6 +43,8 @@ def serve(pipe: Connection) -> None:
     with Broker({"contoso": 0, "contoso-dr": 0}) as broker:
         for name in ("contoso", "contoso-dr"):
             broker.namespace(name).create_queue("orders")
+        for index in range(OPTIONS.backlog_queue_count):
+            broker.namespace("contoso-dr").create_queue(backlog_queue_name("contoso", index))
         pipe.send([broker.namespace(name).connection_string for name in ("contoso", "contoso-dr")])
         pipe.recv()
 
@@ -112,40 +117,48 @@ def copying(times: int) -> None:
 
 
 def blocking(primary: str, secondary: str, times: int) -> None:
-    with (
-        ServiceBusClient.from_connection_string(primary) as client,
-        client.get_queue_sender("orders") as bare,
-        PairedServiceBusClient.from_connection_strings(primary, secondary, options=OPTIONS) as pair,
-        pair.get_queue_sender("orders") as paired,
-    ):
-        compared(
-            "send.healthy_path_cpu",
-            lambda: cpu_of(bare.send_messages),
-            lambda: cpu_of(paired.send_messages),
-            times,
-        )
+    for name, bare_end in (("healthy_path", primary), ("parked", secondary)):
+        with (
+            ServiceBusClient.from_connection_string(bare_end) as client,
+            client.get_queue_sender("orders") as bare,
+            PairedServiceBusClient.from_connection_strings(primary, secondary, options=OPTIONS) as pair,
+            pair.get_queue_sender("orders") as paired,
+        ):
+            if name == "parked":
+                pair.hold("orders")
+            compared(
+                f"send.{name}_cpu",
+                lambda bare=bare: cpu_of(bare.send_messages),  # type: ignore[misc]
+                lambda paired=paired: cpu_of(paired.send_messages),  # type: ignore[misc]
+                times,
+            )
+
+
+async def held(pair: Any) -> None:
+    pair.hold("orders")
 
 
 def in_asyncio(primary: str, secondary: str, times: int) -> None:
-    with asyncio.Runner() as runner:
-        stack = AsyncExitStack()
+    for name, bare_end in (("healthy_path", primary), ("parked", secondary)):
+        with asyncio.Runner() as runner:
+            stack = AsyncExitStack()
 
-        async def opened(client: Any) -> Any:
-            return await stack.enter_async_context(
-                (await stack.enter_async_context(client)).get_queue_sender("orders")
+            async def opened(client: Any, stack: AsyncExitStack = stack) -> tuple[Any, Any]:
+                entered = await stack.enter_async_context(client)
+                return entered, await stack.enter_async_context(entered.get_queue_sender("orders"))
+
+            _, bare = runner.run(opened(AsyncServiceBusClient.from_connection_string(bare_end)))
+            paired = AsyncPairedServiceBusClient.from_connection_strings(primary, secondary, options=OPTIONS)
+            pair, sender = runner.run(opened(paired))
+            if name == "parked":
+                runner.run(held(pair))
+            compared(
+                f"send.{name}_cpu_asyncio",
+                lambda runner=runner, bare=bare: runner.run(cpu_of_awaited(bare.send_messages)),  # type: ignore[misc]
+                lambda runner=runner, sender=sender: runner.run(cpu_of_awaited(sender.send_messages)),  # type: ignore[misc]
+                times,
             )
-
-        bare = runner.run(opened(AsyncServiceBusClient.from_connection_string(primary)))
-        paired = runner.run(
-            opened(AsyncPairedServiceBusClient.from_connection_strings(primary, secondary, options=OPTIONS))
-        )
-        compared(
-            "send.healthy_path_cpu_asyncio",
-            lambda: runner.run(cpu_of_awaited(bare.send_messages)),
-            lambda: runner.run(cpu_of_awaited(paired.send_messages)),
-            times,
-        )
-        runner.run(stack.aclose())
+            runner.run(stack.aclose())
 
 
 def main(times: int) -> None:

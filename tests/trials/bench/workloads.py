@@ -20,6 +20,7 @@ from azure.servicebus import ServiceBusMessage
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
+from sbpair.envelope.names import backlog_queue_name
 from sbpair.envelope.restore import restore
 from tests.trials.bench import bench_processor
 from tests.trials.bench.bench_amqp import one_round
@@ -111,15 +112,29 @@ def _pair() -> Iterator[tuple[Broker, Site]]:
         yield broker, Site(primary.connection_string, secondary.connection_string, str(broker.ca_file))
 
 
-@contextmanager
-def wrapper_send() -> Iterator[Work]:
+def wrapper_send() -> AbstractContextManager[Work]:
     """Sends of a healthy paired sender: the processor time of the calling thread, without the broker's."""
-    options = PairedNamespaceOptions(primary_namespace_name="contoso", assume_backlogs_exist=True)
+    return _sending(is_held=False)
+
+
+def parked_send() -> AbstractContextManager[Work]:
+    """The same while the entity is failed over."""
+    return _sending(is_held=True)
+
+
+@contextmanager
+def _sending(*, is_held: bool) -> Iterator[Work]:
+    options = PairedNamespaceOptions(
+        primary_namespace_name="contoso", assume_backlogs_exist=True, backlog_queue_count=1
+    )
     with (
-        _pair() as (_, site),
+        _pair() as (broker, site),
         PairedServiceBusClient.from_connection_strings(site.primary, site.secondary, options=options) as pair,
         pair.get_queue_sender(QUEUE) as sender,
     ):
+        if is_held:
+            broker.namespace("contoso-dr").create_queue(backlog_queue_name("contoso", 0))
+            pair.hold(QUEUE)
 
         def work() -> float:
             messages = [ServiceBusMessage(b"x" * 1024, message_id="m-1") for _ in range(SENDS)]
@@ -179,6 +194,7 @@ WORKLOADS: dict[str, Callable[[], AbstractContextManager[Work]]] = {
     "settle each": settle_each,
     "durable": durable,
     "wrapper send": wrapper_send,
+    "parked send": parked_send,
     "restore": restoring,
     "syphon": syphon,
     "processor": lambda: _processor(bench_processor.PATHS[bench_processor.QUEUE]),

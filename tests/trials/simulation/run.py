@@ -72,7 +72,7 @@ LANDING = 0.4  # have syphons that may land on the secondary
 PROCESSING = 0.4  # have processors as consumers
 DETACHING = 0.5  # have brokers that end single links
 GREY = 0.5  # have sides that are only half down
-TROUBLED = 0.3  # have an entity that is in trouble again and again, or that loses a small share
+TROUBLED = 0.2  # have an entity that is in trouble again and again, or that loses a small share
 LOOK = 5.0  # seconds between two looks of the consumers
 CONNECTION_STRING = (
     "Endpoint=sb://{};SharedAccessKeyName=Root;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
