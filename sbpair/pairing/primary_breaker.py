@@ -47,7 +47,7 @@ class PrimaryBreaker:
         return self._is_half_open
 
     def _are_many(self, failed: RecentAttempts, share: float, few: int, now: float) -> bool:
-        """Whether too many failed lately, and not by chance; of the few attempts of a half-open entity, few are many."""
+        """Whether too many failed lately, and not by chance; of the few attempts while half open, few are many."""
         if self._is_half_open:
             return not failed.is_rare(share, 0, now)
         return not failed.is_rare(share, few, now, chance=1.0)
