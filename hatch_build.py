@@ -16,7 +16,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 VARIABLE = "SBPAIR_COMPILE"
-PACKAGE = Path("sbpair", "amqp")
+PACKAGE = Path("sbpair", "pair", "amqp")
 COMPILED = (
     "connection",
     "decoding",
@@ -79,7 +79,8 @@ def compile_into(work: Path, root: Path) -> list[Path]:
     from setuptools import Distribution
 
     shutil.copytree(root / PACKAGE, work / PACKAGE, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    (work / PACKAGE.parent / "__init__.py").touch()
+    for package in (PACKAGE.parent.parent, PACKAGE.parent):
+        (work / package / "__init__.py").touch()
     sources = [str(PACKAGE / f"{name}.py") for name in COMPILED]
     with contextlib.chdir(work):
         extensions = mypycify(["--config-file=", "--strict", *sources], debug_level="0", group_name="sbpair")

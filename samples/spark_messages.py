@@ -5,8 +5,8 @@ import tempfile
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbpair.broker import Broker
+from sbpair.data.spark.session import SHORT_JOB
 from sbpair.spark import build_session
-from sbpair.spark.session import SHORT_JOB
 
 
 def main() -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from . import shared
-    from .paired_client.blocking import PairedServiceBusClient
-    from .pairing.sender import PairedServiceBusSender
-    from .shared import *  # noqa: F403  (its __all__ says which)
+    from .pair import public as shared
+    from .pair.paired_client.blocking import PairedServiceBusClient
+    from .pair.pairing.blocking.sender import PairedServiceBusSender
+    from .pair.public import *  # noqa: F403  (its __all__ says which)
 
     __all__ = ["PairedServiceBusClient", "PairedServiceBusSender", "__version__"]
     __all__ += shared.__all__
@@ -32,11 +32,11 @@ def __getattr__(name: str) -> object:
 
 
 def _public() -> dict[str, object]:
-    from .paired_client.blocking import PairedServiceBusClient
-    from .pairing.sender import PairedServiceBusSender
+    from .pair.paired_client.blocking import PairedServiceBusClient
+    from .pair.pairing.blocking.sender import PairedServiceBusSender
 
     # "from . import shared" would ask __getattr__ for the name
-    shared = import_module("sbpair.shared")
+    shared = import_module("sbpair.pair.public")
     found: dict[str, object] = {name: getattr(shared, name) for name in shared.__all__}
     for public in (PairedServiceBusClient, PairedServiceBusSender):
         found[public.__name__] = public

@@ -1,6 +1,6 @@
 """`python -m sbpair`, for environments without the script on the path."""
 
-from sbpair.cli import main
+from sbpair.pair.cli import main
 
 if __name__ == "__main__":
     main()

@@ -41,34 +41,34 @@ settings.load_profile("beside others")
 
 LONGEST = (  # these begin first: at the end of a run nothing else would be left beside them
     "tests/test_readme.py",
-    "tests/cli/test_demo.py",
+    "tests/contract/cli/test_demo.py",
     "tests/test_docs.py",
     "tests/test_samples.py",
-    "tests/outage/test_celery.py",
-    "tests/outage/test_spool.py",
-    "tests/outage/test_hangs.py",
-    "tests/outage/test_policy.py",
-    "tests/testing/test_scenarios.py",
-    "tests/auth/test_credential.py",
-    "tests/client/test_played_nodes.py",
-    "tests/syphon/test_destination_pace.py",
-    "tests/store/test_store.py",
+    "tests/pair/outage/test_celery.py",
+    "tests/pair/outage/test_spool.py",
+    "tests/pair/outage/test_hangs.py",
+    "tests/pair/outage/test_policy.py",
+    "tests/broker/testing/test_scenarios.py",
+    "tests/pair/auth/test_credential.py",
+    "tests/pair/client/test_played_nodes.py",
+    "tests/pair/syphon/test_destination_pace.py",
+    "tests/broker/store/test_store.py",
     "tests/test_spec.py",
 )
 PERMUTED = pytest.StashKey[Seeded]()  # set with --permute-turns
 ONE_WORKER = (  # each group runs on one worker: what it starts (a JVM, a browser, a demo) is too expensive for all six
-    "tests/page/",
+    "tests/broker/page/",
     "tests/trials/test_spark_cluster.py",  # this one and the next start a Spark each
-    "tests/spark/test_cluster.py",  # executors of its own
-    "tests/spark/test_command.py",
-    "tests/spark/test_audit.py",  # shares one Spark
-    "tests/spark/test_outage.py",  # waits for outages, on a second Spark
-    "tests/spark/test_messages_in_spark.py",
-    "tests/spark/",  # all others share a third Spark
-    "tests/interop/test_go.py",
-    "tests/interop/test_java.py",
-    "tests/interop/test_javascript.py",
-    "tests/cli/test_demo.py",
+    "tests/data/spark/test_cluster.py",  # executors of its own
+    "tests/data/spark/test_command.py",
+    "tests/data/spark/test_audit.py",  # shares one Spark
+    "tests/data/spark/test_outage.py",  # waits for outages, on a second Spark
+    "tests/data/spark/test_messages_in_spark.py",
+    "tests/data/spark/",  # all others share a third Spark
+    "tests/broker/interop/test_go.py",
+    "tests/broker/interop/test_java.py",
+    "tests/broker/interop/test_javascript.py",
+    "tests/contract/cli/test_demo.py",
     "tests/test_spec.py",  # parses every file once
     "tests/test_floors.py",  # likewise
     "tests/typing/",  # shares mypy's cache
@@ -78,8 +78,8 @@ ONE_WORKER = (  # each group runs on one worker: what it starts (a JVM, a browse
 @pytest.fixture(autouse=True)
 def queues_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client makes sure of its backlog queues at once, not at a moment of the first half minute (H-50)."""
-    if "sbpair.pairing.backlog" in sys.modules:
-        monkeypatch.setattr("sbpair.pairing.backlog.SPREAD_SECONDS", 0.0)
+    if "sbpair.pair.pairing.shared.backlog" in sys.modules:
+        monkeypatch.setattr("sbpair.pair.pairing.shared.backlog.SPREAD_SECONDS", 0.0)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

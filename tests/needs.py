@@ -36,10 +36,9 @@ NEEDS = (
         "pyarrow",
         "'.[test,audit]' --group pipeline",
         (
-            "audit",
-            "cli/test_audit.py",
-            "cli/test_daily_audit.py",
-            "cli/test_demo.py",
+            "data/audit",
+            "data/cli",
+            "contract/cli/test_demo.py",
             "test_expressions.py",
             "test_readme.py",
             "trials/test_daily.py",
@@ -50,7 +49,7 @@ NEEDS = (
         "pyspark",
         "'.[test,spark,connect,jdk]' --group pipeline",
         (
-            "spark",
+            "data/spark",
             "test_help.py",
             "trials/soak/test_soak.py",
             "trials/test_spark_cluster.py",
@@ -58,8 +57,8 @@ NEEDS = (
         ),
         partly=("test_docs.py",),
     ),
-    Need("deltalake", "--group pipeline", ("spark/test_lakehouse.py",)),
-    Need("pyiceberg", "'.[test,audit]' --group pipeline", ("audit/test_lakehouse.py",)),
+    Need("deltalake", "--group pipeline", ("data/spark/test_lakehouse.py",)),
+    Need("pyiceberg", "'.[test,audit]' --group pipeline", ("data/audit/test_lakehouse.py",)),
 )
 
 

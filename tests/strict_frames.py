@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sbpair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.connection import Connection, ConnectionRole
 
 FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 COUNTED = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.amqp_build import build
+from sbpair.pair.amqp.build import build
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTENSIONS = tuple(EXTENSION_SUFFIXES)
@@ -28,7 +28,7 @@ def compiled_modules() -> tuple[str, ...]:
 @pytest.mark.spec("R-110", "R-111")
 @pytest.mark.parametrize("name", compiled_modules())
 def test_each_module_of_the_engine_is_of_the_build_that_the_version_names(name):
-    module = import_module(f"sbpair.amqp.{name}")
+    module = import_module(f"sbpair.pair.amqp.{name}")
 
     is_compiled = str(module.__file__).endswith(EXTENSIONS)
     assert is_compiled == (build() == "compiled")

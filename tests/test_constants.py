@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "sbpair"
-ROOMS = ("client", "syphon", "processor")
+ROOMS = ("pair/client", "pair/syphon", "pair/processor")
 STILL = {"ACTIVE", "DETACHED_WITHIN", "LOCKED_PAUSE", "MAX_PATHS", "MAX_RETRY_SECONDS", "OK", "TICK"}
 """Names that two modules give the same number; no other does, and the set only shrinks."""
 
@@ -33,7 +33,7 @@ def test_a_number_of_the_consumers_has_one_home() -> None:
             for each in numbers(ast.parse(path.read_text("utf-8"))):
                 homes[each].append(f"{room}/{path.name}")
     assert [home for (name, _), home in homes.items() if name.startswith("LEFT_AT_RENEWAL")] == [
-        ["client/locks.py"]
+        ["pair/client/locks.py"]
     ]
     twice = {name: modules for (name, _), modules in homes.items() if len(modules) > 1 and name.isupper()}
     assert twice.keys() <= STILL, twice

@@ -20,12 +20,13 @@ from pathlib import Path
 import click
 import pytest
 
-from sbpair.cli.group import COMMANDS, cli
-from sbpair.envelope import restore
-from sbpair.pairing.options import ObservationOptions, PairedNamespaceOptions
-from sbpair.syphon import pump, session_relay
-from sbpair.syphon.in_flight import DEAD_LETTER_REASONS
-from sbpair.syphon.options import SyphonOptions
+from sbpair.pair.cli.group import COMMANDS, cli
+from sbpair.pair.envelope import restore
+from sbpair.pair.pairing.options import ObservationOptions, PairedNamespaceOptions
+from sbpair.pair.syphon.forward import pump
+from sbpair.pair.syphon.forward.in_flight import DEAD_LETTER_REASONS
+from sbpair.pair.syphon.options import SyphonOptions
+from sbpair.pair.syphon.order import session_relay
 from tests.needs import wanting
 from tests.tools import generate_docs
 from tests.tools.blocks.api import API
@@ -201,8 +202,8 @@ def test_every_public_name_is_in_the_api_reference(page, module):
 
 @wanting("pyspark")
 def test_every_column_of_the_spark_sources_is_documented_with_its_type():
-    from sbpair.spark.message_rows import TYPES
-    from sbpair.spark.syphon_source import DRAIN_COLUMNS
+    from sbpair.data.spark.message_rows import TYPES
+    from sbpair.data.spark.syphon_source import DRAIN_COLUMNS
 
     blocks = {
         name: text for _, name, text, _ in BLOCK.findall((DOCS / "reference" / "spark.md").read_text("utf-8"))
@@ -279,7 +280,7 @@ def terminal(name: str) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # six programs, one after the other
 def test_the_three_terminals_of_the_quickstart_lose_nothing(tmp_path):
-    for name, call in (("python", ""), ("sbpair", "-c 'from sbpair.cli import main; main()'")):
+    for name, call in (("python", ""), ("sbpair", "-c 'from sbpair.pair.cli import main; main()'")):
         command = tmp_path / "bin" / name
         command.parent.mkdir(exist_ok=True)
         command.write_text(f'#!/bin/sh\nexec {sys.executable} {call} "$@"\n')
@@ -319,6 +320,6 @@ def until(is_so: Callable[[], bool], within: float = 60) -> None:
 @wanting("pyarrow")
 @pytest.mark.spec("R-141")
 def test_every_event_of_the_journal_reference_is_known_to_the_audit() -> None:
-    from sbpair.audit.event_names import EVENTS
+    from sbpair.data.audit.event_names import EVENTS
 
     assert set(journal_events()) - EVENTS == set()

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from sbpair.emitter import FORGOTTEN, MAX_SUBJECTS, Emitter, LogLine
-from sbpair.processor.events import EntityMissing, ProcessorEvent
+from sbpair.pair.ground.emitter import FORGOTTEN, MAX_SUBJECTS, Emitter, LogLine
+from sbpair.pair.processor.events import EntityMissing, ProcessorEvent
 
 logger = logging.getLogger("sbpair.tests.emitter")
 LINES = {EntityMissing: LogLine(logging.INFO, "{path} is missing")}

@@ -42,7 +42,7 @@ SIZES = (
 MOST_CPU = 0.05  # seconds of one call
 WHOLE = 100  # a repeat that may go on for longer counts as one without an end
 BUILT = {
-    "sbpair/cli/option_flags.py": "a field's name between word boundaries",
+    "sbpair/pair/cli/option_flags.py": "a field's name between word boundaries",
 }
 """Files in which an expression is built out of what is only known later, and why that is linear."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from sbpair.broker import Broker
-from sbpair.extras import PACKAGES, install_line, installed_extras
+from sbpair.pair.ground.extras import PACKAGES, install_line, installed_extras
 from tests.tools.source import ROOT
 
 BASE = os.environ.get("SBPAIR_BASE_PYTHON", "")
@@ -77,7 +77,7 @@ def test_a_program_sends_parks_and_processes_without_any_extra(tmp_path: Path) -
     [
         ("from sbpair.broker import Broker", "sbpair.broker needs cryptography", "broker"),
         ("from sbpair.observation import Metrics; Metrics()", "Metrics needs prometheus_client", "observe"),
-        ("from sbpair.cli import main; main(['demo'])", "sbpair: the command sbpair needs click", "cli"),
+        ("from sbpair.pair.cli import main; main(['demo'])", "sbpair: the command sbpair needs click", "cli"),
     ],
 )
 def test_what_needs_an_extra_says_which_line_installs_it(
@@ -86,7 +86,7 @@ def test_what_needs_an_extra_says_which_line_installs_it(
     done = run(program, folder=tmp_path)
 
     assert done.returncode != 0
-    line = done.stderr.splitlines()[-1].removeprefix("sbpair.extras.ExtraMissingError: ")
+    line = done.stderr.splitlines()[-1].removeprefix("sbpair.pair.ground.extras.ExtraMissingError: ")
     what, _, install = line.partition(", which is not installed: ")
     assert what == said
     assert re.fullmatch(rf"pip install (-e )?'.*\[{extra}\]'", install)

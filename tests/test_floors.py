@@ -212,13 +212,13 @@ def test_the_modules_beside_the_rooms_stand_on_the_ground() -> None:
 
 
 def test_what_the_syphon_takes_of_the_envelope_knows_no_sdk() -> None:
-    allowed = {f"sbpair.envelope.{name}" for name in SYPHONS_ENVELOPE}
+    allowed = {f"sbpair.pair.envelope.{name}" for name in SYPHONS_ENVELOPE}
     for name in SYPHONS_ENVELOPE:
         used = imports(PACKAGE / "envelope" / f"{name}.py")
         assert not foreign(used), name
         assert not {top.split(".")[0] for top in used} & SOCKETS_AND_CLOCKS, name
     for path in modules("syphon"):
-        taken = {name for name in imports(path) if name.startswith("sbpair.envelope.")}
+        taken = {name for name in imports(path) if name.startswith("sbpair.pair.envelope.")}
         assert taken <= allowed, f"{path.name} imports {sorted(taken - allowed)}"
 
 
@@ -278,7 +278,7 @@ def test_no_imports_run_in_a_circle() -> None:
 
 
 def test_types_go_in_circles_only_where_they_still_do() -> None:
-    known = ("sbpair.amqp.", "sbpair.broker.entities.")
+    known = ("sbpair.pair.amqp.", "sbpair.broker.entities.")
     found = circles(import_graph(run_time_only=False))
     assert {name for name in found if not name.startswith(known)} == set()
 
@@ -297,7 +297,7 @@ def test_only_one_file_of_pairing_touches_the_private_parts_of_the_sdk() -> None
 
 
 @pytest.mark.parametrize(
-    "statement", ["import sbpair", "import sbpair.amqp", "from sbpair import PairedServiceBusClient"]
+    "statement", ["import sbpair", "import sbpair.pair.amqp", "from sbpair import PairedServiceBusClient"]
 )
 def test_importing_the_package_stays_light(statement: str) -> None:
     program = f"import sys; {statement}; print([m for m in {HEAVY!r} if m in sys.modules])"

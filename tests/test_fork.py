@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from sbpair import fork
+from sbpair.pair.ground import fork
 from tests.waiting import PATIENCE
 
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from sbpair.emitter import Emitter, LogLine
 from sbpair.observation import use_json_logs, use_text_logs
-from sbpair.pairing import events as pairing
-from sbpair.pairing.dispatcher import EventDispatcher
-from sbpair.pairing.log_lines import LINES as OF_CLIENTS
-from sbpair.processor import events as processor
-from sbpair.processor.log_lines import LINES as OF_PROCESSORS
-from sbpair.syphon import events as syphon
-from sbpair.syphon.log_lines import LINES as OF_SYPHONS
+from sbpair.pair.ground.emitter import Emitter, LogLine
+from sbpair.pair.pairing import events as pairing
+from sbpair.pair.pairing.shared.dispatcher import EventDispatcher
+from sbpair.pair.pairing.shared.log_lines import LINES as OF_CLIENTS
+from sbpair.pair.processor import events as processor
+from sbpair.pair.processor.log_lines import LINES as OF_PROCESSORS
+from sbpair.pair.syphon import events as syphon
+from sbpair.pair.syphon.log_lines import LINES as OF_SYPHONS
 
 pytestmark = pytest.mark.spec("R-126")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import environment
+from tests.pair.cli.conftest import environment
 from tests.tools.source import DOCS, ROOT
 
 PATIENCE = 110  # seconds

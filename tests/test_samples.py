@@ -13,7 +13,9 @@ import pytest
 from tests.warm import Warm
 
 FILES = sorted((Path(__file__).resolve().parent.parent / "samples").glob("*.py"))
-SAMPLES = [file for file in FILES if not file.name.startswith("test_")]  # those: tests/testing/test_plugin.py
+SAMPLES = [
+    file for file in FILES if not file.name.startswith("test_")
+]  # those: tests/broker/testing/test_plugin.py
 COLD = ("send_paired", "spark_messages")  # the first one a reader starts, and a JVM
 MOST_LINES = 50
 PATIENCE = 240  # seconds: Spark starts, beside five other workers

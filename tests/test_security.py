@@ -21,7 +21,7 @@ PUBLISHED = (
 )
 EXECUTES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle"}
 # Its executors answer their driver in the same form as Spark's own; nothing of it comes from a file or a peer.
-BETWEEN_PROCESSES_OF_ONE_JOB = {"sbpair/spark/audit/engine.py"}
+BETWEEN_PROCESSES_OF_ONE_JOB = {"sbpair/data/spark/audit/engine.py"}
 
 
 def tracked() -> Iterator[tuple[str, str]]:

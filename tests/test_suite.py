@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from sbpair.cli.group import COMMANDS
+from sbpair.pair.cli.group import COMMANDS
 from tests import needs
 from tests.needs import NEEDS, Need
 from tests.tools import check
@@ -48,9 +48,9 @@ def test_no_test_is_marked_to_be_run_again():
 @pytest.mark.parametrize(
     ("path", "tests"),
     [
-        ("sbpair/pairing/pair.py", {"pairing"}),
-        ("tests/pairing/test_pair.py", {"pairing/test_pair.py"}),
-        ("tests/pairing/conftest.py", {"pairing"}),
+        ("sbpair/pair/pairing/decide/pair.py", {"pairing"}),
+        ("tests/pair/pairing/test_pair.py", {"pairing/test_pair.py"}),
+        ("tests/pair/pairing/conftest.py", {"pairing"}),
         ("tests/tools/generate_docs.py", {"test_docs.py"}),
         ("tests/tools/test_workflows.py", {"tools/test_workflows.py"}),
         ("tests/trials/soak/test_soak.py", {"trials/soak/test_soak.py"}),
@@ -70,18 +70,20 @@ def test_the_check_runs_the_tests_of_what_changed(path, tests):
 
 @pytest.mark.slow
 def test_the_check_runs_a_folder_once_and_nothing_that_is_gone():
-    chosen = check.chosen(["sbpair/pairing/pair.py", "tests/pairing/test_pair.py", "tests/gone/test_gone.py"])
+    chosen = check.chosen(
+        ["sbpair/pair/pairing/decide/pair.py", "tests/pair/pairing/test_pair.py", "tests/gone/test_gone.py"]
+    )
     assert chosen == sorted(["pairing", *check.ALWAYS, *check.OF_THE_API])
 
 
 @pytest.mark.slow
 def test_the_check_runs_the_tests_of_the_packages_that_import_what_changed():
-    assert {"client", "syphon", "processor", "cli"} <= set(check.chosen(["sbpair/client/locks.py"]))
-    assert check.users(["sbpair/processor/session_link.py"]) == set()
+    assert {"client", "syphon", "processor", "cli"} <= set(check.chosen(["sbpair/pair/client/locks.py"]))
+    assert check.users(["sbpair/pair/processor/session_link.py"]) == set()
 
 
 def test_the_fast_check_runs_the_files_that_import_what_changed_and_the_changed_ones():
-    nearest = check.nearest(["sbpair/pairing/rotation.py", "docs/index.md"])
+    nearest = check.nearest(["sbpair/pair/pairing/decide/rotation.py", "docs/index.md"])
     assert {"pairing/test_rotation.py", *check.ALWAYS, "test_docs.py"} <= set(nearest)
     assert not {"pairing", "pairing/test_spool_schedule.py"} & set(nearest)
 
@@ -101,7 +103,7 @@ def test_the_fast_check_runs_the_tests_of_a_changed_command(module: str) -> None
 @pytest.mark.spec("R-165")
 def test_the_fast_check_compares_the_generated_blocks_with_the_code() -> None:
     name, _, test = check.BLOCKS.partition("::")
-    assert check.BLOCKS in check.nearest(["sbpair/cli/peek.py"])
+    assert check.BLOCKS in check.nearest(["sbpair/pair/cli/peek.py"])
     assert f"def {test}(" in (check.TESTS / name).read_text("utf-8")
 
 
@@ -134,7 +136,7 @@ def test_the_check_runs_slow_tests_that_pytest_alone_leaves_out() -> None:
 
 def test_the_check_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "missing", lambda: (Need("pyspark", "", ("spark",)),))
-    paths = ["sbpair/auth/token.py", "tests/waiting.py", "tests/test_suite.py"]
+    paths = ["sbpair/pair/auth/token.py", "tests/waiting.py", "tests/test_suite.py"]
 
     said = list(check.not_run(paths, ["spark", "pairing"], fast=False))
 

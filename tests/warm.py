@@ -38,22 +38,22 @@ IMPORTED = (
     "rich.console",
     "rich.live",
     "rich.table",
-    "sbpair.broker",
+    "sbpair.broker.public",
     "sbpair.broker.store",
-    "sbpair.cli.backlog",
-    "sbpair.cli.broker",
-    "sbpair.cli.config_file",
-    "sbpair.cli.doctor",
-    "sbpair.cli.drill",
-    "sbpair.cli.entity.peek",
-    "sbpair.cli.group",
-    "sbpair.cli.proxy",
-    "sbpair.cli.spool",
-    "sbpair.cli.syphon",
-    "sbpair.cli.verify",
+    "sbpair.pair.cli.backlog",
+    "sbpair.broker.cli.broker",
+    "sbpair.pair.cli.config_file",
+    "sbpair.contract.cli.doctor",
+    "sbpair.contract.cli.drill",
+    "sbpair.broker.cli.entity.peek",
+    "sbpair.pair.cli.group",
+    "sbpair.broker.cli.proxy",
+    "sbpair.pair.cli.spool",
+    "sbpair.pair.cli.syphon",
+    "sbpair.contract.cli.verify",
     "sbpair.observation",
-    "sbpair.paired_client.aio",
-    "sbpair.paired_client.blocking",
+    "sbpair.pair.paired_client.aio",
+    "sbpair.pair.paired_client.blocking",
     "sbpair.processor",
     "sbpair.syphon",
 )
@@ -216,7 +216,7 @@ def _run(program: str, arguments: list[str]) -> int:
 
 
 def _command(arguments: list[str]) -> int:
-    from sbpair.cli.group import run
+    from sbpair.pair.cli.group import run
 
     sys.argv = ["sbpair", *arguments]
     return run(arguments)

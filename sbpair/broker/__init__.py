@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ..extras import require
+from sbpair.pair.ground.extras import require
 
 if TYPE_CHECKING:
     from . import public

@@ -69,7 +69,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from ..amqp.errors import (
+from sbpair.pair.amqp.errors import (
     ARGUMENT_ERROR,
     ARGUMENT_OUT_OF_RANGE,
     DECODE_ERROR,

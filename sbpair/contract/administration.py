@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from azure.core.exceptions import ResourceNotFoundError
 
-from sbpair.pairing.partitions import create_as_the_namespace_asks
+from sbpair.pair.pairing.shared.partitions import create_as_the_namespace_asks
 
 from .entry import Entity, Queue, Subscription, Topic
 from .naming import is_ours

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
 from typing import Any
 
-from sbpair.side import Side
+from sbpair.pair.ground.side import Side
 
 Check = Callable[[Any], Awaitable[str]]  # of a Scratch, which needs this module
 

@@ -6,13 +6,13 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.events import MessageReceived
-from sbpair.amqp.message import Message
-from sbpair.amqp.performatives import Accepted, Condition, DeliveryState, Modified, Rejected, Released
-from sbpair.amqp.types import Symbol
-from sbpair.client.link import Receiver
-from sbpair.client.settling import DEAD_LETTER, DESCRIPTION, REASON
+from sbpair.pair.amqp.errors import DecodeError
+from sbpair.pair.amqp.events import MessageReceived
+from sbpair.pair.amqp.message import Message
+from sbpair.pair.amqp.performatives import Accepted, Condition, DeliveryState, Modified, Rejected, Released
+from sbpair.pair.amqp.types import Symbol
+from sbpair.pair.client.link import Receiver
+from sbpair.pair.client.settling import DEAD_LETTER, DESCRIPTION, REASON
 
 from .entry import DifferenceError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sbpair.side import Side
+from sbpair.pair.ground.side import Side
 
 from .entry import ONE_QUEUE, Entity, Entry, Price, Subscription, Tier
 from .naming import name_of

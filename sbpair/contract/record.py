@@ -26,15 +26,15 @@ from pathlib import Path
 from typing import TextIO
 
 from sbpair import __version__
-from sbpair.amqp.composite import decode_composite, encode_composite
-from sbpair.amqp.errors import AmqpError
-from sbpair.amqp.frames import FRAME_HEAD, frame
-from sbpair.amqp.message import Message, ValueBody
-from sbpair.amqp.performatives import Transfer
-from sbpair.auth.redaction import BLANK, blank_keys
-from sbpair.client.connection import Tap
-from sbpair.side import Side
-from sbpair.testing.frames import IN, OUT, Conversation, Passing
+from sbpair.broker.testing.frames import IN, OUT, Conversation, Passing
+from sbpair.pair.amqp.composite import decode_composite, encode_composite
+from sbpair.pair.amqp.errors import AmqpError
+from sbpair.pair.amqp.frames import FRAME_HEAD, frame
+from sbpair.pair.amqp.message import Message, ValueBody
+from sbpair.pair.amqp.performatives import Transfer
+from sbpair.pair.auth.redaction import BLANK, blank_keys
+from sbpair.pair.client.connection import Tap
+from sbpair.pair.ground.side import Side
 
 from .entry import Entity, Finding
 from .plan import Plan, Step

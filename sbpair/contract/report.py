@@ -9,7 +9,7 @@ from datetime import datetime
 from html import escape
 
 from sbpair import __version__
-from sbpair.html_parts import STYLE, Row, section, table
+from sbpair.pair.ground.html_parts import STYLE, Row, section, table
 
 from .book import SUBJECTS
 from .entry import Finding, Price, Verdict

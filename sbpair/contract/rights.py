@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from azure.core.exceptions import AzureError, HttpResponseError
 
-from sbpair.amqp.errors import NOT_FOUND
-from sbpair.auth.credential import SharedKey
-from sbpair.client.connection import NamespaceConnection
-from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError, TokenRefusedError
-from sbpair.daemon_thread import in_daemon_thread
+from sbpair.pair.amqp.errors import NOT_FOUND
+from sbpair.pair.auth.credential import SharedKey
+from sbpair.pair.client.connection import NamespaceConnection
+from sbpair.pair.client.dial import connect
+from sbpair.pair.client.errors import ClientError, TokenRefusedError
+from sbpair.pair.ground.daemon_thread import in_daemon_thread
 
 from .entry import Tier
 from .naming import name_of

@@ -9,9 +9,9 @@ from functools import partial
 
 from azure.core.exceptions import AzureError, HttpResponseError
 
-from sbpair.client.errors import ClientError, ConnectionLostError, LinkRefusedError, TokenRefusedError
-from sbpair.daemon_thread import in_daemon_thread
-from sbpair.side import Side
+from sbpair.pair.client.errors import ClientError, ConnectionLostError, LinkRefusedError, TokenRefusedError
+from sbpair.pair.ground.daemon_thread import in_daemon_thread
+from sbpair.pair.ground.side import Side
 
 from . import administration
 from .cleaning import clean, leftovers

@@ -8,8 +8,8 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
-from sbpair.amqp.message import Body, DataBody, Header, Message, Properties
-from sbpair.amqp.performatives import (
+from sbpair.pair.amqp.message import Body, DataBody, Header, Message, Properties
+from sbpair.pair.amqp.performatives import (
     Accepted,
     AmqpMap,
     Condition,
@@ -17,17 +17,17 @@ from sbpair.amqp.performatives import (
     Rejected,
     TransactionalState,
 )
-from sbpair.amqp.types import Symbol, Timestamp
-from sbpair.auth.credential import Token
-from sbpair.client.connection import MAX_FRAME, SECOND, UNSETTLED, WINDOW, NamespaceConnection, Tap
-from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError
-from sbpair.client.link import OnMessage, Receiver, Sender
-from sbpair.client.management_node import ManagementNode
-from sbpair.client.request import RequestNode, peek
-from sbpair.client.session import SessionReceiver
-from sbpair.daemon_thread import in_daemon_thread
-from sbpair.side import Side
+from sbpair.pair.amqp.types import Symbol, Timestamp
+from sbpair.pair.auth.credential import Token
+from sbpair.pair.client.connection import MAX_FRAME, SECOND, UNSETTLED, WINDOW, NamespaceConnection, Tap
+from sbpair.pair.client.dial import connect
+from sbpair.pair.client.errors import ClientError
+from sbpair.pair.client.link import OnMessage, Receiver, Sender
+from sbpair.pair.client.management_node import ManagementNode
+from sbpair.pair.client.request import RequestNode, peek
+from sbpair.pair.client.session import SessionReceiver
+from sbpair.pair.ground.daemon_thread import in_daemon_thread
+from sbpair.pair.ground.side import Side
 
 from .entry import DifferenceError, expect
 from .inbox import PATIENCE, Inbox

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sbpair.auth.connection_string import NamespaceAccess
+from sbpair.pair.auth.connection_string import NamespaceAccess
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient

@@ -11,10 +11,10 @@ Importing this package raises SparkMissingError without the extra ``sbpair[spark
 
 from __future__ import annotations
 
-from .requirements import SparkMissingError, require
+from sbpair.data.spark.requirements import SparkMissingError, require
 
 require()
 
-from .session import build_session, register  # noqa: E402  (require() has checked for pyspark)
+from sbpair.data.spark.session import build_session, register  # noqa: E402  (require() has checked for pyspark)
 
 __all__ = ["SparkMissingError", "build_session", "register"]

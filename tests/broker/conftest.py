@@ -8,12 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.amqp.connection import Connection, ConnectionRole
-from sbpair.amqp.events import DispositionReceived, Event, MessageReceived
-from sbpair.amqp.limits import Limits
-from sbpair.amqp.link import ReceiverLink, SenderLink
-from sbpair.amqp.message import Message
-from sbpair.amqp.performatives import Accepted, Source, Target
 from sbpair.broker.access import OpenAccess, SharedAccess, Verifier
 from sbpair.broker.auth import Right, SharedAccessPolicy
 from sbpair.broker.clock import ClockReading
@@ -21,6 +15,12 @@ from sbpair.broker.entities import Namespace, Queue, QueueDescription, StoredMes
 from sbpair.broker.entities.stored_message import LockToken
 from sbpair.broker.frontends.amqp.client_connection import ClientConnection
 from sbpair.broker.frontends.namespace_frontend import NamespaceFrontend
+from sbpair.pair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.events import DispositionReceived, Event, MessageReceived
+from sbpair.pair.amqp.limits import Limits
+from sbpair.pair.amqp.link import ReceiverLink, SenderLink
+from sbpair.pair.amqp.message import Message
+from sbpair.pair.amqp.performatives import Accepted, Source, Target
 from tests.strict_frames import strictly_read
 
 NOON = 1_800_000_000_000  # ms

@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbpair.broker import Broker, BrokerError
 from sbpair.observation import journal_files, read
-from sbpair.observation.record import Record
+from sbpair.pair.observation.record import Record
 from tests.waiting import PATIENCE, wait_until
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sbpair.broker.access import SharedAccess
 from sbpair.broker.auth import InvalidTokenError, Right, SharedAccessPolicy, make_token
 from sbpair.broker.bearer import AUDIENCE, is_bearer, make_bearer, verify_bearer
-from sbpair.testing.pair import BearerCredential
+from sbpair.broker.testing.pair import BearerCredential
 
 NOW = 1_800_000_000
 LATER = NOW + 3600

@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from sbpair.amqp.events import ConnectionClosed, ConnectionOpened, LinkAttached, LinkDetached
-from sbpair.amqp.message import Message, Properties, ValueBody
-from sbpair.amqp.types import Int
 from sbpair.broker.auth import make_token
+from sbpair.pair.amqp.events import ConnectionClosed, ConnectionOpened, LinkAttached, LinkDetached
+from sbpair.pair.amqp.message import Message, Properties, ValueBody
+from sbpair.pair.amqp.types import Int
 from tests.broker.test_management import manage
 
 NOON_S = 1_800_000_000

@@ -8,9 +8,6 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbpair.amqp.events import ConnectionClosed, DispositionReceived, MessageReceived
-from sbpair.amqp.performatives import Accepted, Rejected
-from sbpair.amqp.types import Int
 from sbpair.broker import Broker, BrokerError, ManualClock
 from sbpair.broker.entities import (
     Namespace,
@@ -21,6 +18,9 @@ from sbpair.broker.entities import (
 from sbpair.broker.entities.quotas import Credits, Tier
 from sbpair.broker.errors import AdministrationBusyError, InvalidDescriptionError, ServerBusyError
 from sbpair.broker.frontends.amqp import attach
+from sbpair.pair.amqp.events import ConnectionClosed, DispositionReceived, MessageReceived
+from sbpair.pair.amqp.performatives import Accepted, Rejected
+from sbpair.pair.amqp.types import Int
 from tests.broker.test_management import manage
 from tests.waiting import wait_until
 

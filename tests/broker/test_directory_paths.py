@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sbpair.broker.entities.paths import fold
-from sbpair.envelope.names import path_key
+from sbpair.pair.envelope.names import path_key
 
 FOREIGN = ["order\u017f", "\u212aitchen", "stra\u00dfe", "\u0130"]
 

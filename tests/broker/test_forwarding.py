@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.amqp.message import DataBody, Message
 from sbpair.broker.entities import (
     Namespace,
     QueueDescription,
@@ -16,6 +15,7 @@ from sbpair.broker.entities import (
 )
 from sbpair.broker.entities.message_store import DESCRIPTION, REASON
 from sbpair.broker.errors import EntityNotFoundError, ForwardingEntityError, InvalidDescriptionError
+from sbpair.pair.amqp.message import DataBody, Message
 
 NOON = 1_800_000_000_000
 SECOND = 1_000

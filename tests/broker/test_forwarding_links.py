@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sbpair.amqp.events import LinkDetached, MessageReceived
-from sbpair.amqp.message import DataBody, Message
+from sbpair.pair.amqp.events import LinkDetached, MessageReceived
+from sbpair.pair.amqp.message import DataBody, Message
 
 NOON = 1_800_000_000_000
 HELLO = Message(body=DataBody((b"hello",))).encode()

@@ -7,10 +7,6 @@ import re
 
 import pytest
 
-from sbpair.amqp.events import LinkDetached, MessageReceived
-from sbpair.amqp.message import DataBody, Message, Properties
-from sbpair.amqp.performatives import Accepted, Coordinator, Modified
-from sbpair.amqp.types import Symbol
 from sbpair.broker.access import OpenAccess
 from sbpair.broker.entities import Namespace, SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.message_store import DESCRIPTION, REASON
@@ -19,6 +15,10 @@ from sbpair.broker.entities.rules import Rule, SqlAction, TrueFilter
 from sbpair.broker.entities.stored_message import LockToken
 from sbpair.broker.frontends.received_message import MAX_HEADER_BYTES, MAX_PROPERTY_BYTES
 from sbpair.broker.frontends.rule_form import AmqpPropertyCodec
+from sbpair.pair.amqp.events import LinkDetached, MessageReceived
+from sbpair.pair.amqp.message import DataBody, Message, Properties
+from sbpair.pair.amqp.performatives import Accepted, Coordinator, Modified
+from sbpair.pair.amqp.types import Symbol
 from tests.broker.conftest import Client, Lab
 
 TEXT_HEAD = 5  # bytes that precede a long string

@@ -8,12 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.amqp.composite import encode_composite
-from sbpair.amqp.connection import Connection, ConnectionRole
-from sbpair.amqp.events import LinkDetached
-from sbpair.amqp.frames import frame
-from sbpair.amqp.message import Message, Properties, ValueBody
-from sbpair.amqp.performatives import Open, SaslInit, Source, Target
 from sbpair.broker.access import SharedAccess
 from sbpair.broker.auth import InvalidTokenError, make_token, split_audience
 from sbpair.broker.entities.descriptions import AccessRule
@@ -21,6 +15,12 @@ from sbpair.broker.entities.paths import path_of
 from sbpair.broker.frontends.admin import requests
 from sbpair.broker.frontends.rest import requests as rest
 from sbpair.broker.server.host_names import Neighbours
+from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.events import LinkDetached
+from sbpair.pair.amqp.frames import frame
+from sbpair.pair.amqp.message import Message, Properties, ValueBody
+from sbpair.pair.amqp.performatives import Open, SaslInit, Source, Target
 from tests.costs import cpu_of
 
 pytestmark = pytest.mark.spec("R-40")

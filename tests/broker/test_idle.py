@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.amqp.events import LinkDetached
-from sbpair.amqp.message import DataBody, Message
 from sbpair.broker.entities import QueueDescription, SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.descriptions import MAX_SPAN
 from sbpair.broker.entities.rule_operations import add_rule, remove_rule
 from sbpair.broker.entities.rules import DEFAULT_RULE, Rule
 from sbpair.broker.errors import InvalidDescriptionError
+from sbpair.pair.amqp.events import LinkDetached
+from sbpair.pair.amqp.message import DataBody, Message
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.amqp.events import ConnectionClosed, LinkDetached, MessageReceived
-from sbpair.amqp.message import DataBody, Message
-from sbpair.amqp.performatives import Accepted
+from sbpair.pair.amqp.events import ConnectionClosed, LinkDetached, MessageReceived
+from sbpair.pair.amqp.message import DataBody, Message
+from sbpair.pair.amqp.performatives import Accepted
 from tests.broker.conftest import Client, Lab
 
 MINUTE = 60.0

@@ -6,17 +6,17 @@ import itertools
 
 import pytest
 
-from sbpair.amqp.events import LinkDetached, MessageReceived
-from sbpair.amqp.limits import Limits
-from sbpair.amqp.message import DataBody, Message, Properties
-from sbpair.amqp.performatives import Source, Target
-from sbpair.amqp.types import Described, Symbol
 from sbpair.broker.access import OpenAccess, SharedAccess
 from sbpair.broker.auth import Right, SharedAccessPolicy
 from sbpair.broker.entities import Namespace
 from sbpair.broker.entities.partition import Layout
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.frontends.rule_form import AmqpPropertyCodec
+from sbpair.pair.amqp.events import LinkDetached, MessageReceived
+from sbpair.pair.amqp.limits import Limits
+from sbpair.pair.amqp.message import DataBody, Message, Properties
+from sbpair.pair.amqp.performatives import Source, Target
+from sbpair.pair.amqp.types import Described, Symbol
 from tests.broker.conftest import Lab
 
 pytestmark = pytest.mark.spec("X-25")

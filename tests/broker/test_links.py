@@ -7,19 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from sbpair.amqp.encoding import encode
-from sbpair.amqp.events import DispositionReceived, LinkAttached, LinkDetached, MessageReceived
-from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
-from sbpair.amqp.performatives import (
-    ACCEPTED,
-    RELEASED,
-    Accepted,
-    Rejected,
-    Source,
-    Target,
-)
-from sbpair.amqp.sections import Section, decode_map_section, encode_map_section, split
-from sbpair.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 from sbpair.broker.faults import (
     AnswerReleased,
     Delay,
@@ -31,6 +18,19 @@ from sbpair.broker.faults import (
 )
 from sbpair.broker.frontends.delivered_message import encode_peeked
 from sbpair.broker.frontends.received_message import BATCH
+from sbpair.pair.amqp.encoding import encode
+from sbpair.pair.amqp.events import DispositionReceived, LinkAttached, LinkDetached, MessageReceived
+from sbpair.pair.amqp.message import DataBody, Header, Message, Properties, ValueBody
+from sbpair.pair.amqp.performatives import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    Rejected,
+    Source,
+    Target,
+)
+from sbpair.pair.amqp.sections import Section, decode_map_section, encode_map_section, split
+from sbpair.pair.amqp.types import Described, Symbol, Timestamp, UInt, ULong
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000

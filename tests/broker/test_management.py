@@ -6,11 +6,11 @@ import uuid
 
 import pytest
 
-from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
-from sbpair.amqp.performatives import Modified, Rejected
-from sbpair.amqp.types import Array, Int, Symbol, Timestamp, UInt
 from sbpair.broker.entities import SubscriptionDescription, TopicDescription
+from sbpair.pair.amqp.events import DispositionReceived, MessageReceived
+from sbpair.pair.amqp.message import DataBody, Header, Message, Properties, ValueBody
+from sbpair.pair.amqp.performatives import Modified, Rejected
+from sbpair.pair.amqp.types import Array, Int, Symbol, Timestamp, UInt
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.amqp.encoding import encode
-from sbpair.amqp.message import DataBody, Message
-from sbpair.amqp.types import Described, Symbol, ULong
 from sbpair.broker.entities import Namespace, QueueDescription, TopicDescription
 from sbpair.broker.entities.quotas import Tier
 from sbpair.broker.errors import InvalidDescriptionError
 from sbpair.broker.frontends.received_message import BATCH, MAX_IN_BATCH
+from sbpair.pair.amqp.encoding import encode
+from sbpair.pair.amqp.message import DataBody, Message
+from sbpair.pair.amqp.types import Described, Symbol, ULong
 
 pytestmark = pytest.mark.spec("R-47")
 

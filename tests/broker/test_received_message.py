@@ -6,13 +6,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.events import MessageReceived
-from sbpair.amqp.message import DataBody, Header, Message, Properties, decode_properties, encode_properties
-from sbpair.amqp.sections import split
-from sbpair.amqp.types import Symbol, ULong
 from sbpair.broker.frontends.received_message import decoded_message, plain_message, stored_message
 from sbpair.broker.store.columns import pack_messages, unpack_messages
+from sbpair.pair.amqp.errors import DecodeError
+from sbpair.pair.amqp.events import MessageReceived
+from sbpair.pair.amqp.message import (
+    DataBody,
+    Header,
+    Message,
+    Properties,
+    decode_properties,
+    encode_properties,
+)
+from sbpair.pair.amqp.sections import split
+from sbpair.pair.amqp.types import Symbol, ULong
 
 TEXT = st.none() | st.text(max_size=10)
 ASCII = st.sampled_from([None, "", "a", "orders"])

@@ -8,15 +8,15 @@ from datetime import timedelta
 
 import pytest
 
-from sbpair.amqp.errors import MESSAGE_LOCK_LOST, SESSION_LOCK_LOST
-from sbpair.amqp.events import MessageReceived
-from sbpair.amqp.message import Message, Properties
-from sbpair.amqp.performatives import Accepted, Rejected
-from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker, Lose, LoseLock, NamespaceControl, SilenceLink, Withhold
-from sbpair.client.connection import NamespaceConnection
-from sbpair.client.dial import connect
-from tests.syphon.pair import put
+from sbpair.pair.amqp.errors import MESSAGE_LOCK_LOST, SESSION_LOCK_LOST
+from sbpair.pair.amqp.events import MessageReceived
+from sbpair.pair.amqp.message import Message, Properties
+from sbpair.pair.amqp.performatives import Accepted, Rejected
+from sbpair.pair.auth.connection_string import parse
+from sbpair.pair.client.connection import NamespaceConnection
+from sbpair.pair.client.dial import connect
+from tests.pair.syphon.pair import put
 from tests.waiting import PATIENCE, until
 
 

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sbpair.amqp.message import DataBody, Message, Properties, SequenceBody, ValueBody
-from sbpair.amqp.types import Described, Symbol, Timestamp
 from sbpair.broker.access import OpenAccess, SharedAccess
 from sbpair.broker.auth import Right, SharedAccessPolicy, make_token
 from sbpair.broker.clock import ClockReading
@@ -29,6 +27,8 @@ from sbpair.broker.frontends.rest.message import (
     write_header,
 )
 from sbpair.broker.frontends.rest.receiver import RestReceiver
+from sbpair.pair.amqp.message import DataBody, Message, Properties, SequenceBody, ValueBody
+from sbpair.pair.amqp.types import Described, Symbol, Timestamp
 
 pytestmark = pytest.mark.client("amqp")  # written by hand
 NOW = 1_800_000_000_000

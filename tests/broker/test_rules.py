@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sbpair.amqp.message import DataBody, Message, Properties
-from sbpair.amqp.types import Described, Int, Symbol, Timestamp, UInt
 from sbpair.broker.entities import (
     Namespace,
     StoredMessage,
@@ -42,6 +40,8 @@ from sbpair.broker.errors import (
 from sbpair.broker.frontends.delivered_message import encode_delivered
 from sbpair.broker.frontends.received_message import stored_messages
 from sbpair.broker.frontends.rule_form import AmqpPropertyCodec
+from sbpair.pair.amqp.message import DataBody, Message, Properties
+from sbpair.pair.amqp.types import Described, Int, Symbol, Timestamp, UInt
 
 NOON = 1_800_000_000_000  # ms
 TICKS = 621_355_968_000_000_000

@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.message import Message, Properties
-from sbpair.amqp.performatives import ACCEPTED, RELEASED, Accepted, Rejected
 from sbpair.broker.entities.descriptions import QueueDescription
 from sbpair.broker.entities.indexes import NumberedItems
 from sbpair.broker.entities.locked_store import Locks
@@ -20,6 +17,9 @@ from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.stored_message import LockToken, StoredMessage
 from sbpair.broker.faults import FaultRule, Full, NoCredit, Operation, Withhold
 from sbpair.broker.frontends import delivered_message
+from sbpair.pair.amqp.events import DispositionReceived, MessageReceived
+from sbpair.pair.amqp.message import Message, Properties
+from sbpair.pair.amqp.performatives import ACCEPTED, RELEASED, Accepted, Rejected
 from tests.broker.test_links import NOON
 
 

@@ -6,11 +6,11 @@ import uuid
 
 import pytest
 
-from sbpair.amqp.events import LinkAttached, LinkDetached, MessageReceived
-from sbpair.amqp.message import DataBody, Header, Message, Properties, ValueBody
-from sbpair.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, Source
-from sbpair.amqp.types import Array, Described, Int, Symbol, Timestamp, UInt
 from sbpair.broker.faults import FaultRule, RejectWith, Withhold
+from sbpair.pair.amqp.events import LinkAttached, LinkDetached, MessageReceived
+from sbpair.pair.amqp.message import DataBody, Header, Message, Properties, ValueBody
+from sbpair.pair.amqp.performatives import ACCEPTED, Accepted, Modified, Rejected, Source
+from sbpair.pair.amqp.types import Array, Described, Int, Symbol, Timestamp, UInt
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000

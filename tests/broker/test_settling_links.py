@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.amqp.events import DispositionReceived, MessageReceived
-from sbpair.amqp.message import (
+from sbpair.pair.amqp.events import DispositionReceived, MessageReceived
+from sbpair.pair.amqp.message import (
     DataBody,
     Message,
 )
-from sbpair.amqp.performatives import (
+from sbpair.pair.amqp.performatives import (
     ACCEPTED,
     RELEASED,
     Accepted,
@@ -18,7 +18,7 @@ from sbpair.amqp.performatives import (
     Received,
     Rejected,
 )
-from sbpair.amqp.types import Symbol, UInt
+from sbpair.pair.amqp.types import Symbol, UInt
 from tests.broker.test_links import HELLO, MINUTE, NOON
 
 

@@ -10,10 +10,10 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from sbpair.amqp.message import DataBody, Message
-from sbpair.amqp.performatives import Accepted, Rejected
 from sbpair.broker import Broker
 from sbpair.broker.frontends.received_message import TOLERANCE
+from sbpair.pair.amqp.message import DataBody, Message
+from sbpair.pair.amqp.performatives import Accepted, Rejected
 
 pytestmark = pytest.mark.spec("R-46")
 LIMIT = 262_144

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbpair.amqp.events import MessageReceived
-from sbpair.amqp.limits import Limits
 from sbpair.broker import Broker
 from sbpair.broker.clock import ManualClock
 from sbpair.broker.entities import Namespace, QueueDescription, StoredMessage
 from sbpair.broker.entities.indexes import SEGMENT_BITS, NumberedItems
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.queue_context import SLICE, SLICE_BYTES
+from sbpair.pair.amqp.events import MessageReceived
+from sbpair.pair.amqp.limits import Limits
 from tests.waiting import wait_until
 
 NOON = 1_800_000_000_000

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from sbpair.amqp.events import LinkDetached, MessageReceived
-from sbpair.amqp.message import DataBody, Message, Properties
-from sbpair.amqp.performatives import Accepted, Rejected, Source
-from sbpair.amqp.types import Symbol
 from sbpair.broker.entities import SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.topic import Subscription, Topic
+from sbpair.pair.amqp.events import LinkDetached, MessageReceived
+from sbpair.pair.amqp.message import DataBody, Message, Properties
+from sbpair.pair.amqp.performatives import Accepted, Rejected, Source
+from sbpair.pair.amqp.types import Symbol
 
 DISABLED = "com.microsoft:entity-disabled"
 HELLO = Message(properties=Properties(message_id="1", group_id="a"), body=DataBody((b"hello",))).encode()

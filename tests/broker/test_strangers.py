@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from sbpair.amqp.events import ConnectionClosed, LinkDetached, MessageReceived
-from sbpair.amqp.message import Message, Properties, ValueBody
-from sbpair.amqp.performatives import Coordinator, Source, Target
 from sbpair.broker.auth import make_token
 from sbpair.broker.frontends.amqp.connection_limits import MAX_TRIES, MAX_UNCLAIMED_BYTES
+from sbpair.pair.amqp.events import ConnectionClosed, LinkDetached, MessageReceived
+from sbpair.pair.amqp.message import Message, Properties, ValueBody
+from sbpair.pair.amqp.performatives import Coordinator, Source, Target
 from tests.costs import steps_of
 
 NOON_S = 1_800_000_000

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from sbpair.amqp.composite import encode_composite
-from sbpair.amqp.encoding import encode
-from sbpair.amqp.frames import frame
-from sbpair.amqp.message import Message, ValueBody
-from sbpair.amqp.performatives import Attach, Condition, Detach, Source, Target
-from sbpair.amqp.sections import Section, encode_map_section, join_entries
-from sbpair.amqp.types import Described, Int, Symbol
+from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.encoding import encode
+from sbpair.pair.amqp.frames import frame
+from sbpair.pair.amqp.message import Message, ValueBody
+from sbpair.pair.amqp.performatives import Attach, Condition, Detach, Source, Target
+from sbpair.pair.amqp.sections import Section, encode_map_section, join_entries
+from sbpair.pair.amqp.types import Described, Int, Symbol
 from tests.broker.test_management import manage
 from tests.strict_frames import NotStrictError, StrictReader, check_message, strictly_read
 

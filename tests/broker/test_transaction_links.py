@@ -7,9 +7,10 @@ import uuid
 
 import pytest
 
-from sbpair.amqp.events import DispositionReceived, LinkAttached, LinkDetached, MessageReceived
-from sbpair.amqp.message import DataBody, Message, Properties, ValueBody, encode_request
-from sbpair.amqp.performatives import (
+from sbpair.broker.frontends.amqp.coordinator import MAX_OPEN
+from sbpair.pair.amqp.events import DispositionReceived, LinkAttached, LinkDetached, MessageReceived
+from sbpair.pair.amqp.message import DataBody, Message, Properties, ValueBody, encode_request
+from sbpair.pair.amqp.performatives import (
     ACCEPTED,
     RELEASED,
     Accepted,
@@ -23,8 +24,7 @@ from sbpair.amqp.performatives import (
     Source,
     TransactionalState,
 )
-from sbpair.amqp.types import Array, Symbol, Timestamp
-from sbpair.broker.frontends.amqp.coordinator import MAX_OPEN
+from sbpair.pair.amqp.types import Array, Symbol, Timestamp
 
 HELLO = Message(properties=Properties(message_id="one"), body=DataBody((b"hello",))).encode()
 MINUTE = 60_000

@@ -11,8 +11,6 @@ import pytest
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbpair.auth.connection_string import parse
-from sbpair.auth.route import Route
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.contract.book import entries
 from sbpair.contract.entry import Entry, Finding, Price
@@ -20,8 +18,10 @@ from sbpair.contract.plan import Plan, make_plan, select
 from sbpair.contract.rights import powers_of
 from sbpair.contract.run import Run
 from sbpair.contract.target import Target
-from sbpair.service_order import ServiceOrder
-from sbpair.side import Side
+from sbpair.pair.auth.connection_string import parse
+from sbpair.pair.auth.route import Route
+from sbpair.pair.ground.side import Side
+from sbpair.pair.pairing.shared.service_order import ServiceOrder
 
 NAMES = {Side.PRIMARY: "contoso", Side.SECONDARY: "contoso-dr"}
 

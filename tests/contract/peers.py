@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from sbpair.amqp.connection import Connection, ConnectionRole
-from sbpair.amqp.events import Event, LinkAttached, MessageReceived, SaslInitReceived
-from sbpair.amqp.link import ReceiverLink
-from sbpair.amqp.performatives import Accepted
+from sbpair.pair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.events import Event, LinkAttached, MessageReceived, SaslInitReceived
+from sbpair.pair.amqp.link import ReceiverLink
+from sbpair.pair.amqp.performatives import Accepted
 
 Serve = Callable[[socket.socket], None]
 AMQP_SASL, AMQP = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"

@@ -22,11 +22,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
-from sbpair.amqp.composite import decode_composite, encode_composite
-from sbpair.amqp.errors import DecodeError
-from sbpair.amqp.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_HEAD, frame
-from sbpair.amqp.message import DataBody, Message, ValueBody
-from sbpair.amqp.performatives import (
+from sbpair.broker.testing.frames import IN, OUT, Conversation
+from sbpair.broker.testing.streams import Streams, open_streams
+from sbpair.contract.administration import create, delete
+from sbpair.contract.entry import Entity, Queue, Subscription, Topic
+from sbpair.contract.target import Target as Namespace
+from sbpair.pair.amqp.composite import decode_composite, encode_composite
+from sbpair.pair.amqp.errors import DecodeError
+from sbpair.pair.amqp.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_HEAD, frame
+from sbpair.pair.amqp.message import DataBody, Message, ValueBody
+from sbpair.pair.amqp.performatives import (
     Attach,
     Begin,
     Close,
@@ -42,14 +47,9 @@ from sbpair.amqp.performatives import (
     Target,
     Transfer,
 )
-from sbpair.amqp.types import Array, Timestamp
-from sbpair.auth.tls import trusting
-from sbpair.contract.administration import create, delete
-from sbpair.contract.entry import Entity, Queue, Subscription, Topic
-from sbpair.contract.target import Target as Namespace
-from sbpair.side import Side
-from sbpair.testing.frames import IN, OUT, Conversation
-from sbpair.testing.streams import Streams, open_streams
+from sbpair.pair.amqp.types import Array, Timestamp
+from sbpair.pair.auth.tls import trusting
+from sbpair.pair.ground.side import Side
 
 PATIENCE, LESS = 10.0, 0.5  # seconds to wait for an answer: the first that is missing, and the others
 NEAR = 100_000_000  # milliseconds around a recorded time that are shifted with it

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.cli.doctor import command as doctor
 from sbpair.contract.book import entries
+from sbpair.contract.cli.doctor import command as doctor
 from sbpair.contract.entry import Tier
 from sbpair.contract.plan import Powers, make_plan, select
-from sbpair.side import Side
+from sbpair.pair.ground.side import Side
 from tests.tools.proofs import ROOT
 
 ALL = {side: Powers(tier=Tier.PREMIUM) for side in Side}

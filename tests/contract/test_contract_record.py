@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.amqp.composite import encode_composite
-from sbpair.amqp.frames import AMQP_HEADER, frame
-from sbpair.amqp.message import Message, ValueBody
-from sbpair.amqp.performatives import Attach, Source, Target, Transfer
 from sbpair.broker import Broker, RejectWith
-from sbpair.cli.verify import names_of
+from sbpair.broker.testing.frames import IN, OUT
 from sbpair.contract import record as recording
 from sbpair.contract.book import entries
+from sbpair.contract.cli.verify import names_of
 from sbpair.contract.entry import Verdict
 from sbpair.contract.plan import Powers, Step, make_plan, select
 from sbpair.contract.record import EntryRecord, Recorder
 from sbpair.contract.run import Run
-from sbpair.side import Side
-from sbpair.testing.frames import IN, OUT
+from sbpair.pair.amqp.composite import encode_composite
+from sbpair.pair.amqp.frames import AMQP_HEADER, frame
+from sbpair.pair.amqp.message import Message, ValueBody
+from sbpair.pair.amqp.performatives import Attach, Source, Target, Transfer
+from sbpair.pair.ground.side import Side
 from tests.contract.conftest import NAMES, targets_of
 from tests.contract.replay import Recorded, parts, read_recording, replay
 

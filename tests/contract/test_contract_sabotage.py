@@ -12,7 +12,7 @@ from sbpair.contract.book import SUBJECTS, entries
 from sbpair.contract.entry import Finding, Verdict
 from sbpair.contract.plan import Powers, make_plan, select
 from sbpair.contract.run import Run
-from sbpair.side import Side
+from sbpair.pair.ground.side import Side
 from tests.contract.conftest import targets_of
 from tests.contract.sabotages import SABOTAGES
 from tests.contract.sabotages.sabotage import Sabotage

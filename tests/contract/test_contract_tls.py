@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.auth.connection_string import parse
-from sbpair.auth.route import Route
 from sbpair.broker.certificates import provide
 from sbpair.contract.subjects.wire import _shake_hands
 from sbpair.contract.target import Target
+from sbpair.pair.auth.connection_string import parse
+from sbpair.pair.auth.route import Route
 from tests.waiting import PATIENCE
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import click
 import yaml
 
-from sbpair.cli.group import cli
-from sbpair.observation.metrics import METRICS, READ, SEND_SECONDS
+from sbpair.pair.cli.group import cli
+from sbpair.pair.observation.metrics import METRICS, READ, SEND_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEPLOY = ROOT / "samples" / "deploy"

@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from sbpair.observation.status import PROBE_TIMEOUT
+from sbpair.pair.observation.status import PROBE_TIMEOUT
 
 from .reading import DEPLOY, RULES, STRING, manifest, parsed, syphon_container
 

@@ -10,7 +10,7 @@ import subprocess
 import click
 import pytest
 
-from sbpair.cli.errors import ExitCode
+from sbpair.pair.cli.errors import ExitCode
 
 from .reading import DEPLOY, STRING, parsed
 

@@ -132,10 +132,10 @@ def ways() -> dict[str, list[str]]:
 
 
 def _listed(environment: tuple[str, str, str], trail: Trail) -> list[str]:
-    from sbpair.cli import main
+    from sbpair.pair.cli import main
 
-    import_module("sbpair.cli.group")
-    import_module("sbpair.cli.backlog")
+    import_module("sbpair.pair.cli.group")
+    import_module("sbpair.pair.cli.backlog")
     names = ("SBPAIR_PRIMARY", "SBPAIR_SECONDARY", "SBPAIR_CA_FILE")
     os.environ.update(zip(names, environment, strict=True))
     words = ["backlog", "list", "--backlogs", "1", "--primary-namespace-name", "contoso"]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from sbpair.cli.demo.plan import make_plan
-from sbpair.cli.demo.scoreboard import Score, Scoreboard, picture
-from sbpair.cli.demo.story import Story
+from sbpair.contract.cli.demo.plan import make_plan
+from sbpair.contract.cli.demo.scoreboard import Score, Scoreboard, picture
+from sbpair.contract.cli.demo.story import Story
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "images" / "demo.svg"
 MESSAGES, OUTAGE, SEED = 600, 6.0, 4

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import PurePath
 
 from tests.tools.source import ROOT, parse
 
@@ -166,7 +167,7 @@ def _arguments(marks: Sequence[ast.AST], name: str) -> Iterator[str]:
 
 
 def _client(test: ast.FunctionDef | ast.AsyncFunctionDef, file: str) -> str:
-    room = file.partition("/")[0]
+    room = PurePath(file).parent.name
     if room == "broker":
         taken = {argument.arg for argument in test.args.args}
         return "amqp" if taken & _BY_HAND else "model"

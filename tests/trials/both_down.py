@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from sbpair.testing.ledger import Ledger, LedgerReport
+from sbpair.broker.testing.ledger import Ledger, LedgerReport
 from tests.trials.spool_process import (
     ENTITIES,
     REPEATED,

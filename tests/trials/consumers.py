@@ -35,7 +35,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient, StoredIn
 from sbpair.broker import Broker
-from sbpair.testing.ledger import Ledger, LedgerReport
+from sbpair.broker.testing.ledger import Ledger, LedgerReport
 
 LAND_AFTER = 2.0  # seconds
 LONGEST_PAUSE = LAND_AFTER + 10.0

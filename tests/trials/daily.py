@@ -32,11 +32,11 @@ from pathlib import Path
 import pyarrow.dataset as ds
 
 from sbpair.audit import audit
-from tests.audit.month import month
+from tests.data.audit.month import month
 from tests.trials.grey.page import machine
 from tests.trials.simulated_month import simulated_month
 
-RUN = "import sys; from sbpair.audit.daily import audit_daily; audit_daily(*sys.argv[1:])"
+RUN = "import sys; from sbpair.data.audit.daily import audit_daily; audit_daily(*sys.argv[1:])"
 GROWTH = 1.5
 WEEK = 7
 

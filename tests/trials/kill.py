@@ -28,13 +28,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sbpair.amqp.message import DataBody, Message, Properties
-from sbpair.amqp.performatives import Accepted
-from sbpair.auth.connection_string import parse
-from sbpair.client.connection import NamespaceConnection
-from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError
-from sbpair.testing.ledger import Ledger, LedgerReport
+from sbpair.broker.testing.ledger import Ledger, LedgerReport
+from sbpair.pair.amqp.message import DataBody, Message, Properties
+from sbpair.pair.amqp.performatives import Accepted
+from sbpair.pair.auth.connection_string import parse
+from sbpair.pair.client.connection import NamespaceConnection
+from sbpair.pair.client.dial import connect
+from sbpair.pair.client.errors import ClientError
 from tests.trials.killed_broker import STEPS
 
 WINDOW = 40

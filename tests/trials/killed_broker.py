@@ -51,7 +51,7 @@ def main() -> None:
 
     sqlite3.connect = connect_to_die  # type: ignore[assignment]
     sys.argv[1:] = arguments
-    from sbpair.cli.__main__ import main as run
+    from sbpair.pair.cli.__main__ import main as run
 
     run()
 

@@ -18,11 +18,11 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from random import Random
 
-from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
-from sbpair.client.dial import connect
-from sbpair.syphon.deadletters import RedriveCounts, redrive
-from tests.syphon.pair import Pair, message_id, parked, start_syphon, take
+from sbpair.pair.auth.connection_string import parse
+from sbpair.pair.client.dial import connect
+from sbpair.pair.syphon.watch.deadletters import RedriveCounts, redrive
+from tests.pair.syphon.pair import Pair, message_id, parked, start_syphon, take
 from tests.waiting import until
 
 TWINS = ("orders", "invoices")

@@ -27,7 +27,7 @@ from random import Random
 from sbpair.aio import PairedServiceBusClient
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.processor import ProcessorOptions, ReceivedMessage
-from tests.processor.pair import numbered, put
+from tests.pair.processor.pair import numbered, put
 
 CALLS = 16
 SIDES = ("contoso", "contoso-dr")

@@ -16,9 +16,9 @@ from typing import Any
 from unittest.mock import patch
 
 from sbpair.observation import Journal, MessagesReceived, PairLabels, SendAccepted, WriterRole
-from sbpair.observation.record import Instant
-from sbpair.pairing import events
-from sbpair.pairing.events import MessageParked, MessageSpooled, SendRaised, SpoolReplayed
+from sbpair.pair.observation.record import Instant
+from sbpair.pair.pairing import events
+from sbpair.pair.pairing.events import MessageParked, MessageSpooled, SendRaised, SpoolReplayed
 from tests.trials.simulation.client import Client
 from tests.trials.simulation.history import History
 from tests.trials.simulation.network import HOST

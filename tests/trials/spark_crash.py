@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sbpair.broker import Broker
-from tests.spark.ledger import bodies_in, ids_in, park, parked, send, string
+from tests.data.spark.ledger import bodies_in, ids_in, park, parked, send, string
 from tests.trials.spark_crash_program import MARK
 
 HERE = Path(__file__).resolve().parent.parent.parent

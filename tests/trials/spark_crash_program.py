@@ -31,9 +31,9 @@ def crash_at(point: str) -> None:
 
 def plant() -> None:
     """Wrap the places where a crash may strike; called in every Python process of the job (sitecustomize)."""
-    from sbpair.spark import entities, message_sink, message_source, settling
-    from sbpair.spark.ranges import Piece
-    from sbpair.syphon import pump
+    from sbpair.data.spark import entities, message_sink, message_source, settling
+    from sbpair.data.spark.ranges import Piece
+    from sbpair.pair.syphon.forward import pump
 
     def before(owner: type, name: str, point: str, when: Callable[..., bool] = lambda *args: True) -> None:
         inner = getattr(owner, name)
@@ -93,8 +93,8 @@ def plant() -> None:
 
 
 def main(job: str, state: str) -> None:
+    from sbpair.data.spark.session import SHORT_JOB
     from sbpair.spark import build_session
-    from sbpair.spark.session import SHORT_JOB
 
     chosen = Path(state) / "master"
     master = chosen.read_text() if chosen.exists() else "local[2,2]"

@@ -30,7 +30,7 @@ import duckdb
 from azure.servicebus import ServiceBusClient
 
 from sbpair.broker import Broker
-from tests.spark.ledger import send, string
+from tests.data.spark.ledger import send, string
 
 HERE = Path(__file__).resolve().parent.parent.parent
 MESSAGES, FILES = 480, 24

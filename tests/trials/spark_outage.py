@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sbpair.broker import Broker
+from sbpair.data.spark.session import SHORT_JOB, reason_of
 from sbpair.spark import build_session
-from sbpair.spark.session import SHORT_JOB, reason_of
-from tests.spark.ledger import ids_in, send, string
+from tests.data.spark.ledger import ids_in, send, string
 from tests.trials.spark_kills import in_parquet
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
     PYTHONPATH=. /path/to/another/bin/python -m tests.trials.spark_versions
 
 Run it with the Python of an environment that has another pyspark (4.0 to 4.3) and sbpair's other dependencies. Where
-the modules of :mod:`sbpair.spark.auto` are on the path under their installed names, nothing is registered explicitly.
+the modules of ``data/spark/auto`` are on the path under their installed names, nothing is registered explicitly.
 Prints a line for each check; exit code 1 when one fails.
 """
 
@@ -19,9 +19,9 @@ from typing import Any
 import pyspark
 
 from sbpair.broker import Broker
+from sbpair.data.spark.versions import HAS_STREAM_SOURCES
 from sbpair.spark import build_session
-from sbpair.spark.versions import HAS_STREAM_SOURCES
-from tests.spark.ledger import park, send, string
+from tests.data.spark.ledger import park, send, string
 
 SENT = 50
 
@@ -43,7 +43,7 @@ class Trial:
             return build_session("versions", master="local[2]")
         from pyspark.sql import SparkSession
 
-        from sbpair.spark.requirements import use_java
+        from sbpair.data.spark.requirements import use_java
 
         use_java()
         return SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 
 from sbpair.broker import Broker
-from sbpair.testing.ledger import Ledger
+from sbpair.broker.testing.ledger import Ledger
 from tests.trials.spool_process import (
     ENTITIES,
     REPEATED,

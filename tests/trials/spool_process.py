@@ -24,10 +24,10 @@ from azure.servicebus import ServiceBusMessage
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker, NamespaceControl
-from sbpair.pairing.spool.units import MAX_UNIT_MESSAGES
-from sbpair.pairing.spool.writer import MAX_UNTIDY
-from sbpair.testing.ledger import Ledger
-from tests.outage.emptying import emptied
+from sbpair.broker.testing.ledger import Ledger
+from sbpair.pair.pairing.spool.units import MAX_UNIT_MESSAGES
+from sbpair.pair.pairing.spool.writer import MAX_UNTIDY
+from tests.pair.outage.emptying import emptied
 
 SENDERS = ("orders 1", "orders 2", "invoices 3", "invoices 4")  # entity and number of a sender
 ENTITIES = ("orders", "invoices")

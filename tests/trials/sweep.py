@@ -28,9 +28,9 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
+from sbpair.broker.testing.pair import QUICK
 from sbpair.syphon import Syphon, SyphonOptions
 from sbpair.testing import ChaosProxy
-from sbpair.testing.pair import QUICK
 
 OPTIONS = replace(
     QUICK,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sbpair.audit.daily import audit_daily
-from tests.audit.audited import audited
-from tests.audit.month import month
-from tests.audit.test_daily import rows
+from sbpair.data.audit.daily import audit_daily
+from tests.data.audit.audited import audited
+from tests.data.audit.month import month
+from tests.data.audit.test_daily import rows
 from tests.trials.daily import measured
 
 

@@ -38,7 +38,7 @@ def copy(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 def test_a_slowdown_that_was_put_in_is_found(copy: Path) -> None:
-    with (copy / "sbpair/amqp/fast_path.py").open("a") as module:
+    with (copy / "sbpair/pair/amqp/fast_path.py").open("a") as module:
         module.write(SLOWER)
 
     (engine,) = compare(ROOT, copy, ["engine"])
@@ -60,7 +60,7 @@ def test_noise_is_no_fall_and_a_fall_is_seen_through_noise() -> None:
 
 
 def test_a_workload_that_fails_is_named_with_its_tree(copy: Path) -> None:
-    with (copy / "sbpair/amqp/fast_path.py").open("a") as module:
+    with (copy / "sbpair/pair/amqp/fast_path.py").open("a") as module:
         module.write("\ndel Reader.transfer\n")
 
     with Tree(copy) as tree, pytest.raises(RuntimeError, match=f"engine with the sources in {copy}"):

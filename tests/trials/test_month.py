@@ -10,10 +10,11 @@ import asyncio
 
 import pytest
 
-from sbpair.syphon import SyphonState, pump
-from sbpair.syphon.events import BacklogDetached
-from tests.syphon.driven import BACKLOGS, Driven, play
-from tests.syphon.pair import parked
+from sbpair.pair.syphon.events import BacklogDetached
+from sbpair.pair.syphon.forward import pump
+from sbpair.syphon import SyphonState
+from tests.pair.syphon.driven import BACKLOGS, Driven, play
+from tests.pair.syphon.pair import parked
 
 DAY = 86_400.0
 
@@ -21,7 +22,7 @@ DAY = 86_400.0
 @pytest.fixture(autouse=True)
 def _rare_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are most of what happens in a month, and nothing is learnt from them."""
-    monkeypatch.setattr("sbpair.client.connection.IDLE_TIME_OUT", 7200.0)
+    monkeypatch.setattr("sbpair.pair.client.connection.IDLE_TIME_OUT", 7200.0)
     monkeypatch.setattr("sbpair.broker.frontends.amqp.client_connection.IDLE_TIME_OUT", 7200.0)
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from sbpair.broker import Broker, ShiftedClock
 from sbpair.broker.faults import RejectWith
-from tests.outage.tap import Passing, Tap
-from tests.outage.victims import PROCESSES, Victim, bring_home, send_one, victim
-from tests.syphon.pair import message_id, pair_of, parked, take
+from tests.pair.outage.tap import Passing, Tap
+from tests.pair.outage.victims import PROCESSES, Victim, bring_home, send_one, victim
+from tests.pair.syphon.pair import message_id, pair_of, parked, take
 from tests.waiting import until
 
 SKINS = pytest.mark.parametrize("is_asyncio", [False, True], ids=["blocking", "asyncio"])

@@ -11,11 +11,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from sbpair.spark.requirements import use_java
-from sbpair.spark.session import DEFAULTS, SHORT_JOB
-from tests.audit.story import Story
-from tests.spark.conftest import INTERPRETED
-from tests.spark.packed import packed
+from sbpair.data.spark.requirements import use_java
+from sbpair.data.spark.session import DEFAULTS, SHORT_JOB
+from tests.data.audit.story import Story
+from tests.data.spark.conftest import INTERPRETED
+from tests.data.spark.packed import packed
 
 PROGRAM = """
 import json, os, sys

@@ -10,7 +10,7 @@ import pytest
 
 from sbpair import PairedServiceBusClient
 from sbpair.broker import Broker
-from sbpair.testing.ledger import Ledger
+from sbpair.broker.testing.ledger import Ledger
 from tests.trials import spool_kills, spool_process
 from tests.trials.spool_process import (
     ENTITIES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.outage.conftest import collect_forgotten
+from tests.pair.outage.conftest import collect_forgotten
 from tests.trials.sweep import HOPS, Outcome, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

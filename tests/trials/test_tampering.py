@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.audit.tampering import cases
+from tests.data.audit.tampering import cases
 from tests.trials.tampering.__main__ import played
 
 

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 
 from sbpair.broker import Broker
 from sbpair.broker.server.namespace_server import NamespaceServer
-from tests.syphon.pair import Pair, message_id, parked, start_syphon, take
+from tests.pair.syphon.pair import Pair, message_id, parked, start_syphon, take
 
 AT_ONCE = 2000  # messages parked, or taken, in one go
 LONGEST = 600.0  # seconds, a bound: of the start of the processes, and of the way home

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from ...amqp.errors import (
+from sbpair.pair.amqp.errors import (
     CONNECTION_FORCED,
     DETACH_FORCED,
     INTERNAL_ERROR,

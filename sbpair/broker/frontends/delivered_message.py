@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
-from ...amqp.encoding import encode
-from ...amqp.errors import DecodeError
-from ...amqp.message import Header, encode_header
-from ...amqp.performatives import MAX_UINT
-from ...amqp.sections import (
+from sbpair.pair.amqp.encoding import encode
+from sbpair.pair.amqp.errors import DecodeError
+from sbpair.pair.amqp.message import Header, encode_header
+from sbpair.pair.amqp.performatives import MAX_UINT
+from sbpair.pair.amqp.sections import (
     MAPS,
     Section,
     Sections,
@@ -28,7 +28,8 @@ from ...amqp.sections import (
     split,
     split_entries,
 )
-from ...amqp.types import Symbol
+from sbpair.pair.amqp.types import Symbol
+
 from ..entities.queue import Queue
 from ..entities.stored_message import LockToken, MessageState, StoredMessage
 from ..entities.topic import Subscription

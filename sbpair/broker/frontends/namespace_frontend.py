@@ -10,8 +10,9 @@ from collections import OrderedDict
 from collections.abc import Collection, Hashable
 from typing import Protocol
 
-from ...amqp.errors import RESOURCE_DELETED
-from ...amqp.performatives import Condition
+from sbpair.pair.amqp.errors import RESOURCE_DELETED
+from sbpair.pair.amqp.performatives import Condition
+
 from ..access import Verifier
 from ..clock import ClockReading
 from ..entities.namespace import Namespace

@@ -23,10 +23,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
-from ...amqp.decoding import decode
-from ...amqp.errors import DecodeError
-from ...amqp.events import MessageReceived
-from ...amqp.message import (
+from sbpair.pair.amqp.decoding import decode
+from sbpair.pair.amqp.errors import DecodeError
+from sbpair.pair.amqp.events import MessageReceived
+from sbpair.pair.amqp.message import (
     PLACES,
     Header,
     MessageId,
@@ -36,9 +36,10 @@ from ...amqp.message import (
     encode_properties,
     usual_values,
 )
-from ...amqp.performatives import MAX_UINT
-from ...amqp.sections import Section, Sections, join_entries, split, split_entries
-from ...amqp.types import Described, Symbol, Timestamp
+from sbpair.pair.amqp.performatives import MAX_UINT
+from sbpair.pair.amqp.sections import Section, Sections, join_entries, split, split_entries
+from sbpair.pair.amqp.types import Described, Symbol, Timestamp
+
 from ..entities.queue import Queue
 from ..entities.stored_message import Instant, StoredMessage
 from ..errors import (

@@ -11,7 +11,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ...amqp.performatives import Condition
+from sbpair.pair.amqp.performatives import Condition
+
 from ..errors import BrokerError, UnauthorizedError
 
 

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from ...amqp.encoding import encode
-from ...amqp.errors import DecodeError, EncodeError
-from ...amqp.message import Properties, decode_properties, encode_properties
-from ...amqp.sections import Section, decode_map_section, join_entries, split, split_entries
-from ...amqp.types import Described, Symbol, Timestamp
+from sbpair.pair.amqp.encoding import encode
+from sbpair.pair.amqp.errors import DecodeError, EncodeError
+from sbpair.pair.amqp.message import Properties, decode_properties, encode_properties
+from sbpair.pair.amqp.sections import Section, decode_map_section, join_entries, split, split_entries
+from sbpair.pair.amqp.types import Described, Symbol, Timestamp
+
 from ..entities.rules.message_properties import (
     EPOCH,
     ExtractedFieldCodec,

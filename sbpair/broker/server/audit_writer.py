@@ -12,7 +12,9 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from sbpair.observation import Journal, JournalError, PairLabels, WriterRole
+from sbpair.pair.observation.journal import Journal
+from sbpair.pair.observation.journal_reading import JournalError
+from sbpair.pair.observation.record import PairLabels, WriterRole
 
 from ..entities.audit_recorder import AuditRecorder
 from ..errors import BrokerError

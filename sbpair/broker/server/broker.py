@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from sbpair.loop_thread import serve_in_loop
+from sbpair.pair.ground.loop_thread import serve_in_loop
 
 from ..access import OpenAccess, SharedAccess, Verifier
 from ..auth import EMULATOR_POLICY, SharedAccessPolicy

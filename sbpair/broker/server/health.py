@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from sbpair.amqp.connection import Connection, ConnectionRole
-from sbpair.amqp.events import ConnectionClosed, ConnectionOpened
-from sbpair.shared_task import result_of, share
+from sbpair.pair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.events import ConnectionClosed, ConnectionOpened
+from sbpair.pair.ground.shared_task import result_of, share
 
 WITHIN = 10.0  # seconds; callers may give up sooner
 CHUNK = 65_536  # bytes

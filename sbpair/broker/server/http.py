@@ -21,13 +21,14 @@ from urllib.parse import unquote
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from ...amqp.websocket import (
+from sbpair.pair.amqp.websocket import (
     MAX_MESSAGE_BYTES,
     PATH,
     STANDARD_SUBPROTOCOL,
     SUBPROTOCOL,
     WebSocketTransport,
 )
+
 from ..access import OpenAccess
 from ..clock import ClockReading
 from ..errors import MessageTooLargeError

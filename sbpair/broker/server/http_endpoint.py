@@ -21,7 +21,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from sbpair.loop_thread import serve_in_loop
+from sbpair.pair.ground.loop_thread import serve_in_loop
 
 from ..errors import EndpointUnavailableError
 
@@ -120,7 +120,7 @@ class HttpEndpoint(ABC):
     async def _answer(self, listener: socket.socket, stop: asyncio.Event) -> None:
         from aiohttp import web
 
-        from sbpair.observation.listening import stop_accepting
+        from sbpair.pair.observation.listening import stop_accepting
 
         runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=1.0)
         await runner.setup()

@@ -18,8 +18,9 @@ from operator import attrgetter
 from struct import Struct, pack, unpack_from
 from typing import Any, cast
 
-from ...amqp.decoding import decode
-from ...amqp.encoding import encode
+from sbpair.pair.amqp.decoding import decode
+from sbpair.pair.amqp.encoding import encode
+
 from ..entities.stored_message import MessageState, StoredMessage
 
 MAX_NUMBER = 2**63 - 1  # AMQP allows larger times to live: they are stored as this

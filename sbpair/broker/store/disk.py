@@ -11,7 +11,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import cast
 
-from ...amqp.errors import DecodeError
+from sbpair.pair.amqp.errors import DecodeError
+
 from ..entities.namespace import Namespace
 from ..entities.queue_partition import QueuePartition
 from ..entities.stored_message import Instant

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
-from ...amqp.decoding import decode
-from ...amqp.encoding import encode
+from sbpair.pair.amqp.decoding import decode
+from sbpair.pair.amqp.encoding import encode
+
 from ..entities.descriptions import (
     AccessRule,
     KeptText,

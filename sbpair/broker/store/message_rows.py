@@ -25,8 +25,9 @@ from operator import attrgetter
 from typing import Any, cast
 from zlib import crc32
 
-from ...amqp.decoding import decode
-from ...amqp.encoding import encode
+from sbpair.pair.amqp.decoding import decode
+from sbpair.pair.amqp.encoding import encode
+
 from ..entities.change_log import Changes
 from ..entities.message_store import MessageStore
 from ..entities.partition import INDEX_SHIFT

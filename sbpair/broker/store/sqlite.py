@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from ...amqp.encoding import encode
+from sbpair.pair.amqp.encoding import encode
+
 from ..auth import Right, SharedAccessPolicy
 from ..entities.change_log import ChangeLog, Changes, EntityChange
 from ..entities.message_store import MessageStore

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sbpair.amqp.performatives import Accepted
-from sbpair.client.errors import LinkRefusedError, TokenRefusedError
+from sbpair.pair.amqp.performatives import Accepted
+from sbpair.pair.client.errors import LinkRefusedError, TokenRefusedError
 
 from ..entry import Price, Queue, Tier, entry, expect
 from ..scratch import DEAD, Scratch, answer_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from sbpair.amqp.performatives import Accepted
+from sbpair.pair.amqp.performatives import Accepted
 
 from ..entry import DifferenceError, Price, Queue, Tier, entry, expect
 from ..scratch import Scratch, answer_text
@@ -150,8 +150,8 @@ async def case(at: Scratch) -> str:
 async def across_a_syphon(at: Scratch) -> str:
     from azure.servicebus import ServiceBusMessage
 
-    from sbpair.envelope.park import park, prepare
-    from sbpair.envelope.restore import Forward, restore
+    from sbpair.pair.envelope.park import park, prepare
+    from sbpair.pair.envelope.restore import Forward, restore
 
     path, backlog = at.path(), at.path(BACKLOG)
     original = prepare(ServiceBusMessage(b"1", message_id=at.new_id()))

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sbpair.amqp.errors import (
+from sbpair.pair.amqp.errors import (
     DETACH_FORCED,
     ENTITY_DISABLED,
     NOT_FOUND,
     RESOURCE_LIMIT_EXCEEDED,
     SERVER_BUSY,
 )
-from sbpair.amqp.performatives import Accepted, DeliveryState, Rejected
-from sbpair.asked_pause import asked_pause
-from sbpair.client.errors import LinkRefusedError, TokenRefusedError
+from sbpair.pair.amqp.performatives import Accepted, DeliveryState, Rejected
+from sbpair.pair.client.errors import LinkRefusedError, TokenRefusedError
+from sbpair.pair.ground.asked_pause import asked_pause
 
 from ..entry import Price, Queue, Tier, UndecidedError, entry, expect
 from ..inbox import PATIENCE as ANSWER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sbpair.amqp.performatives import Accepted
+from sbpair.pair.amqp.performatives import Accepted
 
 from ..entry import Price, Queue, entry, expect
 from ..scratch import DEAD, Scratch, answer_text

@@ -6,8 +6,8 @@ import time
 from datetime import timedelta
 from uuid import UUID
 
-from sbpair.amqp.message import PLACES, DataBody, Message, SequenceBody, ValueBody
-from sbpair.amqp.types import (
+from sbpair.pair.amqp.message import PLACES, DataBody, Message, SequenceBody, ValueBody
+from sbpair.pair.amqp.types import (
     Byte,
     Char,
     Float,
@@ -189,7 +189,7 @@ async def ids(at: Scratch) -> str:
 async def header(at: Scratch) -> str:
     from dataclasses import replace
 
-    from sbpair.amqp.message import Header
+    from sbpair.pair.amqp.message import Header
 
     arrival = await _through(at, replace(at.message(), header=Header(durable=True, priority=7)))
     got = arrival.message.header
@@ -271,8 +271,8 @@ async def to_the_sdk(at: Scratch) -> str:
 async def rewritten(at: Scratch) -> str:
     from azure.servicebus import ServiceBusMessage
 
-    from sbpair.envelope.park import park, prepare
-    from sbpair.envelope.restore import Forward, restore
+    from sbpair.pair.envelope.park import park, prepare
+    from sbpair.pair.envelope.restore import Forward, restore
 
     original = ServiceBusMessage(
         b"parked",

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from azure.core.exceptions import HttpResponseError
 
-from sbpair.client.errors import LinkRefusedError, TokenRefusedError
+from sbpair.pair.client.errors import LinkRefusedError, TokenRefusedError
 
 from ..entry import Price, Queue, Tier, entry, expect
 from ..scratch import DEAD, Scratch, symbol_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sbpair.amqp.errors import MESSAGE_SIZE_EXCEEDED
-from sbpair.amqp.performatives import Accepted
+from sbpair.pair.amqp.errors import MESSAGE_SIZE_EXCEEDED
+from sbpair.pair.amqp.performatives import Accepted
 
 from ..entry import Price, UndecidedError, entry, expect
 from ..scratch import Scratch, answer_text, rejection_symbol

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from sbpair.amqp.errors import MESSAGE_LOCK_LOST
-from sbpair.amqp.performatives import Accepted
-from sbpair.client.locks import renew_locks
+from sbpair.pair.amqp.errors import MESSAGE_LOCK_LOST
+from sbpair.pair.amqp.performatives import Accepted
+from sbpair.pair.client.locks import renew_locks
 
 from ..entry import DifferenceError, Price, Queue, entry, expect
 from ..scratch import DEAD, Scratch, answer_text, rejection_symbol
@@ -203,8 +203,8 @@ async def in_front(at: Scratch) -> str:
 async def elsewhere(at: Scratch) -> str:
     from uuid import UUID
 
-    from sbpair.amqp.types import Array
-    from sbpair.client.request import refusal_of
+    from sbpair.pair.amqp.types import Array
+    from sbpair.pair.client.request import refusal_of
 
     await at.send(at.message())
     other = await at.another_connection()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 
-from sbpair.pairing.backlog import FOREVER
-from sbpair.side import Side
+from sbpair.pair.ground.side import Side
+from sbpair.pair.pairing.shared.backlog import FOREVER
 
 from ..entry import Price, Queue, Tier, entry, expect
 from ..scratch import Scratch

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sbpair.amqp.performatives import Accepted, TransactionalState
-from sbpair.syphon.transaction import TransactionController
+from sbpair.pair.amqp.performatives import Accepted, TransactionalState
+from sbpair.pair.syphon.land.transaction import TransactionController
 
 from ..entry import Price, Queue, Tier, entry, expect
 from ..scratch import Scratch, answer_text, rejection_symbol
@@ -76,7 +76,7 @@ async def several_keys(at: Scratch) -> str:
     entities=PARTITIONED,
 )
 async def all_partitions(at: Scratch) -> str:
-    from sbpair.amqp.types import Symbol
+    from sbpair.pair.amqp.types import Symbol
 
     await at.send(*(at.message() for _ in range(4)))
     seen: set[object] = set()
@@ -120,7 +120,7 @@ async def duplicates(at: Scratch) -> str:
     tier=Tier.STANDARD,
 )
 async def no_key(at: Scratch) -> str:
-    from sbpair.client.errors import ClientError
+    from sbpair.pair.client.errors import ClientError
 
     controller = TransactionController(await at.connection())
     txn = await controller.declare()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbpair.amqp.types import Symbol
+from sbpair.pair.amqp.types import Symbol
 
 from ..entry import Price, Queue, Tier, entry, expect
 from ..scratch import Scratch
@@ -141,9 +141,9 @@ async def of_dead_letters(at: Scratch) -> str:
     tier=Tier.STANDARD,
 )
 async def without_body(at: Scratch) -> str:
-    from sbpair.amqp.message import Message
-    from sbpair.amqp.types import Int
-    from sbpair.client.request import value_of
+    from sbpair.pair.amqp.message import Message
+    from sbpair.pair.amqp.types import Int
+    from sbpair.pair.client.request import value_of
 
     await at.send(at.message(b"a body", session="a"))
     asked: dict[object, object] = {

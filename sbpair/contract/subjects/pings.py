@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from sbpair.amqp.message import DataBody, Header, Message, Properties
-from sbpair.amqp.performatives import Accepted
-from sbpair.envelope.aliases import PING_CONTENT_TYPE
+from sbpair.pair.amqp.message import DataBody, Header, Message, Properties
+from sbpair.pair.amqp.performatives import Accepted
+from sbpair.pair.envelope.aliases import PING_CONTENT_TYPE
 
 from ..entry import Price, Queue, Subscription, Tier, Topic, entry, expect
 from ..scratch import DEAD, Scratch, answer_text
@@ -62,7 +62,7 @@ async def hidden_ping(at: Scratch) -> str:
     seconds=2.5,
 )
 async def no_session(at: Scratch) -> str:
-    from sbpair.client.errors import SessionUnavailableError
+    from sbpair.pair.client.errors import SessionUnavailableError
 
     await at.send(_ping(at))
     try:

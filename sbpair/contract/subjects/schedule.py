@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from sbpair.amqp.errors import MESSAGE_NOT_FOUND
-from sbpair.amqp.message import Message
-from sbpair.amqp.types import Array
-from sbpair.client.request import refusal_of, value_of
+from sbpair.pair.amqp.errors import MESSAGE_NOT_FOUND
+from sbpair.pair.amqp.message import Message
+from sbpair.pair.amqp.types import Array
+from sbpair.pair.client.request import refusal_of, value_of
 
 from ..entry import DifferenceError, Price, entry, expect
 from ..scratch import Scratch
@@ -74,7 +74,7 @@ async def past(at: Scratch) -> str:
     price=Price(sends=1, management=3),
 )
 async def shown_state(at: Scratch) -> str:
-    from sbpair.amqp.types import Symbol
+    from sbpair.pair.amqp.types import Symbol
 
     number = await _number(at, 60.0)
     (found,) = await at.peek()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from sbpair.amqp.performatives import Accepted
-from sbpair.side import Side
+from sbpair.pair.amqp.performatives import Accepted
+from sbpair.pair.ground.side import Side
 
 from ..entry import Price, Queue, entry, expect
 from ..scratch import Scratch, answer_text, expect_refusal, expect_within, rejection_symbol
@@ -94,7 +94,7 @@ async def numbers(at: Scratch) -> str:
     entities=(),
 )
 async def nowhere(at: Scratch) -> str:
-    from sbpair.client.errors import LinkRefusedError, TokenRefusedError
+    from sbpair.pair.client.errors import LinkRefusedError, TokenRefusedError
 
     connection = await at.connection()
     try:
@@ -146,7 +146,7 @@ async def two_keys(at: Scratch) -> str:
     entities=(Queue(side=Side.SECONDARY),),
 )
 async def no_id(at: Scratch) -> str:
-    from sbpair.amqp.message import DataBody, Message
+    from sbpair.pair.amqp.message import DataBody, Message
 
     await at.send(Message(body=DataBody((b"anonymous",))))
     inbox = await at.inbox()

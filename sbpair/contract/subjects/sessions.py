@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sbpair.amqp.errors import SESSION_CANNOT_BE_LOCKED, SESSION_LOCK_LOST, TIMEOUT
-from sbpair.amqp.performatives import Accepted
-from sbpair.amqp.types import Int, Timestamp
-from sbpair.client.errors import LinkRefusedError, SessionUnavailableError
-from sbpair.client.request import refusal_of, value_of
+from sbpair.pair.amqp.errors import SESSION_CANNOT_BE_LOCKED, SESSION_LOCK_LOST, TIMEOUT
+from sbpair.pair.amqp.performatives import Accepted
+from sbpair.pair.amqp.types import Int, Timestamp
+from sbpair.pair.client.errors import LinkRefusedError, SessionUnavailableError
+from sbpair.pair.client.request import refusal_of, value_of
 
 from ..entry import Price, Queue, Tier, entry, expect
 from ..scratch import Scratch, answer_text, expect_end, expect_refusal, rejection_symbol, symbol_of

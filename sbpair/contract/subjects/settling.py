@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbpair.amqp.performatives import Accepted, Modified, Rejected, Released
+from sbpair.pair.amqp.performatives import Accepted, Modified, Rejected, Released
 
 from ..entry import Price, Queue, entry, expect
 from ..scratch import DEAD, Scratch, answer_text, expect_within
@@ -71,8 +71,8 @@ async def release(at: Scratch) -> str:
     price=Price(sends=1, receives=2, management=1),
 )
 async def defer(at: Scratch) -> str:
-    from sbpair.amqp.types import Array, UInt
-    from sbpair.client.request import refusal_of, value_of
+    from sbpair.pair.amqp.types import Array, UInt
+    from sbpair.pair.client.request import refusal_of, value_of
 
     await at.send(at.message(b"deferred"))
     inbox = await at.inbox()
@@ -99,9 +99,9 @@ async def defer(at: Scratch) -> str:
     price=Price(sends=1, receives=2, management=1),
 )
 async def defer_counts(at: Scratch) -> str:
-    from sbpair.amqp.message import Message
-    from sbpair.amqp.types import Array, UInt
-    from sbpair.client.request import value_of
+    from sbpair.pair.amqp.message import Message
+    from sbpair.pair.amqp.types import Array, UInt
+    from sbpair.pair.client.request import value_of
 
     await at.send(at.message())
     inbox = await at.inbox()

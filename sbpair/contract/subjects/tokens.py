@@ -6,12 +6,12 @@ import time
 from dataclasses import replace
 from math import ceil
 
-from sbpair.amqp.errors import DETACH_FORCED, NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED_ACCESS
-from sbpair.auth.credential import SharedKey, Token
-from sbpair.client.connection import NamespaceConnection
-from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError, LinkRefusedError, TokenRefusedError
-from sbpair.client.request import RequestNode
+from sbpair.pair.amqp.errors import DETACH_FORCED, NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED_ACCESS
+from sbpair.pair.auth.credential import SharedKey, Token
+from sbpair.pair.client.connection import NamespaceConnection
+from sbpair.pair.client.dial import connect
+from sbpair.pair.client.errors import ClientError, LinkRefusedError, TokenRefusedError
+from sbpair.pair.client.request import RequestNode
 
 from ..entry import Queue, UndecidedError, entry, expect
 from ..scratch import Scratch, expect_end, expect_refusal, put_token

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbpair.client.request import refusal_of
+from sbpair.pair.client.request import refusal_of
 
 from ..entry import Price, Queue, Subscription, Tier, Topic, entry, expect
 from ..scratch import DEAD, Scratch, symbol_of
@@ -134,7 +134,7 @@ async def action(at: Scratch) -> str:
     tier=Tier.STANDARD,
 )
 async def typed_filter(at: Scratch) -> str:
-    from sbpair.amqp.types import Int
+    from sbpair.pair.amqp.types import Int
 
     await _rule(at, "seven", _sql("i = 7 AND sys.Label = 'l'"))
     from dataclasses import replace
@@ -210,8 +210,8 @@ async def smaller(at: Scratch) -> str:
     tier=Tier.STANDARD,
 )
 async def no_sends(at: Scratch) -> str:
-    from sbpair.amqp.performatives import Accepted
-    from sbpair.client.errors import LinkRefusedError, TokenRefusedError
+    from sbpair.pair.amqp.performatives import Accepted
+    from sbpair.pair.client.errors import LinkRefusedError, TokenRefusedError
 
     connection = await at.connection()
     try:

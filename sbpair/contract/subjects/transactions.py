@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sbpair.amqp.errors import TRANSACTION_UNKNOWN_ID
-from sbpair.amqp.performatives import Accepted, TransactionalState
-from sbpair.client.errors import ClientError, RolledBackError
-from sbpair.syphon.transaction import TransactionController
+from sbpair.pair.amqp.errors import TRANSACTION_UNKNOWN_ID
+from sbpair.pair.amqp.performatives import Accepted, TransactionalState
+from sbpair.pair.client.errors import ClientError, RolledBackError
+from sbpair.pair.syphon.land.transaction import TransactionController
 
 from ..entry import Price, Queue, Tier, entry, expect
 from ..scratch import DEAD, Scratch, answer_text, expect_refusal

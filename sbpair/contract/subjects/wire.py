@@ -6,10 +6,10 @@ import asyncio
 import ssl
 from dataclasses import replace
 
-from sbpair.amqp.errors import CONNECTION_FORCED, DETACH_FORCED
-from sbpair.amqp.performatives import Accepted, Condition
-from sbpair.client.dial import connect
-from sbpair.client.errors import ClientError
+from sbpair.pair.amqp.errors import CONNECTION_FORCED, DETACH_FORCED
+from sbpair.pair.amqp.performatives import Accepted, Condition
+from sbpair.pair.client.dial import connect
+from sbpair.pair.client.errors import ClientError
 
 from ..entry import DifferenceError, Price, UndecidedError, entry, expect
 from ..inbox import PATIENCE

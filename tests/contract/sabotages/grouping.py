@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappush
 
-from sbpair.amqp.link import SenderLink
-from sbpair.amqp.performatives import Attach
 from sbpair.broker.entities.directory import DEAD_LETTER, Directory, fold
 from sbpair.broker.entities.queue import Queue
 from sbpair.broker.entities.queue_partition import QueuePartition
@@ -20,6 +18,8 @@ from sbpair.broker.frontends.amqp.attach import NodeFactory
 from sbpair.broker.frontends.amqp.node import Node
 from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver
 from sbpair.broker.frontends.amqp.session_receiver import has_session_filter
+from sbpair.pair.amqp.link import SenderLink
+from sbpair.pair.amqp.performatives import Attach
 
 from .keeping import ENTITIES, FRONTENDS, QUEUE
 from .sabotage import Sabotage

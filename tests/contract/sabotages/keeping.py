@@ -6,8 +6,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heappush
 
-from sbpair.amqp.message import Header, Properties
-from sbpair.amqp.sections import Section, join_entries, split
 from sbpair.broker import RejectWith, Withhold
 from sbpair.broker.entities.directory import Directory
 from sbpair.broker.entities.indexes import DuplicateIndex, NumberedItems, WaitingLine
@@ -19,6 +17,8 @@ from sbpair.broker.errors import EntityNotFoundError, InvalidArgumentError, Lock
 from sbpair.broker.frontends import delivered_message, received_message
 from sbpair.broker.frontends.amqp.management_call import ManagementCall
 from sbpair.broker.frontends.amqp.queue_receiver import QueueReceiver, dead_letter_properties
+from sbpair.pair.amqp.message import Header, Properties
+from sbpair.pair.amqp.sections import Section, join_entries, split
 
 from .sabotage import Sabotage
 
@@ -98,7 +98,7 @@ def _without_priority(section: bytes) -> Header:
 
 
 def _reason_alone(bare: bytes, changes: dict[str, object]) -> bytes:
-    from sbpair.amqp.encoding import encode
+    from sbpair.pair.amqp.encoding import encode
 
     sections = split(bare)
     reason = join_entries(

@@ -6,10 +6,6 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from sbpair.amqp.connection import Connection
-from sbpair.amqp.handshake import ConnectionRole
-from sbpair.amqp.link import Link
-from sbpair.amqp.performatives import Close, Condition, Detach, Open
 from sbpair.broker import NoCredit, RejectWith
 from sbpair.broker.certificates import LOCAL_NAMES
 from sbpair.broker.entities.stored_message import StoredMessage
@@ -20,6 +16,10 @@ from sbpair.broker.frontends.amqp.queue_sender import messages_of
 from sbpair.broker.frontends.amqp.request_response import status
 from sbpair.broker.frontends.delivered_message import delivered_run
 from sbpair.contract.subjects.wire import OTHER_NAME
+from sbpair.pair.amqp.connection import Connection
+from sbpair.pair.amqp.handshake import ConnectionRole
+from sbpair.pair.amqp.link import Link
+from sbpair.pair.amqp.performatives import Close, Condition, Detach, Open
 
 from .keeping import FRONTENDS, RECEIVED, RECEIVER
 from .sabotage import Sabotage
@@ -98,7 +98,7 @@ def _with_large_frames(connection: Connection, performative: Open) -> None:
     connection.remote_max_frame_size = 1_048_576
 
 
-OUTGOING = "sbpair.amqp.outgoing.OutgoingTransfers"
+OUTGOING = "sbpair.pair.amqp.outgoing.OutgoingTransfers"
 
 
 def _open_wide(out: object, window: int) -> None:
@@ -124,7 +124,7 @@ SABOTAGES = {
         {"wire-5": "resource-limit-exceeded"}, {f"{AMQP}.attach.MAX_RECEIVERS": 10}
     ),
     "a detach is answered with an error": Sabotage(
-        {"pings-6": "it ended with"}, {"sbpair.amqp.link.Link.receive_detach": _with_an_error}
+        {"pings-6": "it ended with"}, {"sbpair.pair.amqp.link.Link.receive_detach": _with_an_error}
     ),
     "messages are small": Sabotage(
         {"limits-1": "it says 65536"},
@@ -223,11 +223,13 @@ SABOTAGES = {
         {"sbpair.broker.server.http.web.WebSocketResponse": _refused_upgrade},
     ),
     "a close is not answered": Sabotage(
-        {"wire-8": "it was not answered"}, {"sbpair.amqp.connection.Connection._receive_close": _unanswered}
+        {"wire-8": "it was not answered"},
+        {"sbpair.pair.amqp.connection.Connection._receive_close": _unanswered},
     ),
     "windows are ignored": Sabotage({"wire-12": "window-violation"}, {f"{OUTGOING}.open_window": _open_wide}),
     "frames are as long as they come": Sabotage(
-        {"wire-13": "the link ended"}, {"sbpair.amqp.connection.Connection._receive_open": _with_large_frames}
+        {"wire-13": "the link ended"},
+        {"sbpair.pair.amqp.connection.Connection._receive_open": _with_large_frames},
     ),
     "a certificate is for other names": Sabotage(
         {"wire-14": f"it is for {OTHER_NAME} too"},

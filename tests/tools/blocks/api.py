@@ -20,7 +20,7 @@ EMULATOR = {
     "java-suite": "OrdersTest.java",
     "go-suite": "go/orders_test.go",
 }
-"""The snippets in samples/emulator by language; tests/interop/test_emulator.py runs each."""
+"""The snippets in samples/emulator by language; tests/broker/interop/test_emulator.py runs each."""
 
 
 def emulator(language: str) -> str:

@@ -32,7 +32,7 @@ def description_orders() -> str:
 
 
 def limits() -> str:
-    fields = documented_fields("sbpair/amqp/limits.py", "Limits")
+    fields = documented_fields("sbpair/pair/amqp/limits.py", "Limits")
     return table(
         ("limit", "value", "meaning"), [(f"`{n}`", f"`{value}`", doc) for n, _, value, doc in fields]
     )
@@ -95,7 +95,7 @@ def scenarios() -> str:
 
 
 def fixtures() -> str:
-    tree = ast.parse((ROOT / "sbpair/testing/plugin.py").read_text("utf-8"))
+    tree = ast.parse((ROOT / "sbpair/broker/testing/plugin.py").read_text("utf-8"))
     rows = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and any(
@@ -107,7 +107,10 @@ def fixtures() -> str:
 
 
 def frame_actions() -> str:
-    rows = [(f"`{value}`", doc) for _, value, doc in commented_members("sbpair/testing/frames.py", "Action")]
+    rows = [
+        (f"`{value}`", doc)
+        for _, value, doc in commented_members("sbpair/broker/testing/frames.py", "Action")
+    ]
     return table(("action", "effect on the frame"), rows)
 
 

@@ -12,7 +12,7 @@ HELP_WIDTH = 100
 
 
 def cli() -> str:
-    from sbpair.cli.group import COMMANDS
+    from sbpair.pair.cli.group import COMMANDS
 
     pages: list[list[str]] = [[]]
     for name in sorted(COMMANDS):
@@ -27,7 +27,7 @@ def subcommands(name: str) -> list[str]:
     """The commands within a command; none for most."""
     import click
 
-    from sbpair.cli.group import cli as group
+    from sbpair.pair.cli.group import cli as group
 
     found = group.get_command(click.Context(group), name)
     return sorted(found.commands) if isinstance(found, click.Group) else []
@@ -36,7 +36,7 @@ def subcommands(name: str) -> list[str]:
 def _help(arguments: list[str]) -> str:
     from click.testing import CliRunner
 
-    from sbpair.cli.group import cli as group
+    from sbpair.pair.cli.group import cli as group
 
     _forget_help_options(group)
     widths = {"terminal_width": HELP_WIDTH, "max_content_width": HELP_WIDTH}
@@ -59,12 +59,12 @@ def _forget_help_options(command: click.Command) -> None:
 
 
 def exit_codes() -> str:
-    rows = commented_members("sbpair/cli/errors.py", "ExitCode")
+    rows = commented_members("sbpair/pair/cli/errors.py", "ExitCode")
     return table(("exit code", "name", "meaning"), [(v, name, doc or name.lower()) for name, v, doc in rows])
 
 
 def cli_errors() -> str:
-    from sbpair.cli.errors import KNOWN
+    from sbpair.pair.cli.errors import KNOWN
 
     rows = [(f"`{name}`", str(int(row.code)), row.next_step or "as it says") for name, row in KNOWN.items()]
     return table(("error", "exit code", "next step"), rows)

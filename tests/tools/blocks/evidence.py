@@ -48,7 +48,7 @@ def proof_clients() -> str:
 
 def interop() -> str:
     """What each foreign client does, and the test that says so."""
-    from tests.interop.matrix import CAPABILITIES, PEERS, cells
+    from tests.broker.interop.matrix import CAPABILITIES, PEERS, cells
 
     found = cells()
     rows = [
@@ -65,7 +65,7 @@ def _tests_of(files: list[str]) -> str:
 
 
 def interop_reasons() -> str:
-    from tests.interop.matrix import CANNOT
+    from tests.broker.interop.matrix import CANNOT
 
     return table(("client", "cannot", "why"), [(peer, what, why) for (peer, what), why in CANNOT.items()])
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from tests.tools.source import class_of, commented_members, documented_classes, documented_fields, table
 
 EVENT_HOMES = (
-    ("sender", "sbpair/pairing/events.py"),
-    ("syphon", "sbpair/syphon/events.py"),
-    ("syphon", "sbpair/syphon/status.py"),
-    ("asked for", "sbpair/observation/messages.py"),
-    ("processor", "sbpair/processor/events.py"),
+    ("sender", "sbpair/pair/pairing/events.py"),
+    ("syphon", "sbpair/pair/syphon/events.py"),
+    ("syphon", "sbpair/pair/syphon/status.py"),
+    ("asked for", "sbpair/pair/observation/messages.py"),
+    ("processor", "sbpair/pair/processor/events.py"),
     ("broker", "sbpair/broker/entities/audit_recorder.py"),
-    ("all", "sbpair/observation/journal.py"),
+    ("all", "sbpair/pair/observation/journal.py"),
 )
 
 
@@ -40,7 +40,7 @@ PLAIN_TYPES = {  # as JSON has them
 
 def journal_events() -> dict[str, tuple[str, dict[str, str], str]]:
     """Each event of the journal: who writes it, the type of each of its own fields, and what it says."""
-    from sbpair.observation.record import HEADER
+    from sbpair.pair.observation.record import HEADER
 
     header = {name for name, *_ in HEADER}
     found = {}
@@ -68,14 +68,14 @@ def _is_event(path: str, name: str) -> bool:
 
 def journal_schema() -> dict[str, dict[str, str]]:
     """The fields of each event of the journal, and the header's under ""."""
-    from sbpair.observation.record import HEADER
+    from sbpair.pair.observation.record import HEADER
 
     header = {name: kind for name, kind, _ in HEADER}
     return {"": header} | {event: fields for event, (_, fields, _) in journal_events().items()}
 
 
 def journal_header() -> str:
-    from sbpair.observation.record import HEADER
+    from sbpair.pair.observation.record import HEADER
 
     return table(
         ("field", "type", "description"),
@@ -92,7 +92,7 @@ def journal_event_fields() -> str:
 
 
 def metrics() -> str:
-    from sbpair.observation.metrics import BUILD_INFO, METRICS, READ, SEND_SECONDS
+    from sbpair.pair.observation.metrics import BUILD_INFO, METRICS, READ, SEND_SECONDS
 
     shown = (*METRICS, *READ, SEND_SECONDS, BUILD_INFO)
     rows = [(f"`{m.name}`", ", ".join(f"`{label}`" for label in m.labels), m.help) for m in shown]
@@ -100,7 +100,7 @@ def metrics() -> str:
 
 
 def syphon_metrics() -> str:
-    counters = commented_members("sbpair/syphon/status.py", "SyphonCounters")
+    counters = commented_members("sbpair/pair/syphon/status.py", "SyphonCounters")
     return table(
         ("metric", "meaning"),
         [

@@ -17,7 +17,7 @@ from tests.tools.source import (
 
 def transitions() -> str:
     """The state diagram, drawn from the machine's own table."""
-    from sbpair.pairing.health import TRANSITIONS, EntityState
+    from sbpair.pair.pairing.decide.health import TRANSITIONS, EntityState
 
     arrows: dict[tuple[str, str], list[str]] = {}
     for (before, cause), after in TRANSITIONS.items():
@@ -29,37 +29,38 @@ def transitions() -> str:
 
 def states() -> str:
     rows = [
-        (f"`{name}`", doc) for name, _, doc in commented_members("sbpair/pairing/health.py", "EntityState")
+        (f"`{name}`", doc)
+        for name, _, doc in commented_members("sbpair/pair/pairing/decide/health.py", "EntityState")
     ]
     return table(("state", "behaviour of sends"), rows)
 
 
 def events() -> str:
-    return event_table("sbpair/pairing/events.py", "PairingEvent", "`at` and `path`")
+    return event_table("sbpair/pair/pairing/events.py", "PairingEvent", "`at` and `path`")
 
 
 def options() -> str:
-    fields = documented_fields("sbpair/pairing/options.py", "PairedNamespaceOptions")
+    fields = documented_fields("sbpair/pair/pairing/options.py", "PairedNamespaceOptions")
     return table(("option", "type", "default", "description"), [option_row(*field) for field in fields])
 
 
 def observation_options() -> str:
-    fields = documented_fields("sbpair/pairing/options.py", "ObservationOptions")
+    fields = documented_fields("sbpair/pair/pairing/options.py", "ObservationOptions")
     return table(("option", "type", "default", "description"), [option_row(*field) for field in fields])
 
 
 def errors() -> str:
-    return error_table("sbpair/envelope/errors.py", "sbpair/pairing/errors.py")
+    return error_table("sbpair/pair/envelope/errors.py", "sbpair/pair/pairing/errors.py")
 
 
 def failures() -> str:
-    rows = commented_members("sbpair/pairing/outcome.py", "Failure")
+    rows = commented_members("sbpair/pair/pairing/outcome.py", "Failure")
     return table(("kind", "effect on the message"), [(value, doc) for _, value, doc in rows])
 
 
 def outcomes() -> str:
     """How errors are judged: the classes, then the conditions of a bare ServiceBusError."""
-    from sbpair.pairing.classify import BY_CLASS, BY_CONDITION
+    from sbpair.pair.pairing.request.classify import BY_CLASS, BY_CONDITION
 
     return "\n".join(
         (

@@ -12,7 +12,7 @@ SAMPLES = {
     "flask": "web/orders_flask.py",
     "celery": "celery/tasks.py",
 }
-"""The programs by the name of their block; tests/outage/test_web.py and test_celery.py run them."""
+"""The programs by the name of their block; tests/pair/outage/test_web.py and test_celery.py run them."""
 
 
 def sample(file: str) -> str:

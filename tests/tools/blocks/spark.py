@@ -8,15 +8,17 @@ from tests.tools.source import commented_members, table
 
 
 def message_columns() -> str:
-    from sbpair.spark.message_rows import COLUMNS
+    from sbpair.data.spark.message_rows import COLUMNS
 
     return _columns(COLUMNS)
 
 
 def drain_columns() -> str:
-    from sbpair.spark.syphon_source import AFTER_COUNTERS, BEFORE_COUNTERS, COUNTERS
+    from sbpair.data.spark.syphon_source import AFTER_COUNTERS, BEFORE_COUNTERS, COUNTERS
 
-    meanings = {name: doc for name, _, doc in commented_members("sbpair/syphon/status.py", "SyphonCounters")}
+    meanings = {
+        name: doc for name, _, doc in commented_members("sbpair/pair/syphon/status.py", "SyphonCounters")
+    }
     return _columns(
         (*BEFORE_COUNTERS, *((name, "bigint", meanings[name]) for name in COUNTERS), *AFTER_COUNTERS)
     )

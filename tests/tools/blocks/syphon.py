@@ -15,12 +15,12 @@ from tests.tools.source import (
 
 
 def syphon_options() -> str:
-    fields = documented_fields("sbpair/syphon/options.py", "SyphonOptions")
+    fields = documented_fields("sbpair/pair/syphon/options.py", "SyphonOptions")
     return table(("option", "type", "default", "description"), [option_row(*field) for field in fields])
 
 
 def syphon_events() -> str:
-    return event_table("sbpair/syphon/events.py", "SyphonEvent", "`at`")
+    return event_table("sbpair/pair/syphon/events.py", "SyphonEvent", "`at`")
 
 
 def syphon_errors() -> str:
@@ -28,24 +28,24 @@ def syphon_errors() -> str:
 
     rows = [
         (f"`{name}`", f"`{base}`", doc)
-        for name, base, doc in documented_classes("sbpair/client/errors.py")
+        for name, base, doc in documented_classes("sbpair/pair/client/errors.py")
         if name in sbpair.syphon.__all__
     ]
     return table(("error", "is a", "what happened"), rows)
 
 
 def syphon_counters() -> str:
-    rows = commented_members("sbpair/syphon/status.py", "SyphonCounters")
+    rows = commented_members("sbpair/pair/syphon/status.py", "SyphonCounters")
     return table(("counter", "meaning"), [(f"`{name}`", doc) for name, _, doc in rows])
 
 
 def syphon_states() -> str:
-    rows = commented_members("sbpair/syphon/status.py", "SyphonState")
+    rows = commented_members("sbpair/pair/syphon/status.py", "SyphonState")
     return table(("state", "meaning"), [(f"`{value}`", doc) for _, value, doc in rows])
 
 
 def dead_letter_reasons() -> str:
-    from sbpair.syphon.in_flight import DEAD_LETTER_REASONS
+    from sbpair.pair.syphon.forward.in_flight import DEAD_LETTER_REASONS
 
     reasons: dict[str, list[str]] = {}
     for condition, reason in DEAD_LETTER_REASONS.items():

@@ -6,10 +6,10 @@ import multiprocessing
 from multiprocessing.connection import Connection
 from typing import Any, Self
 
-from sbpair.auth.connection_string import fields_of
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.broker.server.namespace_server import NamespaceServer
-from sbpair.envelope.names import backlog_queue_name, namespace_label
+from sbpair.pair.auth.connection_string import fields_of
+from sbpair.pair.envelope.names import backlog_queue_name, namespace_label
 
 from .ends import NAMES, Ends
 from .scenarios import Scenario

@@ -12,12 +12,12 @@ import gc
 import platform
 import time
 
-from sbpair.amqp.connection import Connection, ConnectionRole
-from sbpair.amqp.events import DispositionReceived, LinkAttached, MessageReceived, SaslInitReceived
-from sbpair.amqp.link import ReceiverLink, SenderLink
-from sbpair.amqp.message import DataBody, Message, Properties
-from sbpair.amqp.performatives import ACCEPTED, Source, Target
-from sbpair.amqp.types import Symbol
+from sbpair.pair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.events import DispositionReceived, LinkAttached, MessageReceived, SaslInitReceived
+from sbpair.pair.amqp.link import ReceiverLink, SenderLink
+from sbpair.pair.amqp.message import DataBody, Message, Properties
+from sbpair.pair.amqp.performatives import ACCEPTED, Source, Target
+from sbpair.pair.amqp.types import Symbol
 from tests.trials.bench.report import figure, rounds
 
 WINDOW = 1000

@@ -157,7 +157,7 @@ def _tell(
 
 
 def of_duckdb(directory: Path) -> dict[str, object]:
-    from tests.audit import oracle
+    from tests.data.audit import oracle
 
     begun = time.perf_counter()
     found = oracle.verdicts(directory)
@@ -175,9 +175,9 @@ def of_audit(directory: Path, engine: Engine | None) -> dict[str, object]:
 
 
 def of_spark(directory: Path, master: str) -> dict[str, object]:
+    from sbpair.data.spark.session import SHORT_JOB
     from sbpair.spark import build_session
     from sbpair.spark.audit import SparkEngine
-    from sbpair.spark.session import SHORT_JOB
 
     cluster = {"spark.executorEnv.PYTHONPATH": os.getcwd(), "spark.executor.memory": "1g",
                "spark.scheduler.minRegisteredResourcesRatio": "1.0"}  # fmt: skip

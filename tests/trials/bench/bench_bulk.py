@@ -21,8 +21,8 @@ from multiprocessing.connection import Connection
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbpair.broker import Broker
+from sbpair.broker.cli.broker.long_lived import short_collections
 from sbpair.broker.entities import StoredMessage
-from sbpair.cli.broker.long_lived import short_collections
 from tests.trials.bench.report import figure, percentile, settings
 
 MANY, QUICK_MANY = 1_000_000, 5_000

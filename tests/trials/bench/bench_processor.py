@@ -62,9 +62,9 @@ def broker_process(pipe: Connection) -> None:
 
 async def fill(connection_string: str, path: str, count: int) -> None:
     """Send messages: 1 KiB, a message id, three application properties; to the sessions in turn."""
-    from sbpair.amqp.message import DataBody, Message, Properties
-    from sbpair.auth.connection_string import parse
-    from sbpair.client.dial import connect
+    from sbpair.pair.amqp.message import DataBody, Message, Properties
+    from sbpair.pair.auth.connection_string import parse
+    from sbpair.pair.client.dial import connect
 
     connection = await connect(parse(connection_string))
     sender = await connection.open_sender(path)

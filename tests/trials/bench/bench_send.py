@@ -27,8 +27,8 @@ from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.aio import PairedServiceBusClient as AsyncPairedServiceBusClient
-from sbpair.envelope.copies import snapshot
-from sbpair.envelope.names import backlog_queue_name
+from sbpair.pair.envelope.copies import snapshot
+from sbpair.pair.envelope.names import backlog_queue_name
 from tests.trials.bench.report import figure, rounds
 
 Measured = Callable[[], float]

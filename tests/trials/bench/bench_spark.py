@@ -49,8 +49,8 @@ class Bench:
     """The broker, Spark, and what was measured."""
 
     def __init__(self, messages: int, *, is_small: bool) -> None:
+        from sbpair.data.spark.session import SHORT_JOB
         from sbpair.spark import build_session
-        from sbpair.spark.session import SHORT_JOB
 
         self._broker = BrokerProcess(broker_process)
         self._site = self._broker.site

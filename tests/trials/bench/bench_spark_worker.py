@@ -74,12 +74,12 @@ class Bench:
     def consume(self, *columns: str) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from sbpair.spark import worker
-        from sbpair.spark.entities import Entities
-        from sbpair.spark.message_columns import batch_of
-        from sbpair.spark.ranges import Mark, Piece
-        from sbpair.spark.source_options import SourceOptions
-        from tests.spark.message_rows import schema
+        from sbpair.data.spark import worker
+        from sbpair.data.spark.entities import Entities
+        from sbpair.data.spark.message_columns import batch_of
+        from sbpair.data.spark.ranges import Mark, Piece
+        from sbpair.data.spark.source_options import SourceOptions
+        from tests.data.spark.message_rows import schema
 
         options = SourceOptions.of(
             {"connectionString": self._site.primary, "queueName": "orders", "settlement": "complete"}
@@ -91,10 +91,10 @@ class Bench:
         worker.forget(("entities", options.namespace, options.wire, None))
 
     def sink(self) -> None:
-        from sbpair.spark import worker
-        from sbpair.spark.message_sink import SinkOptions, client_of, destination
-        from sbpair.spark.outgoing import id_maker, outgoing_rows
-        from sbpair.spark.sending import Sending
+        from sbpair.data.spark import worker
+        from sbpair.data.spark.message_sink import SinkOptions, client_of, destination
+        from sbpair.data.spark.outgoing import id_maker, outgoing_rows
+        from sbpair.data.spark.sending import Sending
 
         options = SinkOptions.of(
             {

@@ -52,7 +52,7 @@ def broker_process(pipe: Connection) -> None:
 
 def parked(path: str, count: int) -> Iterator[bytes]:
     """Encoded messages as a sender parks them: 1 KiB, a message id, three application properties."""
-    from sbpair.amqp.message import DataBody, Message, Properties
+    from sbpair.pair.amqp.message import DataBody, Message, Properties
 
     for number in range(count):
         yield Message(
@@ -71,8 +71,8 @@ def parked(path: str, count: int) -> Iterator[bytes]:
 
 async def fill(connection_string: str, backlogs: dict[str, int]) -> None:
     """Park messages on these backlog queues."""
-    from sbpair.auth.connection_string import parse
-    from sbpair.client.dial import connect
+    from sbpair.pair.auth.connection_string import parse
+    from sbpair.pair.client.dial import connect
 
     connection = await connect(parse(connection_string))
     for path, count in backlogs.items():
@@ -83,7 +83,7 @@ async def fill(connection_string: str, backlogs: dict[str, int]) -> None:
 
 def by_syphon(site: Site, backlogs: dict[str, int], *, tls: bool = False) -> float:
     """Seconds until the syphon has drained the backlogs, its opening included."""
-    from sbpair.auth.connection_string import parse
+    from sbpair.pair.auth.connection_string import parse
     from sbpair.syphon import Syphon, SyphonOptions
 
     more: dict[str, str] = {}

@@ -13,11 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
-from sbpair.amqp.connection import Connection, ConnectionRole
-from sbpair.amqp.events import ConnectionClosed, DispositionReceived, Event, LinkDetached, MessageReceived
-from sbpair.amqp.link import ReceiverLink, SenderLink
-from sbpair.amqp.message import DataBody, Header, Message, Properties
-from sbpair.amqp.performatives import ACCEPTED, Accepted, Source, Target
+from sbpair.pair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.events import (
+    ConnectionClosed,
+    DispositionReceived,
+    Event,
+    LinkDetached,
+    MessageReceived,
+)
+from sbpair.pair.amqp.link import ReceiverLink, SenderLink
+from sbpair.pair.amqp.message import DataBody, Header, Message, Properties
+from sbpair.pair.amqp.performatives import ACCEPTED, Accepted, Source, Target
 
 WINDOW = 1000  # deliveries without an outcome
 CHUNK = 262_144

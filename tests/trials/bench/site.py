@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
 
-from sbpair.auth.connection_string import parse
+from sbpair.pair.auth.connection_string import parse
 from tests.trials.bench.delay_line import by_way_of, delay_lines
 from tests.trials.bench.process import cpu_seconds
 

@@ -20,8 +20,8 @@ from azure.servicebus import ServiceBusMessage
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker
-from sbpair.envelope.names import backlog_queue_name
-from sbpair.envelope.restore import restore
+from sbpair.pair.envelope.names import backlog_queue_name
+from sbpair.pair.envelope.restore import restore
 from tests.trials.bench import bench_processor
 from tests.trials.bench.bench_amqp import one_round
 from tests.trials.bench.bench_syphon import BACKLOGS, by_syphon, fill, parked

@@ -25,8 +25,8 @@ from sbpair.broker.faults import (
     TwoFieldError,
     Withhold,
 )
-from sbpair.testing.frames import IN, OUT, Action, FrameRule
-from sbpair.testing.proxy_plan import LineSettings
+from sbpair.broker.testing.frames import IN, OUT, Action, FrameRule
+from sbpair.broker.testing.proxy_plan import LineSettings
 
 QUEUE = "orders"
 LASTING = 5.0  # seconds of a fault that lasts

@@ -13,15 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sbpair.amqp.message import DataBody, Message, Properties
-from sbpair.auth.connection_string import parse
 from sbpair.broker import Broker
 from sbpair.broker.faults import ActiveFault, FaultRule
-from sbpair.client.dial import connect
+from sbpair.broker.testing.frames import IN, OUT, ActiveRule, FrameRule
+from sbpair.broker.testing.pair import NamespacePair
+from sbpair.broker.testing.proxy_plan import LineSettings
+from sbpair.pair.amqp.message import DataBody, Message, Properties
+from sbpair.pair.auth.connection_string import parse
+from sbpair.pair.client.dial import connect
 from sbpair.testing import BrokerProcess, ChaosProxy
-from sbpair.testing.frames import IN, OUT, ActiveRule, FrameRule
-from sbpair.testing.pair import NamespacePair
-from sbpair.testing.proxy_plan import LineSettings
 from tests.trials.clients.faults import QUEUE, Cut, Event, Fault
 
 LOOPBACK = "127.0.0.1"

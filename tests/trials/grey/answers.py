@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf, log
 from random import Random
 
-from sbpair.pairing.outcome import Classification, Failure
+from sbpair.pair.pairing.outcome import Classification, Failure
 
 USUAL = 0.02  # seconds
 HINT = 2.0  # seconds

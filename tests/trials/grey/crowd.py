@@ -14,12 +14,12 @@ from itertools import count
 from math import inf
 from random import Random
 
-from sbpair.pairing.health import EntityState
-from sbpair.pairing.options import PairedNamespaceOptions
-from sbpair.pairing.outcome import Outcome, Stored
-from sbpair.pairing.pair import Attempt, Pair, Pause, Result, SendFlow, Step
-from sbpair.pairing.retry import RetryPolicy
-from sbpair.pairing.rotation import Choice
+from sbpair.pair.pairing.decide.health import EntityState
+from sbpair.pair.pairing.decide.pair import Attempt, Pair, Pause, Result, SendFlow, Step
+from sbpair.pair.pairing.decide.retry import RetryPolicy
+from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.options import PairedNamespaceOptions
+from sbpair.pair.pairing.outcome import Outcome, Stored
 
 from .answers import ACCEPTED, SILENT, Answer, Answers
 

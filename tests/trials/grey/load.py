@@ -20,9 +20,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient, StoredIn
 from sbpair.aio import PairedServiceBusClient as AsyncPairedServiceBusClient
-from sbpair.auth.connection_string import fields_of
 from sbpair.broker.bearer import make_bearer
-from sbpair.pairing.events import BacklogWithdrawn, EntityFailedOver
+from sbpair.pair.auth.connection_string import fields_of
+from sbpair.pair.pairing.events import BacklogWithdrawn, EntityFailedOver
 
 from .scenarios import ENTITY, Scenario
 

@@ -17,9 +17,9 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from sbpair.broker import Broker, NamespaceControl
 from sbpair.broker.frontends.received_message import stored_messages
 from sbpair.broker.server.namespace_server import NamespaceServer
-from sbpair.envelope.copies import raw
-from sbpair.envelope.names import backlog_queue_name
-from sbpair.envelope.park import park
+from sbpair.pair.envelope.copies import raw
+from sbpair.pair.envelope.names import backlog_queue_name
+from sbpair.pair.envelope.park import park
 
 from .scenarios import ENTITY, Scenario
 

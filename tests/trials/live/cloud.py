@@ -10,7 +10,7 @@ from pathlib import Path
 from azure.core.credentials import AccessToken
 
 from sbpair.broker import Broker, NamespaceControl
-from sbpair.testing.pair import BearerCredential
+from sbpair.broker.testing.pair import BearerCredential
 
 from .resolver import SUFFIX
 

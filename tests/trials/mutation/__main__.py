@@ -64,13 +64,13 @@ class Room:
 
 ROOMS = {
     "pairing": Room(
-        ("sbpair/pairing/*", "sbpair/envelope/*", "sbpair/auth/*"),
+        ("sbpair/pair/pairing/*", "sbpair/pair/envelope/*", "sbpair/pair/auth/*"),
         (
-            "tests/pairing",
-            "tests/envelope",
-            "tests/auth",
+            "tests/pair/pairing",
+            "tests/pair/envelope",
+            "tests/pair/auth",
             *(
-                f"tests/outage/test_{each}.py"
+                f"tests/pair/outage/test_{each}.py"
                 for each in (
                     "failover",
                     "aio_failover",
@@ -91,34 +91,34 @@ ROOMS = {
                     "order",
                 )
             ),
-            "tests/tracing",
+            "tests/pair/tracing",
         ),
         (
-            "tests/pairing/test_surface.py",
-            "tests/outage/test_input.py::"
+            "tests/pair/pairing/test_surface.py",
+            "tests/pair/outage/test_input.py::"
             "test_the_link_to_a_backlog_is_open_before_the_first_message_needs_it",
         ),
     ),
     "syphon": Room(
-        ("sbpair/syphon/*", "sbpair/client/*", "sbpair/envelope/*"),
-        ("tests/syphon", "tests/client", "tests/envelope"),
+        ("sbpair/pair/syphon/*", "sbpair/pair/client/*", "sbpair/pair/envelope/*"),
+        ("tests/pair/syphon", "tests/pair/client", "tests/pair/envelope"),
         (  # thousands of messages: minutes while the calls of each function are counted
-            "tests/syphon/test_stuck.py",
-            "tests/syphon/test_many_destinations.py",
-            "tests/syphon/test_large.py",
+            "tests/pair/syphon/test_stuck.py",
+            "tests/pair/syphon/test_many_destinations.py",
+            "tests/pair/syphon/test_large.py",
         ),
     ),
-    "store": Room(("sbpair/broker/store/*",), ("tests/store",)),
+    "store": Room(("sbpair/broker/store/*",), ("tests/broker/store",)),
     "amqp": Room(
-        ("sbpair/amqp/*",),
-        ("tests/amqp",),
+        ("sbpair/pair/amqp/*",),
+        ("tests/pair/amqp",),
         (
-            "tests/amqp/test_fuzz.py",
-            "tests/amqp/test_hostile_input.py::test_a_hostile_stream_costs_little",
-            "tests/amqp/test_hostile_input.py::test_a_frame_that_comes_byte_by_byte_is_not_copied_each_time",
-            "tests/amqp/test_message.py::test_a_hundred_thousand_data_sections_split_in_linear_time",
-            "tests/amqp/test_rhea.py",
-            "tests/amqp/test_limits.py::"
+            "tests/pair/amqp/test_fuzz.py",
+            "tests/pair/amqp/test_hostile_input.py::test_a_hostile_stream_costs_little",
+            "tests/pair/amqp/test_hostile_input.py::test_a_frame_that_comes_byte_by_byte_is_not_copied_each_time",
+            "tests/pair/amqp/test_message.py::test_a_hundred_thousand_data_sections_split_in_linear_time",
+            "tests/pair/amqp/test_rhea.py",
+            "tests/pair/amqp/test_limits.py::"
             "test_ranges_that_settle_nothing_end_the_session_before_they_cost_much",
         ),
     ),

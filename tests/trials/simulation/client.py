@@ -22,14 +22,12 @@ from azure.servicebus.exceptions import (
 
 from sbpair.broker.errors import BrokerError, EntityAlreadyExistsError, ReroutingError
 from sbpair.broker.faults import Delay, EndingEffect, Lose, RefusingEffect, Withhold
-from sbpair.envelope import copies, park
-from sbpair.envelope.ordering import Numbering, OrderStamp
-from sbpair.pairing import events
-from sbpair.pairing.attempts import MIN_FAILURES, MIN_SPAN
-from sbpair.pairing.classify import Phase, classify
-from sbpair.pairing.health import EntityState, HealthPolicy
-from sbpair.pairing.outcome import Failure, Outcome, Stored, Stranded
-from sbpair.pairing.pair import (
+from sbpair.pair.envelope import copies, park
+from sbpair.pair.envelope.ordering import Numbering, OrderStamp
+from sbpair.pair.pairing import events
+from sbpair.pair.pairing.decide.attempts import MIN_FAILURES, MIN_SPAN
+from sbpair.pair.pairing.decide.health import EntityState, HealthPolicy
+from sbpair.pair.pairing.decide.pair import (
     Attempt,
     CreateBacklog,
     Pair,
@@ -41,9 +39,11 @@ from sbpair.pairing.pair import (
     SpoolUse,
     Step,
 )
-from sbpair.pairing.retry import RetryPolicy
-from sbpair.pairing.rotation import Choice
-from sbpair.pairing.turns import TaskTurns
+from sbpair.pair.pairing.decide.retry import RetryPolicy
+from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.outcome import Failure, Outcome, Stored, Stranded
+from sbpair.pair.pairing.request.classify import Phase, classify
+from sbpair.pair.pairing.shared.turns import TaskTurns
 
 from .answers import LATER, LOST, STORED, Answer, CredentialUnavailableError, OpeningError, sdk_error
 from .entities import CLOCK

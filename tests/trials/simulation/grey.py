@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 from zlib import crc32
 
-from sbpair.auth.credential import SIGNATURE, SharedKey, Token, TokenUnavailableError, expiry_of, sign
 from sbpair.broker.access import OpenAccess
 from sbpair.broker.auth import Grant
 from sbpair.broker.errors import BrokerError
@@ -33,7 +32,8 @@ from sbpair.broker.faults import (
     Throttle,
     Withhold,
 )
-from sbpair.syphon.awaited import LATE_AFTER
+from sbpair.pair.auth.credential import SIGNATURE, SharedKey, Token, TokenUnavailableError, expiry_of, sign
+from sbpair.pair.syphon.forward.awaited import LATE_AFTER
 
 from .network import HOST
 from .plan import HEALED, PRIMARY, SECONDARY, WORKLOAD, Fault, Kind, Shape

@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from sbpair.amqp.errors import DETACH_FORCED, INTERNAL_ERROR
-from sbpair.amqp.performatives import Condition
 from sbpair.broker.frontends.amqp.coordinator import CoordinatorNode
 from sbpair.broker.server.wire import AmqpWire
+from sbpair.pair.amqp.errors import DETACH_FORCED, INTERNAL_ERROR
+from sbpair.pair.amqp.performatives import Condition
 
 from .plan import SECONDARY
 

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from azure.servicebus import ServiceBusMessage
 
-from sbpair.pairing.fence import Fence
+from sbpair.pair.pairing.decide.fence import Fence
 
 from .history import History
 

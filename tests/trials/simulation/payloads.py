@@ -10,13 +10,13 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
-from sbpair.amqp.message import decode_properties, encode_properties
-from sbpair.amqp.sections import Section, map_section, split
 from sbpair.broker.entities.stored_message import StoredMessage
 from sbpair.broker.frontends.received_message import stored_messages
-from sbpair.envelope.aliases import ANNOTATION_DESTINATION
-from sbpair.envelope.copies import Message, raw
-from sbpair.envelope.scan import part_entries
+from sbpair.pair.amqp.message import decode_properties, encode_properties
+from sbpair.pair.amqp.sections import Section, map_section, split
+from sbpair.pair.envelope.aliases import ANNOTATION_DESTINATION
+from sbpair.pair.envelope.copies import Message, raw
+from sbpair.pair.envelope.scan import part_entries
 
 from .virtual_loop import EPOCH
 

@@ -13,10 +13,10 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
-from sbpair.auth.connection_string import NamespaceAccess, parse
+from sbpair.pair.auth.connection_string import NamespaceAccess, parse
+from sbpair.pair.ground.side import Side
+from sbpair.pair.processor.aio import PairedServiceBusProcessor
 from sbpair.processor import LockEnded, ProcessorEvent, ProcessorOptions, ReceivedMessage
-from sbpair.processor.aio import PairedServiceBusProcessor
-from sbpair.side import Side
 
 from .history import Handled
 from .network import HOST

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sbpair.envelope import restore
-from sbpair.syphon import in_flight
+from sbpair.pair.envelope import restore
+from sbpair.pair.syphon.forward import in_flight
 
 POISON_REASONS = (
     restore.UNREADABLE,

@@ -19,12 +19,12 @@ from random import Random
 from azure.servicebus import ServiceBusMessage
 
 from sbpair.broker.errors import BrokerError
-from sbpair.envelope import aliases
-from sbpair.envelope.ordering import ordered_backlog_name
-from sbpair.envelope.park import park
-from sbpair.observation.record import event_name
+from sbpair.pair.envelope import aliases
+from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.park import park
+from sbpair.pair.observation.record import event_name
+from sbpair.pair.syphon.events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent
 from sbpair.syphon import Syphon, SyphonOptions
-from sbpair.syphon.events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent
 
 from .checkers import check
 from .client import Client

@@ -14,15 +14,15 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from random import Random
 
-from sbpair.envelope.copies import Message
-from sbpair.pairing import events
-from sbpair.pairing.outcome import Outcome, Stored
-from sbpair.pairing.pair import Result
-from sbpair.pairing.rotation import Choice
-from sbpair.pairing.spool.replay import entry_of
-from sbpair.pairing.spool.schedule import ReplaySchedule
-from sbpair.pairing.spool.store import Spooled
-from sbpair.pairing.spool.units import unit_of
+from sbpair.pair.envelope.copies import Message
+from sbpair.pair.pairing import events
+from sbpair.pair.pairing.decide.pair import Result
+from sbpair.pair.pairing.decide.rotation import Choice
+from sbpair.pair.pairing.outcome import Outcome, Stored
+from sbpair.pair.pairing.spool.replay import entry_of
+from sbpair.pair.pairing.spool.schedule import ReplaySchedule
+from sbpair.pair.pairing.spool.store import Spooled
+from sbpair.pair.pairing.spool.units import unit_of
 
 from .entities import CLOCK
 from .world import World

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 
-from sbpair.testing.ledger import Ledger, LedgerReport
+from sbpair.broker.testing.ledger import Ledger, LedgerReport
 from tests.waiting import PATIENCE
 
 from .flatness import Trend, trend

@@ -3,8 +3,8 @@
     python -m tests.trials.tampering [--seeds 2] [--engines local spark] [--into docs/evidence/tampering.json]
     python -m tests.tools.generate_docs
 
-Every story, file and tampering of tests/audit/tampering.py, once for each seed, on each engine. Progress on standard
-error; one line of JSON at the end. Exits with 1 when one case does not hold.
+Every story, file and tampering of tests/data/audit/tampering.py, once for each seed, on each engine. Progress on
+standard error; one line of JSON at the end. Exits with 1 when one case does not hold.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from sbpair.audit import Engine, Expected, LocalEngine, audit, job
-from tests.audit.tampering import STORIES, TAMPERINGS, Case, Told, cases, tampered, told, what_is_wrong
+from sbpair.audit import Engine, Expected, LocalEngine, audit
+from sbpair.data.audit import job
+from tests.data.audit.tampering import STORIES, TAMPERINGS, Case, Told, cases, tampered, told, what_is_wrong
 from tests.trials.grey.page import machine
 from tests.trials.tampering.together import at_once
 
@@ -64,9 +65,9 @@ def _engine(name: str) -> tuple[Engine, int, Any]:
     """The engine, the audits at once, and what ends it."""
     if name == "local":
         return LocalEngine(1), 1, lambda: None
+    from sbpair.data.spark.session import SHORT_JOB
     from sbpair.spark import build_session
     from sbpair.spark.audit import SparkEngine
-    from sbpair.spark.session import SHORT_JOB
 
     session = build_session("tampering", master="local[2,2]", settings=SHORT_JOB)
     return SparkEngine(session), BATCH, session.stop

@@ -37,7 +37,7 @@ def run() -> str:
 
 def tamperings() -> str:
     """A row for each tampering, and how many audits were green on each engine."""
-    from tests.audit.tampering import TAMPERINGS  # needs the packages of an audit
+    from tests.data.audit.tampering import TAMPERINGS  # needs the packages of an audit
 
     runs = stored("tampering")["runs"]
     rows = [
@@ -55,7 +55,7 @@ def tamperings() -> str:
 
 def stories() -> str:
     """The stories and files, in a sentence."""
-    from tests.audit.tampering import FILES, STORIES
+    from tests.data.audit.tampering import FILES, STORIES
 
     return f"Stories: {', '.join(STORIES)}. Files: {', '.join(FILES)}.\n"
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sbpair.audit.engine import Engine, Packet, Packets, TaskResult
+from sbpair.data.audit.engine import Engine, Packet, Packets, TaskResult
 
 SHARES = 8  # groups of tasks, and partitions of packets
 

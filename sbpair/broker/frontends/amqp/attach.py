@@ -10,9 +10,10 @@ orders                  receives                QueueReceiver, SessionQueueRecei
 
 from __future__ import annotations
 
-from ....amqp.errors import MESSAGE_SIZE_EXCEEDED
-from ....amqp.link import Link, ReceiverLink, SenderLink
-from ....amqp.performatives import Attach, Condition, Coordinator, Source, Target
+from sbpair.pair.amqp.errors import MESSAGE_SIZE_EXCEEDED
+from sbpair.pair.amqp.link import Link, ReceiverLink, SenderLink
+from sbpair.pair.amqp.performatives import Attach, Condition, Coordinator, Source, Target
+
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.allowed_use import check_enabled, check_received_from, check_sent_to

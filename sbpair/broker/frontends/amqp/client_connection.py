@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from math import ceil
 
-from ....amqp.connection import Connection, ConnectionRole
-from ....amqp.errors import CONNECTION_FORCED, NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS
-from ....amqp.events import (
+from sbpair.pair.amqp.connection import Connection, ConnectionRole
+from sbpair.pair.amqp.errors import CONNECTION_FORCED, NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS
+from sbpair.pair.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
     CreditGranted,
@@ -26,7 +26,8 @@ from ....amqp.events import (
     SaslInitReceived,
     SessionEnded,
 )
-from ....amqp.performatives import Condition
+from sbpair.pair.amqp.performatives import Condition
+
 from ...clock import ClockReading
 from ...entities.indexes import Deadlines
 from ...errors import TooManyConnectionsError, UnauthorizedError

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
-from ....amqp.connection import Connection
+from sbpair.pair.amqp.connection import Connection
+
 from ...entities.quotas import Tier
 from .node import Node
 from .queue_receiver import QueueReceiver

@@ -9,11 +9,20 @@ these links, and sends to other entities go via that entity. SDKs request cross-
 
 from __future__ import annotations
 
-from ....amqp.errors import NOT_IMPLEMENTED, DecodeError
-from ....amqp.events import MessageReceived
-from ....amqp.link import ReceiverLink
-from ....amqp.message import decode_request
-from ....amqp.performatives import ACCEPTED, Condition, Declare, Declared, DeliveryState, Discharge, Rejected
+from sbpair.pair.amqp.errors import NOT_IMPLEMENTED, DecodeError
+from sbpair.pair.amqp.events import MessageReceived
+from sbpair.pair.amqp.link import ReceiverLink
+from sbpair.pair.amqp.message import decode_request
+from sbpair.pair.amqp.performatives import (
+    ACCEPTED,
+    Condition,
+    Declare,
+    Declared,
+    DeliveryState,
+    Discharge,
+    Rejected,
+)
+
 from ...clock import ClockReading
 from ...entities.queue import Queue
 from ...entities.transaction import Anchor, Transaction, top_level

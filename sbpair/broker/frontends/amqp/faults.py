@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ....amqp.link import Link
-from ....amqp.performatives import RELEASED, Condition, DeliveryState, Modified, Rejected
-from ....amqp.types import Described, Symbol, ULong
+from sbpair.pair.amqp.link import Link
+from sbpair.pair.amqp.performatives import RELEASED, Condition, DeliveryState, Modified, Rejected
+from sbpair.pair.amqp.types import Described, Symbol, ULong
+
 from ...clock import ClockReading
 from ...faults import (
     AnswerModified,

@@ -15,9 +15,10 @@ import uuid
 from contextlib import suppress
 from dataclasses import replace
 
-from ....amqp.link import Link, ReceiverLink, SenderLink
-from ....amqp.performatives import Attach, Source, Target
-from ....amqp.types import Described
+from sbpair.pair.amqp.link import Link, ReceiverLink, SenderLink
+from sbpair.pair.amqp.performatives import Attach, Source, Target
+from sbpair.pair.amqp.types import Described
+
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.descriptions import QueueDescription, SubscriptionDescription, TopicDescription

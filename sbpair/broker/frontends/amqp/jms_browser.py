@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ....amqp.events import CreditGranted, DispositionReceived
-from ....amqp.link import SenderLink
-from ....amqp.performatives import Attach, Source
+from sbpair.pair.amqp.events import CreditGranted, DispositionReceived
+from sbpair.pair.amqp.link import SenderLink
+from sbpair.pair.amqp.performatives import Attach, Source
+
 from ...clock import ClockReading
 from ...entities.queue import Queue
 from ...entities.queue_context import SLICE_BYTES

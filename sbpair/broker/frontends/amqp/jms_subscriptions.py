@@ -14,8 +14,9 @@ import hashlib
 from contextlib import suppress
 from dataclasses import replace
 
-from ....amqp.link import Link, SenderLink
-from ....amqp.performatives import Attach, Source
+from sbpair.pair.amqp.link import Link, SenderLink
+from sbpair.pair.amqp.performatives import Attach, Source
+
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.descriptions import SubscriptionDescription

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import ceil
 
-from ....amqp.errors import CONNECTION_FORCED, DETACH_FORCED
-from ....amqp.events import (
+from sbpair.pair.amqp.errors import CONNECTION_FORCED, DETACH_FORCED
+from sbpair.pair.amqp.events import (
     CreditGranted,
     DispositionReceived,
     LinkAttached,
@@ -18,8 +18,9 @@ from ....amqp.events import (
     MessageReceived,
     SessionEnded,
 )
-from ....amqp.link import Link
-from ....amqp.performatives import Attach, Condition, DeliveryState, TransactionalState
+from sbpair.pair.amqp.link import Link
+from sbpair.pair.amqp.performatives import Attach, Condition, DeliveryState, TransactionalState
+
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.indexes import Deadlines

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ....amqp.message import Message
-from ....amqp.performatives import TransactionalState
-from ....amqp.types import Symbol
+from sbpair.pair.amqp.message import Message
+from sbpair.pair.amqp.performatives import TransactionalState
+from sbpair.pair.amqp.types import Symbol
+
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.queue import Queue

@@ -5,8 +5,9 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from ....amqp.message import Message, ValueBody
-from ....amqp.types import Array
+from sbpair.pair.amqp.message import Message, ValueBody
+from sbpair.pair.amqp.types import Array
+
 from ...entities.queue import Queue
 from ...entities.quotas import MESSAGE_COST
 from ...entities.sessions import SessionLock

@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
-from ....amqp.types import Array, Described, Int, Timestamp, ULong
+from sbpair.pair.amqp.types import Array, Described, Int, Timestamp, ULong
+
 from ...entities.message_store import DESCRIPTION, REASON
 from ...entities.queue import Queue
 from ...entities.quotas import Tier

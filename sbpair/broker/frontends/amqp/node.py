@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ....amqp.events import CreditGranted, DispositionReceived, MessageReceived
-from ....amqp.link import ReceiverLink, SenderLink
-from ....amqp.performatives import Condition, DeliveryState
+from sbpair.pair.amqp.events import CreditGranted, DispositionReceived, MessageReceived
+from sbpair.pair.amqp.link import ReceiverLink, SenderLink
+from sbpair.pair.amqp.performatives import Condition, DeliveryState
+
 from ...clock import ClockReading
 from ...entities.queue import Queue
 from ...entities.transaction import Transaction

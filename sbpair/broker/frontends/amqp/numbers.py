@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from ....amqp.limits import Limits
-from ....amqp.performatives import Open
+from sbpair.pair.amqp.limits import Limits
+from sbpair.pair.amqp.performatives import Open
 
 _SHORTEST_IDLE, _LONGEST_IDLE = 120_000, 240_000  # milliseconds
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ....amqp.errors import DETACH_FORCED
-from ....amqp.events import CreditGranted, DispositionReceived
-from ....amqp.link import SenderLink
-from ....amqp.performatives import (
+from sbpair.pair.amqp.errors import DETACH_FORCED
+from sbpair.pair.amqp.events import CreditGranted, DispositionReceived
+from sbpair.pair.amqp.link import SenderLink
+from sbpair.pair.amqp.performatives import (
     ACCEPTED,
     RELEASED,
     Accepted,
@@ -37,6 +37,7 @@ from ....amqp.performatives import (
     Source,
     TransactionalState,
 )
+
 from ...clock import ClockReading
 from ...entities.allowed_use import check_received_from
 from ...entities.message_store import DESCRIPTION, REASON

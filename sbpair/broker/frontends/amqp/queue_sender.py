@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter
 
-from ....amqp.events import MessageReceived
-from ....amqp.link import ReceiverLink
-from ....amqp.performatives import (
+from sbpair.pair.amqp.events import MessageReceived
+from sbpair.pair.amqp.link import ReceiverLink
+from sbpair.pair.amqp.performatives import (
     ACCEPTED,
     Attach,
     Condition,
@@ -16,6 +16,7 @@ from ....amqp.performatives import (
     Target,
     TransactionalState,
 )
+
 from ...clock import ClockReading
 from ...entities.queue import Queue
 from ...entities.stored_message import StoredMessage

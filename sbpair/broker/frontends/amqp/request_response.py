@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ....amqp.errors import PRECONDITION_FAILED, DecodeError
-from ....amqp.events import DispositionReceived, MessageReceived
-from ....amqp.link import ReceiverLink, SenderLink
-from ....amqp.message import Message, Properties, ValueBody
-from ....amqp.performatives import (
+from sbpair.pair.amqp.errors import PRECONDITION_FAILED, DecodeError
+from sbpair.pair.amqp.events import DispositionReceived, MessageReceived
+from sbpair.pair.amqp.link import ReceiverLink, SenderLink
+from sbpair.pair.amqp.message import Message, Properties, ValueBody
+from sbpair.pair.amqp.performatives import (
     ACCEPTED,
     Condition,
     DeliveryState,
@@ -29,7 +29,8 @@ from ....amqp.performatives import (
     Target,
     TransactionalState,
 )
-from ....amqp.types import Int
+from sbpair.pair.amqp.types import Int
+
 from ...auth import ExpiredTokenError, InvalidTokenError, split_audience
 from ...clock import ClockReading
 from ...entities.queue import Queue

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ....amqp.link import SenderLink
-from ....amqp.performatives import Attach, DeliveryState, Source
-from ....amqp.types import Described
+from sbpair.pair.amqp.link import SenderLink
+from sbpair.pair.amqp.performatives import Attach, DeliveryState, Source
+from sbpair.pair.amqp.types import Described
+
 from ...clock import ClockReading
 from ...entities.queue import Queue
 from ...entities.sessions import SessionLock

@@ -9,8 +9,8 @@ A peek of 150 bytes is answered with up to a megabyte, so one read of the socket
 
 from __future__ import annotations
 
-from ....amqp.events import Event
-from ....amqp.session import Session
+from sbpair.pair.amqp.events import Event
+from sbpair.pair.amqp.session import Session
 
 MAX_UNREAD = 2**20  # bytes of answers; the next one may exceed it
 MAX_WAITING = 2**20  # bytes that may arrive while requests wait

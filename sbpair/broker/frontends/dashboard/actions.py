@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ....amqp.message import DataBody, Header, Message, Properties
+from sbpair.pair.amqp.message import DataBody, Header, Message, Properties
+
 from ...entities.allowed_use import check_enabled, check_received_from, check_sent_to
 from ...entities.queue import Queue
 from ...entities.queue_partition import QueuePartition

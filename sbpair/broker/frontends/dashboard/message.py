@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ....amqp.errors import DecodeError
-from ....amqp.message import Body, DataBody, Message, SequenceBody
-from ....amqp.types import Described, Timestamp
+from sbpair.pair.amqp.errors import DecodeError
+from sbpair.pair.amqp.message import Body, DataBody, Message, SequenceBody
+from sbpair.pair.amqp.types import Described, Timestamp
 
 Row = dict[str, object]
 MAX_VALUE = 2_000  # characters

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 
-from ....amqp.message import DataBody
+from sbpair.pair.amqp.message import DataBody
+
 from ...entities.descriptions import QueueDescription, TopicDescription
 from ...entities.message_store import DESCRIPTION, REASON
 from ...entities.partition import Health

@@ -19,11 +19,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
 
-from ....amqp.errors import DecodeError, EncodeError
-from ....amqp.message import Body, DataBody, Header, Message, Properties, SequenceBody, ValueBody
-from ....amqp.performatives import MAX_UINT
-from ....amqp.sections import data_section
-from ....amqp.types import Described, Symbol, Timestamp
+from sbpair.pair.amqp.errors import DecodeError, EncodeError
+from sbpair.pair.amqp.message import Body, DataBody, Header, Message, Properties, SequenceBody, ValueBody
+from sbpair.pair.amqp.performatives import MAX_UINT
+from sbpair.pair.amqp.sections import data_section
+from sbpair.pair.amqp.types import Described, Symbol, Timestamp
+
 from ...entities.queue import Queue
 from ...entities.stored_message import Instant, StoredMessage
 from ...errors import InvalidArgumentError

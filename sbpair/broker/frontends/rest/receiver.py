@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from ....amqp.performatives import Condition
+from sbpair.pair.amqp.performatives import Condition
+
 from ...clock import ClockReading
 from ...entities.queue import FrontEnd, Queue
 from ...entities.stored_message import StoredMessage

@@ -1,0 +1,1 @@
+"""The commands that check the service, and a pairing."""

@@ -1,0 +1,1 @@
+"""The audit: verdicts on every message, derived from journals."""

@@ -1,0 +1,1 @@
+"""The second step: mentions become messages with verdicts."""

@@ -1,0 +1,1 @@
+"""The first step: journals become facts, and mentions of messages."""

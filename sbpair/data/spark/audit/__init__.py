@@ -1,0 +1,1 @@
+"""The engine that runs an audit on Spark."""

@@ -1,0 +1,1 @@
+"""Pair: send although a namespace is down, and bring home what was parked meanwhile."""

@@ -1,0 +1,163 @@
+"""Message locks: how long each lasts, despite differing clocks, and renewal requests to ``$management``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+from sbpair.pair.amqp.message import Message, ValueBody
+from sbpair.pair.amqp.performatives import Condition
+from sbpair.pair.amqp.types import Array
+
+from .connection import NamespaceConnection
+from .errors import LinkRefusedError
+from .request import CREDIT, RequestNode, wait_for_renewal
+
+DEFAULT_LOCK = 60.0  # seconds: the default lock span of a queue, and the longest that is relied on
+MIN_LOCK_SECONDS, MAX_LOCK_SECONDS = 5.0, 300.0  # seconds, of any queue
+LEFT_AT_RENEWAL = 1 / 3  # of the lock span is left when a lock is renewed: of 60 s, after 40
+MIN_MARGIN_SECONDS = 2.5  # and at least that much: a shorter lock may be checked a second late
+TRUSTED_PART = 1 / 2  # of its span may have passed before a lock is checked
+
+# CLOCK_MONOTONIC stands still while Linux is suspended, and goes on elsewhere; Windows has neither name
+_STEADY = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+OK, GONE = 200, 410
+UUID_CODE = 0x98
+
+
+def steady() -> float:
+    """Return seconds by a clock that nobody sets, and that goes on while the machine is suspended."""
+    if sys.platform == "win32" or _STEADY is None:
+        return time.monotonic()
+    return time.clock_gettime(_STEADY)
+
+
+def renewal_margin(span: float) -> float:
+    """Return how many seconds of a lock that lasts ``span`` seconds are left when it is to be renewed."""
+    return max(span * LEFT_AT_RENEWAL, MIN_MARGIN_SECONDS)
+
+
+class LockClock:
+    """Measures the locks of one entity against a local clock: the one of :meth:`local`, or the caller's own.
+
+    A delivery carries the end of its lock by the broker's clock. How far that end is ahead of the local clock is its
+    *lead*: the lock span plus the difference of the clocks, which need not be separated. A new lock has the greatest
+    lead; one with a smaller lead is older by the difference.
+
+        local clock    |---------- lead of a new lock ----------|
+                       |------ lead of this one ------|<- age ->|
+
+    A lock that may be too old, because it sat in a socket while this process was suspended, is renewed before use. One
+    that looks too old though it cannot be shows that a clock was set, and teaches the lead anew.
+    Lock ends are seconds by the broker's clock, ``now`` and ``since`` by the local one.
+    """
+
+    def __init__(self) -> None:
+        self._lead: float | None = None
+        self._began = time.time() - steady()
+        self.span = DEFAULT_LOCK
+        """Seconds that a new lock is relied on to last.
+
+        Longer than the real span only when that is below a minute and the local clock is behind as well.
+        """
+
+    def local(self) -> float:
+        """Return the time by a local clock that goes on while the machine is suspended, and that nobody sets.
+
+        In seconds since the epoch, as of the wall clock when this was made.
+        """
+        return self._began + steady()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the lead of a lock is known."""
+        return self._lead is not None
+
+    @property
+    def difference(self) -> float | None:
+        """About how many seconds the broker's clock is ahead of the local one; None when they may agree."""
+        lead = self._lead
+        if lead is None or 0 < lead <= MAX_LOCK_SECONDS + MIN_LOCK_SECONDS:
+            return None
+        return lead - DEFAULT_LOCK
+
+    def left(self, ends: float, now: float, since: float) -> float:
+        """Return the seconds certainly left of a lock taken after ``since``; 0 when it must be renewed first."""
+        lead = ends - now
+        if self._lead is None:
+            if now - since > MIN_LOCK_SECONDS * TRUSTED_PART:
+                return 0.0
+            self._learn(lead)
+            return self.span
+        age = self._lead - lead
+        is_new = 0 <= now - since <= MIN_LOCK_SECONDS * TRUSTED_PART
+        if age < 0 or (is_new and age > MIN_LOCK_SECONDS * TRUSTED_PART):  # or one of the clocks was set
+            self._learn(lead)
+            return self.span
+        return self.span - age if age <= self.span * TRUSTED_PART else 0.0
+
+    def renewed(self, ends: float, now: float) -> float:
+        """Record a lock renewed ``now``; return the seconds it lasts."""
+        self._learn(ends - now)
+        return self.span
+
+    def forget(self) -> None:
+        """Discard the measurement, after a renewal that was neither granted nor denied."""
+        self._lead, self.span = None, DEFAULT_LOCK
+
+    def _learn(self, lead: float) -> None:
+        is_plausible = 0 < lead <= MAX_LOCK_SECONDS  # otherwise the clocks differ, and the lead is not a span
+        self._lead = lead
+        self.span = min(max(lead, MIN_LOCK_SECONDS), DEFAULT_LOCK) if is_plausible else DEFAULT_LOCK
+
+
+async def renew_locks(
+    connection: NamespaceConnection, path: str, tags: Sequence[bytes]
+) -> list[float | None]:
+    """Renew the locks with these delivery tags; return when each ends, None for a lost one.
+
+    Ends are seconds since the epoch by the broker's clock. Raises TokenRefusedError, ConnectionLostError, and
+    LinkRefusedError when the request fails.
+    """
+    node = RequestNode(connection, connection.namespace.address(f"{path}/$management"))
+    try:
+        ends = await _renew(node, path, tags)
+        if ends is not None or len(tags) == 1:
+            return ends or [None]
+        found: list[float | None] = []  # one lost lock fails the whole request: renew each on its own
+        for first in range(0, len(tags), CREDIT):
+            requests = (_renew(node, path, [tag]) for tag in tags[first : first + CREDIT])
+            found += [each[0] if each else None for each in await asyncio.gather(*requests)]
+        return found
+    finally:
+        await node.close()
+
+
+async def _renew(node: RequestNode, path: str, tags: Sequence[bytes]) -> list[float | None] | None:
+    """Renew all locks or none; None when one of them is lost."""
+    properties: dict[object, object] = {"operation": "com.microsoft:renew-lock", "type": "entity-mgmt"}
+    try:
+        tokens = tuple(UUID(bytes_le=tag) for tag in tags)
+    except ValueError as error:
+        raise LinkRefusedError(f"a delivery of {path} has no lock: its tag is not a UUID") from error
+    request = node.ask(properties, {"lock-tokens": Array(UUID_CODE, tokens)})
+    answer = await wait_for_renewal(request, f"locks on {path}")
+    status = answer.application_properties.get("statusCode")
+    if status == GONE:
+        return None
+    ends = _expirations(answer) if status == OK else []
+    if len(ends) != len(tags):
+        description = answer.application_properties.get("statusDescription")
+        condition = Condition("amqp:internal-error", f"status {status}: {description}")
+        raise LinkRefusedError(f"the locks on {path} were not renewed", condition)
+    return ends
+
+
+def _expirations(answer: Message) -> list[float | None]:
+    body = answer.body.value if isinstance(answer.body, ValueBody) else None
+    until = body.get("expirations") if isinstance(body, dict) else None
+    each = until.items if isinstance(until, Array) else until
+    return [end / 1000 for end in each or () if isinstance(end, int)]

@@ -1,0 +1,160 @@
+"""Raw editing of map sections: take out some entries, keep the others bit for bit; see ``amqp/sections.py``.
+
+Maps of one sender usually share a layout: keys, types and sizes, in bytes that stay the same while the contents
+of the values differ.
+
+    section    | head, key, type, size | content | key, type, size | content |
+    layout     |       the same        |   any   |    the same     |   any   |
+
+One comparison in C tells whether a section has a known layout. A section that does not is walked, and its
+layout is cached, unless sections of its length and wanted keys keep differing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sbpair.pair.amqp.sections import VALUE_HEADS, entry_spans, split_fields
+
+NARROW_TEXT = frozenset((0xA1, 0xA3))  # string and symbol
+TEXT = NARROW_TEXT | {0xB1, 0xB3}
+MAX_LAYOUTS = 512
+MAX_BYTES = 8 * 1024 * 1024  # of all layouts, about: senders choose how many and how large they are
+FIELD_WEIGHT = 128  # bytes of memory for a constant field
+MAX_LESSONS = 32  # cached layouts of one kind of section; from then on each is walked
+
+Span = tuple[int, int]
+
+
+class SectionLayout(NamedTuple):
+    """The constant bytes of a section, and the positions of its wanted and kept entries."""
+
+    constant: struct.Struct
+    bytes_there: tuple[bytes, ...]
+    found: tuple[tuple[bytes, int, int], ...]
+    kept: tuple[Span, ...]
+    kept_values: int
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes of memory it takes."""
+        return FIELD_WEIGHT * len(self.bytes_there) + self.constant.size
+
+    def fits(self, section: bytes) -> bool:
+        """Whether ``section``, which has the same length, has this layout."""
+        return self.constant.unpack(section) == self.bytes_there
+
+
+def layout_of(
+    section: bytes,
+    contents: Sequence[Span],
+    found: Sequence[tuple[bytes, int, int]],
+    kept: Sequence[Span],
+    kept_values: int,
+) -> SectionLayout:
+    """Return the layout of a walked section; ``contents`` are the spans whose bytes may differ."""
+    form, at = [">"], 0
+    for start, stop in contents:
+        form.append(f"{start - at}s{stop - start}x")
+        at = stop
+    form.append(f"{len(section) - at}s")
+    constant = struct.Struct("".join(form))
+    return SectionLayout(constant, constant.unpack(section), tuple(found), tuple(kept), kept_values)
+
+
+class Layouts:
+    """A cache of the last layout of each kind of section: its length and the wanted keys."""
+
+    __slots__ = ("_bytes", "_layouts", "_lessons")
+
+    def __init__(self) -> None:
+        self._layouts: dict[tuple[int, object], SectionLayout] = {}
+        self._lessons: dict[tuple[int, object], int] = {}
+        self._bytes = 0
+
+    def find(self, kind: tuple[int, object]) -> SectionLayout | None:
+        """Return the last layout of this kind, if any."""
+        return self._layouts.get(kind)
+
+    def wants(self, kind: tuple[int, object]) -> bool:
+        """Whether layouts of this kind are still cached: it has not differed too often."""
+        return self._lessons.get(kind, 0) < MAX_LESSONS
+
+    def learn(self, kind: tuple[int, object], layout: SectionLayout) -> None:
+        """Cache the layout of a walked section; forget all others first where they would be too many bytes (S-25)."""
+        if len(self._layouts) >= MAX_LAYOUTS or self._bytes + layout.weight > MAX_BYTES:
+            self._layouts.clear()
+            self._lessons.clear()
+            self._bytes = 0
+        self._bytes += layout.weight
+        self._layouts[kind] = layout
+        self._lessons[kind] = self._lessons.get(kind, 0) + 1
+
+
+_LAYOUTS = Layouts()
+
+
+class Parted(NamedTuple):
+    """A map split into the raw values of the wanted keys, and all other entries unchanged."""
+
+    found: dict[bytes, bytes]
+    kept: bytes
+    kept_values: int  # keys plus values, as a map counts them
+
+
+NOTHING = Parted({}, b"", 0)
+
+
+def part_entries(section: bytes, wanted: frozenset[bytes]) -> Parted:
+    """Split a map section into the entries whose key is in ``wanted`` and the rest; b"" is an empty map.
+
+    Raises DecodeError, IndexError.
+    """
+    if not section:
+        return NOTHING
+    kind = len(section), wanted
+    layout = _LAYOUTS.find(kind)
+    if layout is None or not layout.fits(section):
+        layout = walk_entries(section, wanted)
+        if _LAYOUTS.wants(kind):
+            _LAYOUTS.learn(kind, layout)
+    found = {key: section[start:stop] for key, start, stop in layout.found}
+    return Parted(found, b"".join([section[start:stop] for start, stop in layout.kept]), layout.kept_values)
+
+
+def walk_fields(section: bytes) -> SectionLayout:
+    """Return the layout of a list section; b"" is an empty list. Raises DecodeError, IndexError."""
+    fields = split_fields(section) if section else []
+    at = len(section) - sum(map(len, fields))
+    contents: list[Span] = []
+    for each in fields:
+        start, at = at + VALUE_HEADS[each[0]], at + len(each)
+        if each[0] and start < at:
+            contents.append((start, at))
+    return layout_of(section, contents, (), (), len(fields))
+
+
+def walk_entries(section: bytes, wanted: frozenset[bytes]) -> SectionLayout:
+    """Return the layout of a map section; b"" is an empty map. Raises DecodeError, IndexError."""
+    spans = entry_spans(section) if section else []
+    end = len(section)
+    run = spans[0][0] if spans else end
+    contents: list[Span] = []
+    found: list[tuple[bytes, int, int]] = []
+    kept: list[Span] = []
+    for start, value_at, stop in spans:
+        content = value_at + VALUE_HEADS[section[value_at]]
+        if section[value_at] and content < stop:
+            contents.append((content, stop))
+        form = section[start]
+        key = section[start + 2 if form in NARROW_TEXT else start + 5 : value_at] if form in TEXT else None
+        if key in wanted:
+            if run < start:
+                kept.append((run, start))
+            run = stop
+            found.append((key, value_at, stop))
+    if run < end:
+        kept.append((run, end))
+    return layout_of(section, contents, found, kept, 2 * (len(spans) - len(found)))

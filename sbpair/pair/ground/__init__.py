@@ -1,0 +1,1 @@
+"""What several rooms use and none owns. Stands on the standard library alone."""

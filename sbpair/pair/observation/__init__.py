@@ -1,0 +1,1 @@
+"""Journals, metrics, status pages and logs: sinks of the events of all rooms."""

@@ -1,0 +1,1 @@
+"""Sends over azure.servicebus, in threads."""

@@ -1,0 +1,1 @@
+"""Where a message goes, decided without an SDK, a clock or a thread."""

@@ -1,0 +1,1 @@
+"""The way of a parked message to its destination, and its completion."""

@@ -1,0 +1,256 @@
+"""The pace of sending to one entity: as fast as it answers, until it is busy or has been out of reach (H-10). Pure.
+
+                busy                              busy: half the rate, after the pause that was asked for
+    FREE ---------------------> PACED, towards the rate at which it was busy <----.
+     ^ ^                          |  | and beyond, slowly near it ----------------'
+     | '--- far above that rate --'  |
+     |                               '-- half the rate is as busy --> BUSY ANYWAY: faster, as long as no busier
+     |                                                                   | no longer busy
+     '----- FAST reached -------- PACED, from FIRST_RATE, doubling <-----'<--- out of reach
+
+While FREE, answers set the pace: a few messages are in flight at first, and each that is accepted makes room for one
+more, so that their number doubles with each round trip. That takes no time from a strong entity. An entity that was
+busy, or that has just come back, may have room for little, and clients send to it too: messages are then spread
+evenly.
+
+Slowing down is for an entity that is busy because of what it is sent. One that answers *busy* to a share of whatever
+it is sent would only be drained later: if half the rate finds it as busy as before, the rate is not the cause. Its
+messages then wait one by one for the time that it asks for, and the rate grows while the share does not. Times are
+monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sbpair.pair.ground.asked_pause import bounded
+
+from .credit import AFTER_LOSS
+
+FIRST_WINDOW = 256  # messages in flight, as many as a backlog delivers at first
+LARGEST_WINDOW = 100_000  # messages: more are never in flight
+FIRST_RATE = 50.0  # messages per second, for an entity that was out of reach
+LOWEST_RATE = 2.0  # messages per second
+FAST = 3000.0  # messages per second; above that, answers set the pace
+DOUBLING = 0.7  # messages per second for each message accepted: a rate doubles in a second
+HALVED_EVERY = 1.0  # seconds, at least
+RECOVERS_IN = 30.0  # seconds from half of a rate until it is reached again, at most
+RECOVERY = 0.4  # seconds of that for each message per second: a little too much of a low rate is little
+SMOOTHED = 0.01  # seconds of messages that are sent together
+BURST = 8  # messages that are sent together after a moment without any
+ENOUGH = 40  # answers that tell how busy an entity is
+CLEAN = 200  # answers, none of them busy, after which the next that is begins a new trial
+JUDGED_FOR = 30.0  # seconds: older answers tell nothing
+FORGOTTEN = 150.0  # seconds without a busy answer after which the entity is as any other
+
+
+@dataclass(slots=True)
+class Answers:
+    """The answers of an entity since ``since``."""
+
+    since: float
+    accepted: int = 0
+    busy: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self.accepted + self.busy
+
+    @property
+    def odds(self) -> float:
+        """The busy answers for each that was accepted."""
+        return (self.busy + 0.5) / (self.accepted + 0.5)
+
+    def are_busier_than(self, odds: float, deviations: int) -> bool:
+        """Whether more of them are busy than these odds explain, and as many standard deviations of chance."""
+        share = odds / (1 + odds)
+        return self.busy > self.count * share + deviations * math.sqrt(self.count * share * (1 - share))
+
+
+class Pace:
+    """The pace for one entity; ``max_rate`` in messages per second, None for no limit."""
+
+    def __init__(self, max_rate: float | None = None) -> None:
+        self._max_rate = math.inf if max_rate is None else max_rate
+        self._window = FIRST_WINDOW
+        self._rate: float | None = None  # when PACED; before growing back, if a ceiling is known
+        self._ceiling: float | None = None  # the rate at which it was busy, as far as one was seen
+        self._grows_from = 0.0  # when growing back began
+        self._next_at = 0.0  # when the next message is due, if sent evenly
+        self._paused_until = 0.0
+        self._forgotten_at = math.inf
+        self._halved_at = -math.inf
+        self._second, self._accepted, self._accepted_before = 0, 0, 0
+        self._answers = Answers(0.0)  # since the rate was halved, or lately
+        self._is_halved = False  # and has been found busy at each rate since
+        self._faster: Answers | None = None  # the answers before the rate was halved again
+        self._anyway: float | None = None  # the odds of busy that are the same at any rate
+
+    @property
+    def is_free(self) -> bool:
+        """Whether only answers set the pace."""
+        return self._rate is None and self._max_rate == math.inf
+
+    def rate(self, now: float) -> float:
+        """Return the messages per second; infinite while answers set the pace."""
+        ceiling = self._ceiling
+        has_grown = ceiling is not None and self._grown(now) >= max(FAST, 4 * ceiling)
+        if has_grown or now >= self._forgotten_at:
+            self._be_free()
+        return self.shown(now)
+
+    def shown(self, now: float) -> float:
+        """Return the messages per second as :meth:`rate` does; changes nothing, in any thread."""
+        grown = self._grown(now)
+        return self._max_rate if grown == math.inf else min(self._max_rate, max(LOWEST_RATE, grown))
+
+    def room(self, now: float, in_flight: int) -> int:
+        """Return how many messages may be sent now; ``in_flight`` are unanswered."""
+        if now < self._paused_until:
+            return 0
+        rate = self.rate(now)
+        room = self._window - in_flight if self._rate is None else LARGEST_WINDOW
+        if rate < math.inf:
+            room = min(room, math.floor((now - max(self._next_at, now)) * rate + self._burst(rate)))
+        return max(0, room)
+
+    def sent(self, now: float) -> None:
+        """Record that a message was sent."""
+        rate = self._max_rate if self._rate is None else self.rate(now)
+        if rate < math.inf:
+            self._next_at = max(self._next_at, now) + 1 / rate
+
+    def due(self, now: float) -> float:
+        """Return when there may be room again without an answer; infinite if only an answer makes room."""
+        rate = self.rate(now)
+        if rate < math.inf:
+            rate = self.shown(max(now, self._next_at))  # by then
+            return max(now + SMOOTHED, self._paused_until, self._next_at - (self._burst(rate) - 1) / rate)
+        return self._paused_until if now < self._paused_until else math.inf
+
+    def accepted(self, now: float) -> None:
+        """Record that the entity accepted a message."""
+        second = int(now)
+        if second != self._second:
+            self._accepted_before = self._accepted if second == self._second + 1 else 0
+            self._second, self._accepted = second, 0
+        self._accepted += 1
+        if self._rate is None:
+            if self._window < LARGEST_WINDOW:
+                self._window += 1
+            if self._anyway is None:
+                return
+        elif self._ceiling is None and not self._is_tried(now):
+            self._rate += DOUBLING
+            if self._rate >= FAST:
+                self._be_free()
+        if now >= self._answers.since:
+            self._answers.accepted += 1
+            self._judge(now)
+
+    def was_busy(self, now: float, hint: float | None = None) -> None:
+        """Record that the entity was busy; ``hint``: the seconds that it asked to wait."""
+        if now >= self._answers.since:
+            self._answers.busy += 1
+            self._judge(now)
+        if self._anyway is not None or self._is_tried(now):
+            return
+        if hint is not None:
+            self._paused_until = max(self._paused_until, now + bounded(hint))
+        if now >= self._halved_at + HALVED_EVERY:
+            self._slow_down(now)
+        self._answers.since = max(self._answers.since, self._paused_until)
+        self._grows_from = max(now, self._answers.since)
+        self._forgotten_at = self._grows_from + FORGOTTEN
+
+    def link_lost(self) -> None:
+        """Record that a link ended with messages in flight: fewer are unknown if that happens again (H-13)."""
+        self._window = max(AFTER_LOSS, self._window // 2)
+
+    def was_out_of_reach(self, now: float) -> None:
+        """Record that the entity did not answer: it may have little room when it comes back."""
+        if self.rate(now) > FIRST_RATE:
+            self._rate, self._ceiling = FIRST_RATE, None
+        self._begin(now)
+
+    def paused_for(self, now: float) -> float:
+        """Return for how many seconds the entity asked to wait."""
+        return max(0.0, self._paused_until - now)
+
+    def _is_tried(self, now: float) -> bool:
+        """Whether it is being seen how busy the entity is at half the rate: that stays the same meanwhile."""
+        answers = self._answers
+        is_under_way = answers.since <= now < answers.since + JUDGED_FOR
+        return self._is_halved and is_under_way and answers.count < ENOUGH
+
+    def _grown(self, now: float) -> float:
+        """Return the rate that has grown back towards, or beyond, the one at which the entity was busy."""
+        rate, ceiling = self._rate, self._ceiling  # read once: other threads ask too
+        if rate is None:
+            return math.inf
+        if ceiling is None:
+            return rate
+        since = 0.0 if self._is_tried(now) else max(0.0, now - self._grows_from)
+        part = since / min(RECOVERS_IN, ceiling * RECOVERY)
+        return ceiling + (ceiling - rate) * (part - 1) ** 3
+
+    # How busy it is
+
+    def _judge(self, now: float) -> None:
+        """Draw a conclusion from the answers, once there are enough of at least a second."""
+        answers, anyway = self._answers, self._anyway
+        if self._is_halved and answers.count == ENOUGH:
+            self._grows_from = now
+        if now < answers.since + HALVED_EVERY or answers.count < ENOUGH:
+            return
+        if anyway is not None:
+            is_faster_busier = answers.are_busier_than(1.25 * anyway, deviations=2)
+            if is_faster_busier or not answers.busy or now > answers.since + JUDGED_FOR:
+                self._begin(now)
+            else:
+                self._anyway = min(anyway, (anyway + answers.odds) / 2)
+                self._answers = Answers(now)
+        elif not answers.busy and (not self._is_halved or answers.accepted >= CLEAN):
+            self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """Take the next busy answer for the first."""
+        self._answers, self._is_halved = Answers(now), False
+        self._faster = self._anyway = None
+
+    def _slow_down(self, now: float) -> None:
+        """Send at half the rate, unless the last halving did not help."""
+        answers, faster, rate = self._answers, self._faster, self.rate(now)
+        if not self._is_halved:
+            self._note_ceiling(now, rate)
+            rate = min(rate, self._ceiling or FIRST_RATE) if self._rate is None else rate
+            self._is_halved = True
+        elif faster is not None and answers.are_busier_than(faster.odds / 2, deviations=1):
+            self._begin(now)  # had the rate been the cause, half of it would have halved the odds
+            self._anyway = Answers(0.0, answers.accepted + faster.accepted, answers.busy + faster.busy).odds
+            self._rate = min(2 * rate, self._ceiling or math.inf)
+            self._grows_from = self._paused_until = now
+            return
+        else:
+            self._faster = answers
+        self._rate, self._halved_at = rate / 2, now
+        self._answers = Answers(now + HALVED_EVERY)
+
+    def _note_ceiling(self, now: float, rate: float) -> None:
+        """Remember the rate at which the entity became busy, if it was sent that much: else it shows no limit."""
+        proven = float(max(self._accepted, self._accepted_before)) if int(now) == self._second else 0.0
+        if self._rate is not None:
+            self._ceiling = rate if proven >= rate / 2 else self._ceiling
+        elif proven >= FIRST_RATE:
+            self._ceiling = proven
+
+    def _be_free(self) -> None:
+        self._rate = self._ceiling = None
+        self._forgotten_at = math.inf
+        self._window = FIRST_WINDOW
+
+    def _burst(self, rate: float) -> float:
+        """Return how many messages may be sent together: on trial one, since a rate is tried, not a burst."""
+        return max(1 if self._is_halved else BURST, 2 * SMOOTHED * rate)

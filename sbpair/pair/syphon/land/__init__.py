@@ -1,0 +1,1 @@
+"""Landing: messages go to the entity of the same path on the secondary, in transactions."""

@@ -1,0 +1,1 @@
+"""Ordered backlogs: sessions are relayed one message at a time."""

@@ -1,0 +1,1 @@
+"""What a syphon checks beside forwarding: claims, levels of backlogs, dead letters."""

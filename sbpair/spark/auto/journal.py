@@ -1,5 +1,0 @@
-"""``format("sbpair-journal")``, registered by Spark itself."""
-
-from sbpair.spark.journal_source import JournalDataSource as DefaultSource
-
-__all__ = ["DefaultSource"]

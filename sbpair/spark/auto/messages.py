@@ -1,5 +1,0 @@
-"""``format("sbpair")``, registered by Spark itself."""
-
-from sbpair.spark.message_source import MessageDataSource as DefaultSource
-
-__all__ = ["DefaultSource"]

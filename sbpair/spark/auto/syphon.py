@@ -1,5 +1,0 @@
-"""``format("sbpair-syphon")``, registered by Spark itself."""
-
-from sbpair.spark.syphon_source import SyphonDataSource as DefaultSource
-
-__all__ = ["DefaultSource"]

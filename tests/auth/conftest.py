@@ -1,7 +1,0 @@
-"""Fixtures shared with the syphon's tests: a broker with two namespaces."""
-
-from __future__ import annotations
-
-from tests.syphon.conftest import broker, pair
-
-__all__ = ["broker", "pair"]
