@@ -1,4 +1,4 @@
-"""A processor: calls a handler for each message of an entity, on both namespaces of a pair (C-10 … C-19).
+"""A processor: calls a handler for each message of an entity, on both namespaces of a pair.
 
     processor = client.get_queue_processor("orders", handler, options=ProcessorOptions(max_concurrent_calls=32))
     await processor.run()          # until processor.request_stop(), or: async with processor: ...

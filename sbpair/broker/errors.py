@@ -94,7 +94,7 @@ from sbpair.pair.amqp.errors import (
 )
 
 _MORE = " To know more visit https://aka.ms/sbResourceMgrExceptions. "
-_LOW_BITS = 2**48 - 1  # the service shows a number without its partition (Q-10)
+_LOW_BITS = 2**48 - 1  # the service shows a number without its partition
 
 
 class BrokerError(Exception):
@@ -562,7 +562,7 @@ class TooManyTransactionsError(BrokerError):
 
 
 class ReroutingError(BrokerError):
-    """A message without a key waits for another partition until ``at``, ms of entity time (Q-16).
+    """A message without a key waits for another partition until ``at``, ms of entity time.
 
     Callers that can wait send it again then; others report a timeout.
     """
@@ -576,7 +576,7 @@ class ReroutingError(BrokerError):
 
 
 class PartitionUnavailableError(BrokerError):
-    """The requested partition is down; the others are not (Q-4)."""
+    """The requested partition is down; the others are not."""
 
     condition = PARTITION_NOT_AVAILABLE
     status, sub_code = 503, 50300

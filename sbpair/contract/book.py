@@ -1,4 +1,4 @@
-"""All entries of the contract, by subject (K-3); the broker of this package keeps them all (K-4)."""
+"""All entries of the contract, by subject; the broker of this package keeps them all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an entry of the contract is (K-2): a sentence, what rests on it, what it needs and costs, and the check."""
+"""What an entry of the contract is: a sentence, what rests on it, what it needs and costs, and the check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorder of a run: the frames of every entry, without keys, tokens and host names (K-6).
+"""The recorder of a run: the frames of every entry, without keys, tokens and host names.
 
 A recording is a file of JSON lines: first the run, then one line for each entry that has ended, with its entities, its
 connections and what passed on them:

@@ -86,7 +86,7 @@ class NamespacePlan:
                 self._make(f"{path}/Subscriptions/{name}", make)
 
     def _is_partitioned(self, requested: QueueDescription | TopicDescription) -> bool:
-        # all entities of a partitioned Premium namespace are partitioned
+        # all entities of a partitioned Premium namespace are partitioned
         return self.partitions is not None or requested.enable_partitioning
 
     def _make(self, path: str, make: Callable[[], object]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .rules.message_properties import PropertyCodec
 
 MAX_MESSAGES = 1000  # messages in one event
-BACKLOG, PATH = "/x-servicebus-transfer/", "x-ms-path"  # P-10, P-20
+BACKLOG, PATH = "/x-servicebus-transfer/", "x-ms-path"
 
 
 class Arrival(Enum):
@@ -37,7 +37,7 @@ class Removal(Enum):
 
     COMPLETED = "completed"  # settled by a receiver
     RECEIVED = "received"  # received and deleted in one operation
-    EXPIRED = "expired"  # and discarded; an expired message that is dead-lettered (T-10) is DEAD_LETTERED
+    EXPIRED = "expired"  # and discarded; an expired message that is dead-lettered is DEAD_LETTERED
     DEAD_LETTERED = "dead-lettered"  # moved to the entity's dead-letter queue
     FORWARDED = "forwarded"  # stored by the next entity
     PUBLISHED = "published"  # copied to the subscriptions of a topic, which keeps nothing itself
@@ -49,7 +49,7 @@ class Removal(Enum):
 class MessagesStored:
     """A broker stored these messages; ``how`` they came: ``sent``, ``scheduled``, ``forwarded`` or ``published``.
 
-    In a ``backlog`` queue, ``path`` is the entity that the messages are parked for (P-20).
+    In a ``backlog`` queue, ``path`` is the entity that the messages are parked for.
     """
 
     path: str | None
@@ -120,7 +120,7 @@ class AuditRecorder:
 
     def stored(self, path: str, message: StoredMessage, how: Arrival) -> None:
         """Record that the entity at ``path`` stored a message under its current sequence number."""
-        if message.is_ping:  # P-31
+        if message.is_ping:
             return
         key = self._place(path, message), how
         group = self._stored.get(key)

@@ -109,7 +109,7 @@ SECOND = 1_000
 MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE
 MAX_SPAN = 922_337_203_685_477
-"""Milliseconds in the largest signed 64-bit tick count (T-8); stored as ``None``, as are larger values."""
+"""Milliseconds in the largest signed 64-bit tick count; stored as ``None``, as are larger values."""
 
 INT_MAX = 2**31 - 1
 MEGABYTE = 1024 * 1024
@@ -139,8 +139,6 @@ class QueueDescription:
     * ``user_metadata``: up to 1024 characters.
     * ``authorization_rules``: at most 12 rules, valid for this entity only.
     """
-
-    # T-6, T-8, T-20, Q-3
 
     lock_duration: int = MINUTE
     max_size_in_megabytes: int = 1024
@@ -191,7 +189,6 @@ class QueueDescription:
 
         ``kind`` of entity, in the service's text.
         """
-        # Q-3
         for name, title in _FIXED_AT_CREATION.items():
             if getattr(self, name) != getattr(current, name):
                 raise FixedAtCreationError(
@@ -223,7 +220,7 @@ _FIXED_AT_CREATION = {
 
 
 def _target(name: str | None) -> str | None:
-    """Return a forwarding target with its scheme and host, if any, in lower case (X-14); None for an empty one."""
+    """Return a forwarding target with its scheme and host, if any, in lower case; None for an empty one."""
     if not name or not isinstance(name, str):
         return name or None
     path = split_address(name)[1]
@@ -406,7 +403,6 @@ class SubscriptionDescription:
 
     def under(self, topic: TopicDescription) -> QueueDescription:
         """Return the description in effect for a subscription of ``topic``."""
-        # T-9
         spans = (self.default_message_time_to_live, topic.default_message_time_to_live)
         return replace(
             _queue_description(self, _SUBSCRIPTION_FIELDS),

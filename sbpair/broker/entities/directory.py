@@ -1,6 +1,6 @@
 """The entities of a namespace by path.
 
-Paths are case-insensitive and may contain slashes (``contoso/x-servicebus-transfer/0``, P-10). Queues and
+Paths are case-insensitive and may contain slashes (``contoso/x-servicebus-transfer/0``). Queues and
 topics share one set of paths. The path of a subscription is ``events/Subscriptions/billing``;
 ``/$DeadLetterQueue`` and ``/$Transfer/$DeadLetterQueue`` after a path address the sub-queues of an entity.
 """

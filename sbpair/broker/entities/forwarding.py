@@ -5,11 +5,11 @@
       |                 v
       '- dead-lettered: $DeadLetterQueue -- forward_dead_lettered_messages_to --> failures
 
-Forwarding acts as a receiver that always listens (T-22): nobody else can receive from an entity that
+Forwarding acts as a receiver that always listens: nobody else can receive from an entity that
 forwards, and its expired messages are handled as usual. A message is removed from its source only after its
 destination has stored it. A message that cannot be forwarded is dead-lettered with a reason; in a dead-letter
 queue it stays, and is retried when the queue's description changes. Each partition of a partitioned source
-forwards its own messages, and the key of a message selects the partition at the destination again (Q-15).
+forwards its own messages, and the key of a message selects the partition at the destination again.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Forwarding:
             try:
                 self._send(message, find, target, now)
             except (PartitionUnavailableError, ServerBusyError, ReroutingError) as error:
-                queue.requeue(message, now)  # Q-15: another message's key may select another partition
+                queue.requeue(message, now)  # another message's key may select another partition
                 return error
             except BrokerError as error:
                 self._fail(message, error, now)
@@ -127,7 +127,7 @@ class Forwarding:
             raise MessageTooLargeError(message.size, limit)
         copy = message.copy()
         copy.hops = message.hops + 1
-        if self._queue.parent is not None:  # set on forwarded dead letters only (R-47)
+        if self._queue.parent is not None:  # set on forwarded dead letters only
             copy.dead_letter_source = self._queue.parent.path
         destination.enqueue_all((copy,), now)
 

@@ -231,7 +231,7 @@ class DuplicateIndex:
     """Message ids accepted within the duplicate detection window, each with its sequence number.
 
     The window of an id starts when a message with it is first accepted; duplicates do not extend it. Ids
-    outside the window are removed when the next message arrives. Each partition has its own index (Q-11).
+    outside the window are removed when the next message arrives. Each partition has its own index.
     """
 
     __slots__ = ("_ids", "_numbers")

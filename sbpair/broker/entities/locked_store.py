@@ -174,7 +174,7 @@ class LockedStore(MessageStore):
     # -- settlement: each method raises LockLostError or SessionLostError when the lock has ended
 
     def complete(self, token: LockToken, now: Instant) -> None:
-        """Remove the message, even if it has expired meanwhile (T-3)."""
+        """Remove the message, even if it has expired meanwhile."""
         self._remove(self._unlock(token, now), COMPLETED)
 
     def complete_all(self, tokens: Sequence[LockToken | None], now: Instant) -> bool:
@@ -208,7 +208,7 @@ class LockedStore(MessageStore):
         self._offer_again(self._unlock(token, now), now)
 
     def defer(self, token: LockToken, now: Instant, changes: dict[str, object] | None = None) -> None:
-        """Defer the message: from now on it is received by sequence number only. This counts a delivery (X-1)."""
+        """Defer the message: from now on it is received by sequence number only. This counts a delivery."""
         message = self._unlock(token, now)
         if not self._amend(message, changes, now) or self._count_delivery(message, now):
             return
@@ -318,7 +318,7 @@ class LockedStore(MessageStore):
             self._offer_again(message, now)
 
     def _count_delivery(self, message: StoredMessage, now: Instant) -> bool:
-        """Count a delivery, or in a dead-letter queue none (X-2).
+        """Count a delivery, or in a dead-letter queue none.
 
         Return True if it was one too many: the message is dead-lettered.
         """

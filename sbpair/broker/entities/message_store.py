@@ -2,7 +2,7 @@
 
     store --> SCHEDULED | offer --> ACTIVE --> popped by a receiver
                              ^                       |
-                             '---- offer again ------'      expired: dead-lettered (T-10) or removed
+                             '---- offer again ------'      expired: dead-lettered or removed
 
 Locks are in ``locked_store``. Waiting messages form one line for the queue or, with sessions, one for each
 session.
@@ -203,15 +203,15 @@ class MessageStore:
         self._messages.continue_after(number)
 
     def _stamp(self, message: StoredMessage) -> None:
-        """Set the expiry of a message that has its own time to live, unless already set (T-1, T-7)."""
+        """Set the expiry of a message that has its own time to live, unless already set."""
         span, limit = message.time_to_live, self.description.default_message_time_to_live
         if span is not None and message.expires_at is None:
-            message.expires_at = message.enqueued_at + (span if limit is None else min(span, limit))  # T-6
+            message.expires_at = message.enqueued_at + (span if limit is None else min(span, limit))
 
     def _offer_again(self, message: StoredMessage, now: Instant) -> None:
         message.state = ACTIVE
         if self._expired(message, now):
-            self._expire(message, now)  # T-3: at once, whether or not a receiver is listening
+            self._expire(message, now)  # at once, whether or not a receiver is listening
         elif message.is_deferred:
             message.state = DEFERRED  # from now on received by sequence number only
         else:
@@ -269,7 +269,7 @@ class MessageStore:
 
     def _discard(self, message: StoredMessage, now: Instant) -> None:
         if message.is_ping:
-            self._remove(message, Removal.DELETED)  # P-31
+            self._remove(message, Removal.DELETED)
         else:
             self._expire(message, now)
 
@@ -309,7 +309,7 @@ class MessageStore:
         return expires_at is not None and expires_at <= now
 
     def expires_at(self, message: StoredMessage) -> Instant | None:
-        """Return when a message expires: by its own time to live, else the entity's; None for never (T-6)."""
+        """Return when a message expires: by its own time to live, else the entity's; None for never."""
         if message.expires_at is not None:
             return message.expires_at
         span = self.description.default_message_time_to_live
@@ -331,7 +331,7 @@ class MessageStore:
     def _expire(self, message: StoredMessage, now: Instant) -> None:
         is_dead_lettered = self.description.dead_lettering_on_message_expiration and not message.is_ping
         if is_dead_lettered and self.dead_letter_queue is not None:
-            self._dead_letter(message, now, EXPIRED)  # T-10
+            self._dead_letter(message, now, EXPIRED)
         else:
             self._remove(message, Removal.EXPIRED)
 

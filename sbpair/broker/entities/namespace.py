@@ -148,7 +148,7 @@ class Namespace:
     def delete_queue(self, path: str, now: Instant) -> Queue:
         """Delete a queue with all of its messages and return it.
 
-        Raises EntityNotFoundError, and PartitionUnavailableError while a partition is down (Q-17).
+        Raises EntityNotFoundError, and PartitionUnavailableError while a partition is down.
         """
         queue = self.directory.queue(path)
         self._delete(queue)
@@ -351,7 +351,7 @@ class Namespace:
             partition.set_description(partition.description, now)  # notifies receivers
 
     def let_front_ends_cache(self, cache: bool) -> None:
-        """Set whether each connection's front end caches messages of partitioned entities (Q-18)."""
+        """Set whether each connection's front end caches messages of partitioned entities."""
         self._context.front_ends_cache = cache
 
     def impose_front_end_cache(self, is_on: bool) -> None:
@@ -362,11 +362,11 @@ class Namespace:
 
     @property
     def operations(self) -> OperationCounts:
-        """Billed operations so far (P-34, P-43)."""
+        """Billed operations so far."""
         return self._context.operations.counts()
 
     def receive_began(self) -> None:
-        """Count a receive: a link's credit was granted from zero (P-41)."""
+        """Count a receive: a link's credit was granted from zero."""
         self._context.operations.polls += 1
 
     def management_requested(self) -> None:

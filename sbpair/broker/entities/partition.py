@@ -1,15 +1,15 @@
 """Partitions of an entity: keys, health, and the layout of a namespace.
 
-    UP --- take_down ---> DOWN        its messages wait; senders are rerouted from ``known_from`` on (Q-16)
+    UP --- take_down ---> DOWN        its messages wait; senders are rerouted from ``known_from`` on
      ^                      |
      '------ bring_up ------+-------- THROTTLED    refuses sends, still delivers its messages
 
 Each partition of an entity depends on the namespace's store of the same index and is down while it is.
 
-    Basic, Standard    set for each entity; 16 partitions; the size is 16 times the requested size (Q-2)
+    Basic, Standard    set for each entity; 16 partitions; the size is 16 times the requested size
     Premium            set for the namespace: 1, 2 or 4 partitions for every entity, which share the size
 
-An entity's messages without a key go to the partitions in turn, beginning with ``first`` (Q-5).
+An entity's messages without a key go to the partitions in turn, beginning with ``first``.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from .queue_context import QueueContext
 
 PARTITIONS = 16
-"""Partitions of a partitioned entity in a Basic or Standard namespace (Q-2)."""
+"""Partitions of a partitioned entity in a Basic or Standard namespace."""
 
 PARTITIONS_BY_SUBSCRIPTION = 116
 """By this the service multiplies the size of a topic whose subscriptions are partitioned as well."""
 
 PREMIUM_PARTITIONS = (1, 2, 4)
-"""Numbers of partitions that a Premium namespace can be created with (Q-2)."""
+"""Numbers of partitions that a Premium namespace can be created with."""
 
 INDEX_SHIFT = 48
-"""A sequence number contains the index of its partition above this many bits (Q-10)."""
+"""A sequence number contains the index of its partition above this many bits."""
 
 
 class Health(Enum):
@@ -90,7 +90,7 @@ class Partition:
             raise PartitionUnavailableError(path, self.index)
 
     def check_accepts(self, path: str) -> None:
-        """Raise PartitionUnavailableError if the partition is down, ServerBusyError if it is throttled (Q-4)."""
+        """Raise PartitionUnavailableError if the partition is down, ServerBusyError if it is throttled."""
         self.check_up(path)
         if self.health is Health.THROTTLED:
             raise ServerBusyError
@@ -101,7 +101,7 @@ WHOLE = Partition(0)
 
 
 def key_of(message: StoredMessage, *, detects_duplicates: bool) -> str | None:
-    """Return the key that selects the partition of ``message`` (Q-6), or None."""
+    """Return the key that selects the partition of ``message``, or None."""
     if message.session_id is not None:
         return message.session_id
     if message.partition_key is not None or not detects_duplicates:
@@ -111,7 +111,7 @@ def key_of(message: StoredMessage, *, detects_duplicates: bool) -> str | None:
 
 
 def check_keys(message: StoredMessage) -> None:
-    """Raise NotAllowedError if session id and partition key are both set and differ (Q-7); an empty id may (X-7)."""
+    """Raise NotAllowedError if session id and partition key are both set and differ; an empty id may."""
     session, key = message.session_id, message.partition_key
     if session and key is not None and session != key:
         raise NotAllowedError(
@@ -121,17 +121,17 @@ def check_keys(message: StoredMessage) -> None:
 
 
 def index_of(key: str, partitions: int) -> int:
-    """Return the index of the partition for ``key``; stable across processes and releases (Q-4)."""
+    """Return the index of the partition for ``key``; stable across processes and releases."""
     return crc32(key.encode("utf-8", "surrogatepass")) % partitions
 
 
 def index_of_number(number: int) -> int:
-    """Return the index of the partition that assigned a sequence number (Q-10)."""
+    """Return the index of the partition that assigned a sequence number."""
     return number >> INDEX_SHIFT
 
 
-MAX_PARTITIONED_MESSAGE = 1024  # kilobytes, in a partitioned namespace (Q-19)
-MAX_PARTITIONED = 100  # entities of a Basic or Standard namespace (Q-19)
+MAX_PARTITIONED_MESSAGE = 1024  # kilobytes, in a partitioned namespace
+MAX_PARTITIONED = 100  # entities of a Basic or Standard namespace
 
 
 def _times(described: QueueDescription | TopicDescription) -> int:
@@ -226,6 +226,6 @@ class Layout:
         return [context.for_partition(Partition(store.index, store)) for store in self.stores]
 
     def check_creatable(self, path: str) -> None:
-        """Raise PartitionUnavailableError while a store is down: creation needs all stores (Q-17)."""
+        """Raise PartitionUnavailableError while a store is down: creation needs all stores."""
         for store in self.stores:
             store.check_up(path)

@@ -33,7 +33,7 @@ _ASCII_FOLD = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def fold(path: str) -> str:
-    """The path without regard to the case of its ASCII letters, as entities are told apart (R-119)."""
+    """The path without regard to the case of its ASCII letters, as entities are told apart."""
     return path.lower() if path.isascii() else path.translate(_ASCII_FOLD)
 
 
@@ -50,7 +50,7 @@ def path_of(text: str) -> str:
 def without_alias(path: str) -> str:
     """Return the path of a subscription's dead letters for the one that SDKs of generation 1 use, any other as it is.
 
-    They write ``news/Subscriptions/all/$DeadLetterQueue/Subscriptions/all`` (X-19).
+    They write ``news/Subscriptions/all/$DeadLetterQueue/Subscriptions/all``.
     """
     if "$" not in path or (alias := _OLD_ALIAS.fullmatch(path)) is None:
         return path

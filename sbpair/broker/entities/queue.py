@@ -1,4 +1,4 @@
-"""A queue as links, management and administration see it: one entity over one or more partitions (Q-1).
+"""A queue as links, management and administration see it: one entity over one or more partitions.
 
                     key -> index_of          .--> partition 0 ---.   the next one with a message
     enqueue --------------------------------+---> partition 1 ---+--------------------------> receive
@@ -6,11 +6,11 @@
 
 A queue that is not partitioned has one partition, ``only``, and what is said below of keys and turns does not
 concern it. The lock tokens of a partitioned queue begin with the index of their partition, and the top 16 bits of
-its sequence numbers contain it (Q-10), so tokens and numbers identify their partition without a lookup table. A
+its sequence numbers contain it, so tokens and numbers identify their partition without a lookup table. A
 receive asks only the partitions that have reported a message. A partition that is down is skipped; its
 messages wait.
 
-A front end of the service may cache messages of a partitioned entity for one connection (Q-8, Q-18): each
+A front end of the service may cache messages of a partitioned entity for one connection: each
 partition locks its next message, the first one found is delivered, and the others stay locked in the cache
 for the next receives. If the connection closes or does not receive in time, these locks expire, which counts
 as a failed delivery as for any other lock.
@@ -59,7 +59,7 @@ class Queue:
 
     ``description`` is the one in effect, as clients see it, ``kept`` what the administration API gives back besides.
     A partitioned queue also raises PartitionUnavailableError,
-    ServerBusyError (Q-4) and, on a send without a key, ReroutingError (Q-16).
+    ServerBusyError and, on a send without a key, ReroutingError.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class Queue:
         """Store all of the messages in one partition, or none; return their sequence numbers.
 
         Raises as :meth:`QueuePartition.enqueue_all`, and NotAllowedError for messages with different keys,
-        PartitionUnavailableError or ServerBusyError when the partition of the key is down or throttled (Q-4), and
-        ReroutingError (Q-16).
+        PartitionUnavailableError or ServerBusyError when the partition of the key is down or throttled, and
+        ReroutingError.
         """
         if self.only is not None:
             return self.only.enqueue_all(messages, now)
@@ -126,7 +126,7 @@ class Queue:
         return self.partition_of(key)
 
     def key_of(self, message: StoredMessage) -> str | None:
-        """Return the key that selects the partition of a message in this entity, or None (Q-6)."""
+        """Return the key that selects the partition of a message in this entity, or None."""
         return key_of(message, detects_duplicates=self.description.requires_duplicate_detection)
 
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
@@ -222,7 +222,7 @@ class Queue:
         return None
 
     def receive_from_each(self, now: Instant) -> list[StoredMessage]:
-        """Lock and return the next message of each partition (Q-8). Raises as :meth:`receive`."""
+        """Lock and return the next message of each partition. Raises as :meth:`receive`."""
         self.prepare_receive(now)
         messages: list[StoredMessage] = []
         for partition in list(self.available):
@@ -236,7 +236,7 @@ class Queue:
     def source_for(self, front_end: Hashable) -> MessageSource:
         """Return what a receiver on the connection ``front_end`` takes its messages from.
 
-        That is the only partition, the queue itself or, when front ends cache messages, a cache (Q-18).
+        That is the only partition, the queue itself or, when front ends cache messages, a cache.
         """
         if self.only is not None:
             return self.only
@@ -291,7 +291,7 @@ class Queue:
         self._prepared_at = now
 
     def expires_at(self, message: StoredMessage) -> Instant | None:
-        """Return when a message expires, or None (T-6)."""
+        """Return when a message expires, or None."""
         return self.partitions[0].expires_at(message)
 
     def delete_waiting(
@@ -358,7 +358,7 @@ class Queue:
     def peek(
         self, start: int, limit: int, now: Instant, session_id: str | None = None
     ) -> list[StoredMessage]:
-        """Return up to ``limit`` messages from number ``start`` on, of the first partition that has any (Q-9).
+        """Return up to ``limit`` messages from number ``start`` on, of the first partition that has any.
 
         Continue from the last number plus 1 until the result is empty to see all messages.
         """
@@ -382,7 +382,7 @@ class Queue:
         return []
 
     def counts(self, now: Instant) -> QueueCounts:
-        """Return the number of messages by state in all partitions together (Q-17)."""
+        """Return the number of messages by state in all partitions together."""
         each = [partition.counts(now) for partition in self.partitions]
         return each[0] if len(each) == 1 else QueueCounts(*map(sum, zip(*map(astuple, each), strict=True)))
 
@@ -396,7 +396,7 @@ class Queue:
     def set_health(self, index: int, health: Health, known_from: Instant = 0) -> None:
         """Set the health of one partition.
 
-        While it is down, senders are rerouted from ``known_from`` on (Q-16).
+        While it is down, senders are rerouted from ``known_from`` on.
         """
         self.partitions[index].partition.set(health, known_from)
         self.health_changed()
@@ -410,12 +410,12 @@ class Queue:
 
     @property
     def availability(self) -> str:
-        """``Available``, or ``Limited`` while a partition is down (Q-17)."""
+        """``Available``, or ``Limited`` while a partition is down."""
         is_limited = any(partition.health is Health.DOWN for partition in self.partitions)
         return "Limited" if is_limited else "Available"
 
     def check_manageable(self) -> None:
-        """Raise PartitionUnavailableError while a partition is down (Q-17)."""
+        """Raise PartitionUnavailableError while a partition is down."""
         for partition in self.partitions:
             partition.check_up()
 
@@ -458,11 +458,11 @@ class Queue:
         return max(used, default=None)
 
     def touch(self, now: Instant) -> None:
-        """Record a use of the entity that no other method implies (T-21)."""
+        """Record a use of the entity that no other method implies."""
         self.partitions[0].touch(now)
 
     def listen(self, now: Instant) -> None:
-        """Record that a receive has started; ended by :meth:`stop_listening` (T-4, T-21)."""
+        """Record that a receive has started; ended by :meth:`stop_listening`."""
         for partition in self.partitions:
             partition.listen(now)
 
@@ -473,7 +473,7 @@ class Queue:
 
     @property
     def idle_since(self) -> Instant | None:
-        """The time of the last use of any partition (T-21), or None while one is in use."""
+        """The time of the last use of any partition, or None while one is in use."""
         since = [partition.idle_since for partition in self.partitions]
         used = [each for each in since if each is not None]
         return max(used) if len(used) == len(since) else None
@@ -535,7 +535,7 @@ _MIXED_WITH_IDS = (
 
 
 class FrontEnd:
-    """A cache of locked messages of a partitioned entity for one connection (Q-18)."""
+    """A cache of locked messages of a partitioned entity for one connection."""
 
     def __init__(self, entity: Queue) -> None:
         self._entity = entity

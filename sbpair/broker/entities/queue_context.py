@@ -43,8 +43,6 @@ class OperationCounts:
     zero; ``management`` operations on a $management node.
     """
 
-    # P-34, P-41, P-43, Q-20
-
     sends: int = 0
     pings: int = 0
     receives: int = 0

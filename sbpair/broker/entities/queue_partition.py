@@ -8,7 +8,7 @@
     SCHEDULED ---'                       DEFERRED --- receive by number ---> LOCKED
 
     To the dead-letter queue: from LOCKED by request or by one delivery too many, from ACTIVE by expiry
-    (T-10) or, when expiry came while locked, as the lock ends (T-11).
+    or, when expiry came while locked, as the lock ends.
 
 A partition knows nothing of connections, links or frontends. Time is passed in as ``now``, in milliseconds since
 the epoch. No operation scans all waiting messages: deadlines are kept in heaps, and the next message is at
@@ -57,8 +57,6 @@ class QueueCounts:
     includes deferred messages that are locked; ``total`` and ``size_in_bytes`` include the dead-letter
     queues.
     """
-
-    # T-2
 
     active: int
     dead_letter: int
@@ -137,7 +135,7 @@ class QueuePartition(LockedStore):
     def check_acceptable(self, messages: Sequence[StoredMessage]) -> None:
         """Raise the error that :meth:`enqueue_all` would raise now, if any.
 
-        Raises NotAllowedError for a dead-letter queue and for conflicting keys (Q-7), SessionIdMissingError,
+        Raises NotAllowedError for a dead-letter queue and for conflicting keys, SessionIdMissingError,
         EntityDisabledError, QuotaExceededError, PartitionUnavailableError and ServerBusyError.
         """
         if self.parent is not None:
@@ -195,7 +193,7 @@ class QueuePartition(LockedStore):
             if self._change_log is not None:
                 self._change_log.id_accepted(self, message.message_id, number, now)
         if due is not None:
-            message.enqueued_at = due  # T-5
+            message.enqueued_at = due
             self._stamp(message)
             message.state = SCHEDULED
             self._schedule.set(number, due)
@@ -267,7 +265,7 @@ class QueuePartition(LockedStore):
     # -- receiving; with sessions, under a session lock
 
     def receive(self, now: Instant, session: SessionLock | None = None) -> StoredMessage | None:
-        """Lock and return the next message, or None; never an expired one (T-2).
+        """Lock and return the next message, or None; never an expired one.
 
         Raises EntityDisabledError, ForwardingEntityError, SessionLostError, and SessionRequiredError when ``session``
         is missing.
@@ -368,10 +366,10 @@ class QueuePartition(LockedStore):
         self.forwarding.check_receivable()
         self.accessed_at = now
         self.handle_timer(now)
-        self._remove_expired(now)  # T-4: a receiver is listening
+        self._remove_expired(now)  # a receiver is listening
         if self.sessions is not None:
             while (ping := self._waiting.pop()) is not None:
-                self._remove(ping, Removal.DELETED)  # P-31
+                self._remove(ping, Removal.DELETED)
 
     def _next(self, now: Instant, session: SessionLock | None) -> StoredMessage | None:
         self.prepare_receive(now)
@@ -404,7 +402,7 @@ class QueuePartition(LockedStore):
         return list(islice((message for message in messages if not message.is_ping), limit))
 
     def counts(self, now: Instant) -> QueueCounts:
-        """Return the number of messages by state; expired ones not yet removed count as active (T-2)."""
+        """Return the number of messages by state; expired ones not yet removed count as active."""
         self.handle_timer(now)
         dead = 0 if self.dead_letter_queue is None else len(self.dead_letter_queue._messages)
         transfer_queue = self.transfer_dead_letter_queue
@@ -432,7 +430,7 @@ class QueuePartition(LockedStore):
     # -- management and timers
 
     def listen(self, now: Instant) -> None:
-        """Record that a receive has started; ended by :meth:`stop_listening` (T-4, T-21)."""
+        """Record that a receive has started; ended by :meth:`stop_listening`."""
         self._listeners += 1
         self.accessed_at = now
         self.timers_moved()
@@ -444,7 +442,7 @@ class QueuePartition(LockedStore):
         self.timers_moved()
 
     def apply_description(self, description: QueueDescription, now: Instant) -> None:
-        """Apply another description, also to stored messages without a time to live of their own (T-6)."""
+        """Apply another description, also to stored messages without a time to live of their own."""
         self.updated_at = now
         self.set_description(description, now)
 
@@ -460,8 +458,8 @@ class QueuePartition(LockedStore):
 
     @property
     def idle_since(self) -> Instant | None:
-        """The time of the last use (T-21), or None while the queue is in use."""
-        if self._listeners or len(self._schedule) or self.description.forward_to is not None:  # T-22
+        """The time of the last use, or None while the queue is in use."""
+        if self._listeners or len(self._schedule) or self.description.forward_to is not None:
             return None
         latest = max(self.updated_at, self.accessed_at or 0)
         for part in self.sub_queues:  # using a sub-queue counts as using the queue
@@ -474,7 +472,7 @@ class QueuePartition(LockedStore):
     def next_timer(self) -> Instant | None:
         """Return when the next timer is due: a message or session lock, a schedule, or None.
 
-        While a receiver is listening, also the next expiry of a message (T-4).
+        While a receiver is listening, also the next expiry of a message.
         """
         first = self._locks.next() if self.sessions is None else self.sessions.next_expiry()
         expiry = self._expiries.next() if self._listeners else None
@@ -506,7 +504,7 @@ class QueuePartition(LockedStore):
     def _activate(self, number: int) -> None:
         message = self._messages.get(number)
         if message is not None:
-            self.touch(message.enqueued_at)  # T-21: counts as if it were sent at that time
+            self.touch(message.enqueued_at)  # counts as if it were sent at that time
             self._unstore(message)
             self._store(message)  # a new number
             self._offer_new(message)
@@ -550,7 +548,7 @@ class QueuePartition(LockedStore):
         self.forwarding.check_receivable()
 
     def touch(self, now: Instant) -> None:
-        """Record a use of the queue that no other method implies (T-21)."""
+        """Record a use of the queue that no other method implies."""
         self.accessed_at = max(self.accessed_at or 0, now)
 
     def timers_moved(self) -> None:

@@ -3,7 +3,7 @@
 Basic      queues; no sessions, duplicate detection, topics or forwarding; a time to live of at most 14 days
 Standard   all features; messages up to 256 KB and entities up to 5 GB, as on Basic
 Premium    all features, no throttling; messages of 1 MB, up to 100 MB if requested, entities up to 80 GB;
-           partitioning is a setting of the whole namespace (Q-2)
+           partitioning is a setting of the whole namespace
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .queue import Queue
 from .stored_message import Instant
 from .topic import Subscription, Topic
 
-MAX_SPAN_ON_BASIC = 14 * DAY  # T-8: milliseconds, default and maximum
+MAX_SPAN_ON_BASIC = 14 * DAY  # milliseconds, default and maximum
 MAX_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE = 102_400, 1024  # kilobytes, over AMQP
 
 _NOT_ON_BASIC = (

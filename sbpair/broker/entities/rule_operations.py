@@ -1,4 +1,4 @@
-"""Adding, updating and removing the rules of a subscription; additions and updates count as use (T-21)."""
+"""Adding, updating and removing the rules of a subscription; additions and updates count as use."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _put(subscription: Subscription, rule: Rule, now: Instant) -> Rule:
     subscription.check_manageable()
     _check_filters(subscription, rule)
     subscription.rules.put(rule)
-    subscription.touch(now)  # T-21
+    subscription.touch(now)
     return rule
 
 

@@ -6,9 +6,9 @@
 
 A free session with a deliverable message is available to a receiver that accepts the next session. Available
 sessions are handed out in the order in which they became available. A session without messages, state or
-lock does not exist. Pings belong to no session (P-31), so queues do not report them here.
+lock does not exist. Pings belong to no session, so queues do not report them here.
 
-Each session lives in the partition that its id selects (Q-12).
+Each session lives in the partition that its id selects.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class MessageSessions:
         return self._sessions[lock.session_id].state
 
     def set_state(self, lock: SessionLock, state: bytes | None, now: Instant) -> None:
-        """Set the session's state, which remains without messages; None and b"" clear it (X-9).
+        """Set the session's state, which remains without messages; None and b"" clear it.
 
         Raises SessionLostError, StateTooLargeError, QuotaExceededError.
         """

@@ -34,8 +34,8 @@ class StoredMessage:
 
     Set from the sender's message: ``bare`` (properties, application properties, body and footer, encoded),
     ``annotations`` (the encoded message annotations, without those that the broker writes itself),
-    ``message_id`` (for duplicate detection), ``session_id`` (the group-id), ``partition_key`` (Q-6),
-    ``via_partition_key`` (Q-13: the key at the entity that it is sent via), ``time_to_live`` (ms, None for
+    ``message_id`` (for duplicate detection), ``session_id`` (the group-id), ``partition_key``,
+    ``via_partition_key`` (the key at the entity that it is sent via), ``time_to_live`` (ms, None for
     the entity's default), ``scheduled_for``, ``durable``, ``priority``, ``overhead`` (bytes stored beside ``bare``)
     and ``first_acquirer``.
 
@@ -54,16 +54,16 @@ class StoredMessage:
     scheduled_for: Instant | None = None
     durable: bool | None = None
     priority: int | None = None
-    is_ping: bool = False  # P-31
+    is_ping: bool = False
     overhead: int = 0
     first_acquirer: bool | None = None
 
     reserved_number: int | None = None  # assigned before the message is stored: scheduled in a transaction
     sequence_number: int = 0
-    partition_id: int | None = None  # Q-10: None unless the entity is partitioned
+    partition_id: int | None = None  # None unless the entity is partitioned
     enqueued_sequence_number: int = 0
     enqueued_at: Instant = 0
-    expires_at: Instant | None = None  # T-1: set only when the sender gave a time to live (T-7)
+    expires_at: Instant | None = None  # set only when the sender gave a time to live
     state: MessageState = MessageState.ACTIVE
     is_deferred: bool = False  # stays True once deferred, also while locked: received by sequence number only
     delivery_count: int = 0  # failed deliveries: 0 at the first delivery
@@ -81,7 +81,7 @@ class StoredMessage:
     def copy(self) -> StoredMessage:
         """Return a copy for another entity, in the state of a new message; the bytes are shared.
 
-        ``scheduled_for`` is kept: it is past, and says that the message was scheduled (X-3).
+        ``scheduled_for`` is kept: it is past, and says that the message was scheduled.
         """
         return replace(
             self,

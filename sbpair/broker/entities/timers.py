@@ -73,7 +73,7 @@ class Timers:
             call(now)
 
     def take_idle(self, now: Instant) -> Iterator[Queue]:
-        """Iterate over the entities to delete, because they have been idle for ``auto_delete_on_idle`` (T-20)."""
+        """Iterate over the entities to delete, because they have been idle for ``auto_delete_on_idle``."""
         for entity in self._idle.pop_due(now):
             span, since = entity.description.auto_delete_on_idle, entity.idle_since
             if span is None or entity not in self._directory:  # deleted meanwhile with its topic

@@ -37,7 +37,7 @@ FILTER_FAILED = "FilterEvaluationException"
 class SubscriptionPartition(QueuePartition):
     """The partition of a subscription that holds the copies published by the partition ``topic``.
 
-    ``requested`` and ``rules`` are those of the subscription. A new one counts as used (X-12).
+    ``requested`` and ``rules`` are those of the subscription. A new one counts as used.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SubscriptionPartition(QueuePartition):
         self.accessed_at = now
 
     def publish(self, message: StoredMessage, properties: LazyProperties) -> None:
-        """Store the copies of a message that the rules select. Does not count as use (T-21)."""
+        """Store the copies of a message that the rules select. Does not count as use."""
         if self.rules.accepts_all:
             self._accept(message.copy())
             return
@@ -114,7 +114,7 @@ class TopicPartition(QueuePartition):
         raise ReceivedFromTopicError(self.path)
 
     def _offer_new(self, message: StoredMessage) -> None:
-        if not message.is_ping:  # P-31
+        if not message.is_ping:
             properties = LazyProperties(message, self._codec)
             for subscription in self.subscriptions.values():
                 subscription.publish(message, properties)
@@ -127,12 +127,10 @@ class TopicPartition(QueuePartition):
     def drop(self, name: str) -> None:
         """Stop publishing to the subscription ``name``."""
         removed = self.subscriptions.pop(name)
-        self.touch(
-            max(removed.updated_at, removed.accessed_at or 0)
-        )  # T-21: it still counts as use of the topic
+        self.touch(max(removed.updated_at, removed.accessed_at or 0))  # it still counts as use of the topic
 
     def change(self, requested: TopicDescription, now: Instant) -> None:
-        """Apply another description, also to the subscriptions (T-9), without counting as use of them."""
+        """Apply another description, also to the subscriptions, without counting as use of them."""
         self.requested = requested
         self.apply_description(requested.as_queue(), now)
         for each in self.subscriptions.values():
@@ -140,7 +138,7 @@ class TopicPartition(QueuePartition):
 
     @property
     def idle_since(self) -> Instant | None:
-        """The time of the last use of the topic or a subscription (T-21), or None while one is in use."""
+        """The time of the last use of the topic or a subscription, or None while one is in use."""
         latest = super().idle_since
         for subscription in self.subscriptions.values():
             since = subscription.idle_since
@@ -249,5 +247,5 @@ class Subscription(Queue):
             partition.apply_description(requested.under(topic.requested), now)
 
     def topic_changed(self) -> None:
-        """Follow a change of the topic's description (T-9); the partitions follow those of the topic."""
+        """Follow a change of the topic's description; the partitions follow those of the topic."""
         self._describe(self.requested.under(self.topic.requested))

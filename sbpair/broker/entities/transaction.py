@@ -53,10 +53,10 @@ def top_level(queue: Queue) -> Queue:
 
 
 def same_key(path: str, before: Hashable, key: Hashable) -> Hashable:
-    """Check that the messages of a transaction on a partitioned entity share one key (Q-13); return it.
+    """Check that the messages of a transaction on a partitioned entity share one key; return it.
 
     ``before`` is the key of the messages so far, None for the first. ``key`` is the key of the next message
-    at the entity: with sessions its session id (Q-14), for a message sent via the entity its
+    at the entity: with sessions its session id, for a message sent via the entity its
     via-partition-key.
 
     Raises NotAllowedError when ``key`` is None or differs from ``before``.
@@ -191,7 +191,7 @@ class Transaction:
             )
 
     def _key_with(self, send: Send) -> Hashable:
-        """Return the key of all messages including ``send``, if the entity is partitioned (Q-13, Q-14)."""
+        """Return the key of all messages including ``send``, if the entity is partitioned."""
         key, top = self._key, send.via or send.queue
         if top.is_partitioned:
             for message in send.messages:

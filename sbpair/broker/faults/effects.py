@@ -269,8 +269,6 @@ class Down(StandingEffect):
 class PartitionDown(StandingEffect):
     """One partition of an entity is down, or ``throttled``: it delivers but accepts nothing."""
 
-    # Q-4
-
     name: ClassVar[str] = "partition-down"
     index: int = 0
     throttled: bool = False

@@ -73,7 +73,7 @@ _STATES = {
 def encode_delivered(message: StoredMessage, queue: Queue) -> bytes:
     """Return the message as a receiver gets it, locked or, with receive-and-delete, removed.
 
-    It carries exactly the annotations that the service writes (R-51): the lock token, or empty delivery
+    It carries exactly the annotations that the service writes: the lock token, or empty delivery
     annotations without one; the state only of a message that is deferred or was scheduled; the original sequence
     number (``x-opt-enqueue-sequence-number``), which is 0 unless the message was forwarded, copied or scheduled.
     """
@@ -116,7 +116,7 @@ def _encode_delivered(message: StoredMessage, queue: Queue, is_copy: bool) -> by
 
 
 def _delivered_state(message: StoredMessage) -> bytes:
-    """Return the entry with the state: deferred, scheduled for a message that was (X-3), b"" for any other."""
+    """Return the entry with the state: deferred, scheduled for a message that was, b"" for any other."""
     if message.is_deferred:
         return _STATES[DEFERRED]
     return b"" if message.scheduled_for is None else _STATES[SCHEDULED]
@@ -144,7 +144,7 @@ def first_number(message: StoredMessage, queue: Queue) -> int:
 
 
 def shown_time_to_live(message: StoredMessage, queue: Queue) -> int | None:
-    """Return the time to live that receivers see (ms): the entity's default when the sender gave none (T-7)."""
+    """Return the time to live that receivers see (ms): the entity's default when the sender gave none."""
     expires_at = None if queue.parent is not None else queue.expires_at(message)
     return message.time_to_live if expires_at is None else expires_at - message.enqueued_at
 
@@ -152,7 +152,7 @@ def shown_time_to_live(message: StoredMessage, queue: Queue) -> int | None:
 def encode_peeked(message: StoredMessage, *, with_body: bool = True) -> bytes:
     """Return the message as peek returns it: always with its state and original sequence number, never a lock token.
 
-    It has a TTL only when the sender gave one, capped at the entity's maximum (T-6, T-7).
+    It has a TTL only when the sender gave one, capped at the entity's maximum.
     """
     span = message.time_to_live
     if message.expires_at is not None:

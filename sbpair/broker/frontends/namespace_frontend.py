@@ -51,7 +51,7 @@ class Waiting(Hashable, Protocol):
 
     @property
     def has_cache(self) -> bool:
-        """Whether it may find a message where another receiver of the queue does not (Q-18)."""
+        """Whether it may find a message where another receiver of the queue does not."""
 
     @property
     def is_hungry(self) -> bool:
@@ -300,7 +300,7 @@ class NamespaceFrontend:
     def _serve(self, line: OrderedDict[Waiting, None], until: int, now: ClockReading) -> bool:
         """Serve a line in turn; return True if the slice was used up before all receivers were served."""
         namespace = self.namespace
-        unserved = 0  # consecutive receivers that found nothing, where the next may find something (Q-18)
+        unserved = 0  # consecutive receivers that found nothing, where the next may find something
         while len(line) > unserved:
             if (left := until - namespace.work_done) <= 0:
                 return True

@@ -4,7 +4,7 @@
     stored:     the fields that the broker uses, extracted  ·  the bare message, unchanged
 
 A section of the bare message is re-encoded only when it lacks a message-id, or has a footer with strings as keys;
-sections out of order are put in order (X-6). A batch (message format 0x80013700)
+sections out of order are put in order. A batch (message format 0x80013700)
 contains one data section for each message.
 
 Nearly every message has a common form: an optional header, optional annotations, properties with a short string as
@@ -55,7 +55,7 @@ from .namespace_frontend import NamespaceFrontend
 
 BATCH = 0x80013700
 MAX_IN_BATCH = 4_500  # messages
-PING = "application/vnd.ms-servicebus-ping"  # P-30
+PING = "application/vnd.ms-servicebus-ping"
 MAX_ID_LENGTH = 128
 MAX_PROPERTY_BYTES, MAX_HEADER_BYTES = 32 * 1024, 64 * 1024  # bytes, of one property and of all together
 _NO_HEADER = Header()
@@ -265,7 +265,7 @@ def _bare_of(payload: bytes, sections: Sections) -> bytes:
 
 
 def _with_symbols(footer: bytes) -> bytes:
-    """Return the footer with symbols in place of strings as keys, as the service returns it (X-23)."""
+    """Return the footer with symbols in place of strings as keys, as the service returns it."""
     entries = split_entries(footer)
     if all(isinstance(key, Symbol) or not isinstance(key, str) for key, _ in entries):
         return footer

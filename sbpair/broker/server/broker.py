@@ -81,8 +81,6 @@ class Broker:
     directory, StoreDamagedError when a file in it is damaged, and StoreError when it cannot be used.
     """
 
-    # T-8, Q-2, Q-5, G-26
-
     def __init__(
         self,
         namespaces: Mapping[str, int],

@@ -1,4 +1,4 @@
-"""Group commits: no answer leaves before the changes it reports are on disk (G-26).
+"""Group commits: no answer leaves before the changes it reports are on disk.
 
     a turn of the loop       everything that arrived in it shares a commit
     a commit in progress     answers produced before it began wait for it, and for no later one

@@ -104,7 +104,7 @@ class NamespaceControl:
     def _connection_string(self, policy: SharedAccessPolicy) -> str:
         if self._server.neighbours.are_several:
             return cloud_connection_string(self.name, policy)
-        # E-4: the name by which clients know this machine
+        # the name by which clients know this machine
         host = self._server.advertised or _host_to_connect_to(self._server.host)
         return connection_string(host, self.port, policy)
 
@@ -393,7 +393,6 @@ class NamespaceControl:
     @property
     def operations(self) -> OperationCounts:
         """The billable operations so far."""
-        # P-34, P-43
         return self._in_loop(lambda: self._server.frontend.namespace.operations)
 
     @property
@@ -502,7 +501,6 @@ class NamespaceControl:
 
         Using it raises EntityNotFoundError, and InvalidDescriptionError when the partition does not exist.
         """
-        # Q-4, Q-5
         return PartitionControl(
             lambda health, after: self._set_health(
                 lambda at: self._server.frontend.namespace.set_health(path, index, health, at), after
@@ -512,7 +510,6 @@ class NamespaceControl:
 
     def store(self, index: int) -> PartitionControl:
         """Return the store of one index, under every partitioned entity of the namespace."""
-        # Q-17
         return PartitionControl(
             lambda health, after: self._set_health(
                 lambda at: self._server.frontend.namespace.set_store_health(index, health, at), after
@@ -522,7 +519,6 @@ class NamespaceControl:
 
     def let_front_ends_cache(self, cache: bool = True) -> None:
         """Let the front end of each connection cache messages of partitioned entities; affects new links."""
-        # Q-18
         namespace = self._server.frontend.namespace
         self._in_loop(lambda: namespace.let_front_ends_cache(cache))
 
@@ -545,7 +541,7 @@ class NamespaceControl:
 def _ids_in(queue: Queue, now: int) -> list[str]:
     found: list[str] = []
     start = 1
-    while messages := queue.peek(start, 1000, now):  # of a partitioned entity one partition at a time (Q-9)
+    while messages := queue.peek(start, 1000, now):  # of a partitioned entity one partition at a time
         found += [str(message.message_id) for message in messages]
         start = messages[-1].sequence_number + 1
     return found
@@ -575,7 +571,7 @@ class PartitionControl:
         """Keep the partition down inside the ``with``: its messages wait, and sends with its keys are refused.
 
         ``reroute_after``: milliseconds of entity time after which messages without a key go to other partitions; a
-        message whose turn falls on this one waits until then (Q-16: up to 15,000 in the service). Raises ValueError
+        message whose turn falls on this one waits until then (up to 15,000 in the service). Raises ValueError
         below 0.
         """
         if reroute_after < 0:
@@ -585,7 +581,7 @@ class PartitionControl:
 
     @contextmanager
     def throttle(self) -> Iterator[None]:
-        """Throttle the partition inside the ``with``: it delivers messages and accepts none (Q-4)."""
+        """Throttle the partition inside the ``with``: it delivers messages and accepts none."""
         with self._while(Health.THROTTLED, 0):
             yield
 

@@ -1,4 +1,4 @@
-"""`GET /health` on a namespace's port, without a token: a real AMQP round trip through that port (E-2).
+"""`GET /health` on a namespace's port, without a token: a real AMQP round trip through that port.
 
 The server connects to itself as a client does, and exchanges AMQP open and close. This exercises the listening socket,
 the protocol sniffer, the event loop and, with a store on disk, the commit that answers wait for. No queue is used: a

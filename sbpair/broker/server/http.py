@@ -206,7 +206,7 @@ class HttpServer:
         )
         _note(server, answer, requested)
         server.end_turn()
-        server.commit()  # G-26: on the disk before it is answered
+        server.commit()  # on the disk before it is answered
         return _to_aiohttp(answer)
 
     # -- sending and receiving
@@ -232,7 +232,7 @@ class HttpServer:
         )
         fate = await _wait(server, answer) if isinstance(answer, RestReceiver) else answer
         server.end_turn()
-        server.commit()  # G-26
+        server.commit()
         await asyncio.sleep(fate.after + server.delay)
         if fate.cuts and request.transport is not None:
             request.transport.abort()

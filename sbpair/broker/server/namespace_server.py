@@ -301,7 +301,7 @@ class NamespaceServer:
 
     @property
     def is_holding(self) -> bool:
-        """Whether changes must reach the disk before any answer leaves (G-26)."""
+        """Whether changes must reach the disk before any answer leaves."""
         return self._commits.is_holding
 
     def commit(self) -> None:

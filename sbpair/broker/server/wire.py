@@ -192,7 +192,7 @@ class AmqpWire(asyncio.Protocol):
         self._server.end_turn()
 
     def flush(self) -> None:
-        """Write everything pending, in one piece, unless a commit must come first (G-26)."""
+        """Write everything pending, in one piece, unless a commit must come first."""
         if self._is_mute or self._server.is_holding:
             return
         held, self._held_output = self._held_output, b""

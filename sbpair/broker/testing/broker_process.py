@@ -1,4 +1,4 @@
-"""A broker in a process of its own, for test suites of any framework (E-6).
+"""A broker in a process of its own, for test suites of any framework.
 
     with BrokerProcess("--queue", "test/orders") as broker:
         client = ServiceBusClient.from_connection_string(broker.connection_string)

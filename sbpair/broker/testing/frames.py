@@ -5,7 +5,7 @@ A Conversation splits both directions of a connection into frames:
     bytes in  --.                    .-- Passing(raw, "in", "transfer", address "orders")
     bytes out --+-- one Conversation +-- Passing(raw, "out", "disposition", address "orders")
 
-Anything but plain AMQP (TLS, HTTP, WebSocket) passes as unnamed bytes. A rule can also break a frame (E-8). No I/O.
+Anything but plain AMQP (TLS, HTTP, WebSocket) passes as unnamed bytes. A rule can also break a frame. No I/O.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@
   never attempted   UNEXPECTED
 
 A failed send is *ambiguous*: the message may have been stored nevertheless. Each ambiguous send allows one extra
-copy (G-4); copies beyond that are *unexplained*.
+copy; copies beyond that are *unexplained*.
 
 An id received more than once is *duplicated*. Repeated attempts with one id count as one message. The order of
 calls does not matter, so a receiver may be faster than the sender's acknowledgement. The exception is a session:
-its messages must arrive in the order in which they were acknowledged (O-1).
+its messages must arrive in the order in which they were acknowledged.
 
 The ledger is independent of queues, brokers and time.
 """
@@ -43,8 +43,6 @@ class LedgerReport:
     extra copies, which do not affect the order. ``inversions`` has at most one for each of the ``sessions``.
     """
 
-    # G-1, G-4, O-1
-
     sent: int
     acknowledged: int
     delivered: int
@@ -60,19 +58,16 @@ class LedgerReport:
     @property
     def is_ordered(self) -> bool:
         """Whether the messages of every session first arrived in the order sent."""
-        # O-1
         return not self.inversions
 
     @property
     def is_bounded(self) -> bool:
         """Whether no message has more extra copies than ambiguous sends."""
-        # G-4
         return not self.unexplained
 
     @property
     def is_conserved(self) -> bool:
         """Whether nothing acknowledged is missing and nothing unexpected arrived."""
-        # G-1, G-2
         return not self.lost and not self.unexpected
 
     def __repr__(self) -> str:

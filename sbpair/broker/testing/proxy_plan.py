@@ -13,8 +13,8 @@
     direction = "in"
     bytes = 400
 
-Unknown keys and invalid values raise BadConfigurationError, which names the file, the key and what is expected. Pure
-(E-7).
+Unknown keys and invalid values raise BadConfigurationError, which names the file, the key and what is expected. Pure.
+
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`sbpair verify`: check the contract with Service Bus against two namespaces (K-1, K-5)."""
+"""`sbpair verify`: check the contract with Service Bus against two namespaces."""
 
 from __future__ import annotations
 

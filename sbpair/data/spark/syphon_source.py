@@ -6,7 +6,7 @@ A task drains its backlog queue with the code of the daemon: receive, send, awai
 not depend on Spark: a task that is killed, runs twice, or runs beside a daemon is just another syphon. Each row
 reports one drain. With the option ``journal`` a task records each message before it completes it. With
 ``ordering=session`` a task also drains the ordered backlog queue of the same number; the order of a session
-holds however many syphons share it, since each sends one of its messages at a time (O-6).
+holds however many syphons share it, since each sends one of its messages at a time.
 
     spark.readStream.format("sbpair-syphon")....trigger(processingTime="1 minute")      drains at each trigger
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 
-ENGINE = "sbpair.pair.amqp.connection"  # its file shows the build
+ENGINE = "sbpair.pair.amqp.connection"  # its file shows the build
 
 
 def build() -> str:

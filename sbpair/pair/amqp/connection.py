@@ -56,9 +56,9 @@ SESSION_WEIGHT: Final = 4096
 
 
 CHANNEL_MAX: Final = 4999
-"""Each receiver has a session of its own: as many as an entity may have receivers (R-90)."""
+"""Each receiver has a session of its own: as many as an entity may have receivers."""
 FIRST_TRANSFER_ID: Final = 1
-"""Apart from the delivery ids: rhea before 3.0.3 expects its peer's first transfer within 2,048 of zero (X-4)."""
+"""Apart from the delivery ids: rhea before 3.0.3 expects its peer's first transfer within 2,048 of zero."""
 
 
 class Connection(Endpoint):

@@ -117,7 +117,7 @@ class Handshake:
 
     def _sasl_header(self, header: bytes) -> None:
         if header == AMQP_HEADER and self._role is ConnectionRole.SERVER:
-            self._amqp_header(header)  # without SASL: the client has proved nothing yet
+            self._amqp_header(header)  # without SASL: the client has proved nothing yet
             return
         if self._role is ConnectionRole.SERVER:
             self._write(SASL_HEADER)  # also in answer to a wrong one: it names the expected protocol (2.2)

@@ -48,7 +48,7 @@ L = TypeVar("L", bound="Link")
 
 MAX_TAG: Final = 32  # 2.8.7
 MAX_TAG_TAKEN: Final = 128
-"""Bytes of a peer's delivery-tag: Java SDKs of the first generation tag with a UUID of 36 characters (X-20)."""
+"""Bytes of a peer's delivery-tag: Java SDKs of the first generation tag with a UUID of 36 characters."""
 PIECE_WEIGHT: Final = 64  # bytes of memory per piece of a delivery, its payload not counted
 
 

@@ -1,4 +1,4 @@
-"""TokenCredentials that remember their token and their failure, for threads and for asyncio (H-23, H-31).
+"""TokenCredentials that remember their token and their failure, for threads and for asyncio.
 
     valid token     returned at once; from 80 % of its life another is fetched in the background
     no valid token  one caller asks, the others wait for its answer

@@ -1,4 +1,4 @@
-"""A failure that is remembered for a while, so that a service that refuses is not asked for each message (H-23).
+"""A failure that is remembered for a while, so that a service that refuses is not asked for each message.
 
     failed ---> HELD for 1 s, 2 s, 4 s ... at most 30 s ---> asked once more --failed--> held for twice as long
                                                                 '---succeeded--> forgotten

@@ -48,7 +48,7 @@ _SUSPICIOUS = re.compile(
 
 
 def blank_keys(text: str) -> str:
-    """``text`` with the secret fields of connection strings and tokens blanked, however encoded (S-12, S-15)."""
+    """``text`` with the secret fields of connection strings and tokens blanked, however encoded."""
     if _SUSPICIOUS.search(text) is None:
         return text
     text = _FIELDS.sub(lambda found: f"{found[1]}={BLANK}", text)

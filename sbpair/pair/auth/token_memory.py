@@ -1,8 +1,8 @@
 """What is remembered of one credential: its token, and its failure.
 
-    no valid token                     the caller asks, unless a failure is held (H-23)
+    no valid token                     the caller asks, unless a failure is held
     a token before 80 % of its life    used
-    a token after 80 % of its life     used, and renewed in the background, unless a failure is held (H-31)
+    a token after 80 % of its life     used, and renewed in the background, unless a failure is held
 
 Performs no I/O: times are arguments. A token's life is told by the wall clock, a failure's by a monotonic one.
 """
@@ -67,7 +67,7 @@ class TokenMemory:
         self._failure.succeeded()
 
     def failed(self, error: Exception, now: float) -> Exception:
-        """Record that the credential failed. Returns the error to raise (H-30)."""
+        """Record that the credential failed. Returns the error to raise."""
         if self._has_worked and not (is_transient(error) or names_refusal(error)):
             away = TokenUnavailableError(
                 f"the credential worked before, and fails now: {type(error).__name__}: {error}"

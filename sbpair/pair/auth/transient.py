@@ -1,4 +1,4 @@
-"""Failures of a credential that pass by themselves: the token service, or the identity endpoint, is away (H-30).
+"""Failures of a credential that pass by themselves: the token service, or the identity endpoint, is away.
 
 By name, since azure-identity is optional. No I/O.
 """

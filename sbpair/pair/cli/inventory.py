@@ -1,4 +1,4 @@
-"""The backlog queues of one pairing among the queues of its secondary namespace (P-10, P-13).
+"""The backlog queues of one pairing among the queues of its secondary namespace.
 
     wanted: contoso, 3         queues on the secondary             result
                                contoso/x-servicebus-transfer/0     present
@@ -31,7 +31,7 @@ class Inventory:
     """Wanted, but not existing."""
 
     extra: tuple[str, ...]
-    """Existing, with an index beyond the count that senders and syphon use (P-13)."""
+    """Existing, with an index beyond the count that senders and syphon use."""
 
     others: dict[str, int]
     """Number of backlog queues by other primary."""

@@ -1,4 +1,4 @@
-"""Twins: the entities of the primary as they are on the secondary, where parked messages may land (C-3).
+"""Twins: the entities of the primary as they are on the secondary, where parked messages may land.
 
 An entity and its twin have the same path and kind. They may differ in operational settings, but must agree in
 those that decide whether a message of one fits into the other: sessions, duplicate detection, and sizes.

@@ -111,7 +111,7 @@ class Tokens:
         self.ended.cancel()
 
     async def _put(self, path: str) -> None:
-        """Put a token for ``path``; it is renewed unless the path is forgotten meanwhile (R-99)."""
+        """Put a token for ``path``; it is renewed unless the path is forgotten meanwhile."""
         self._under_way[path] += 1
         try:
             put = await self._put_now(path)
@@ -133,7 +133,7 @@ class Tokens:
             await self._show(audience, token)
         now = time.time()
         due = renewal_due(token.expires, now) if is_new else now + retry_pause(token.expires - now)
-        return _Put(token, due)  # the old token again: the next is fetched meanwhile (H-31)
+        return _Put(token, due)  # the old token again: the next is fetched meanwhile
 
     def _keep(self, path: str, put: _Put) -> None:
         """Renew a token when that is due."""

@@ -1,4 +1,4 @@
-"""Settlements of one link: pipelined, in runs of consecutive deliveries, each confirmed by the broker (C-13).
+"""Settlements of one link: pipelined, in runs of consecutive deliveries, each confirmed by the broker.
 
 add() --> due --flush()--> one disposition for each run --> the broker's answer
                                    '-- the link ends first: end()

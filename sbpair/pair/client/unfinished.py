@@ -1,4 +1,4 @@
-"""Bounds what a peer occupies with deliveries whose last frame has not arrived (R-119a).
+"""Bounds what a peer occupies with deliveries whose last frame has not arrived.
 
 Each link may carry a message of the largest size, and a peer that finishes none would fill the memory. Above the limit
 the link that is furthest on keeps its delivery, for it is the next to free its bytes; the others are detached, the

@@ -1,4 +1,4 @@
-"""The watchdog of one link: when to check whether messages wait although none arrives (C-14). Pure.
+"""The watchdog of one link: when to check whether messages wait although none arrives. Pure.
 
     idle for a minute --> peek --none waits-------------------------> idle for another minute
                             '---some wait, none arrives in 5 s------> replace the link

@@ -1,4 +1,4 @@
-"""Aliases: the application properties that hold what parking clears from a message (P-20).
+"""Aliases: the application properties that hold what parking clears from a message.
 
 Time spans are integer milliseconds, the unit of AMQP's ``header.ttl``; instants are integer milliseconds since
 the epoch, as AMQP's timestamp. Both are written as ISO 8601. Imports the standard library only.
@@ -25,14 +25,14 @@ ENVELOPE_VERSION = "1"
 RESERVED = frozenset(
     {PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED, PARTITION_KEY, DEADLINE, ABSOLUTE_EXPIRY, VERSION, ORDER}
 )
-"""Names an application must not use; a restored message carries none of them (P-21)."""
+"""Names an application must not use; a restored message carries none of them."""
 
 ANNOTATION_SCHEDULED = "x-opt-scheduled-enqueue-time"
 ANNOTATION_PARTITION_KEY = "x-opt-partition-key"
 ANNOTATION_DESTINATION = "x-opt-sbpair-path"
-"""The destination of a message sent via its backlog queue, for the case that it cannot be transferred (C-2)."""
+"""The destination of a message sent via its backlog queue, for the case that it cannot be transferred."""
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"  # P-30
+PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 
 
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000, 3_600_000, 60_000, 1000

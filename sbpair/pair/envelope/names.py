@@ -1,4 +1,4 @@
-"""Names of namespaces and backlog queues (P-10), and the paths a parked message may be sent to (F-74).
+"""Names of namespaces and backlog queues, and the paths a parked message may be sent to.
 
     backlog queue i of primary "contoso":   contoso/x-servicebus-transfer/i
 
@@ -20,7 +20,7 @@ def namespace_label(endpoint: str) -> str:
 
     Takes ``sb://contoso.servicebus.windows.net/``, ``contoso.servicebus.windows.net`` or
     ``localhost:5672``. A numeric address is its own label. A loopback label includes the port
-    (``localhost-5672``), the only difference between two local brokers (R-60).
+    (``localhost-5672``), the only difference between two local brokers.
 
     Raises ValueError when the endpoint has no host.
     """
@@ -78,12 +78,12 @@ def check_namespace_name(name: object) -> None:
 
 
 def backlog_queue_name(namespace: str, index: int) -> str:
-    """Return the name, on the secondary, of backlog queue ``index`` of this primary namespace (P-10)."""
+    """Return the name, on the secondary, of backlog queue ``index`` of this primary namespace."""
     return f"{namespace}/{TRANSFER_SEGMENT}/{index}"
 
 
 def is_backlog_queue(path: str) -> bool:
-    """Whether an entity path is a backlog queue of some primary namespace (P-10)."""
+    """Whether an entity path is a backlog queue of some primary namespace."""
     parts = path.casefold().split("/")
     return len(parts) == 3 and parts[1] == TRANSFER_SEGMENT and parts[2].isdigit()
 
@@ -94,7 +94,7 @@ _ASCII_FOLD = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 def path_key(path: str) -> str:
     """The key that identifies an entity: Service Bus compares paths without regard to the case of ASCII letters.
 
-    Other letters are not folded: a path with a long s would otherwise share the state of another entity (R-119).
+    Other letters are not folded: a path with a long s would otherwise share the state of another entity.
     """
     return _remembered_key(path) if len(path) <= MAX_PATH_LENGTH else _key(path)
 
@@ -136,7 +136,7 @@ _RULES: tuple[tuple[Callable[[str], object], str], ...] = (
 
 
 def path_refusal(path: str) -> str | None:
-    """Why the syphon must not send to ``path``, or None when it may (F-74).
+    """Why the syphon must not send to ``path``, or None when it may.
 
     Anyone who may send to a backlog queue chooses this path, and the syphon may send to every entity of the
     primary: an unchecked path would let them deliver anywhere.

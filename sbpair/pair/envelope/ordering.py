@@ -1,4 +1,4 @@
-"""Placement of ordered sessions in the ordered backlog queues (O-2), and the stamp of their parked messages (O-7).
+"""Placement of ordered sessions in the ordered backlog queues, and the stamp of their parked messages.
 
     ordered backlog queue i of primary "contoso":   contoso/x-servicebus-transfer/ordered/i
 
@@ -57,7 +57,7 @@ class Numbering:
 
 
 def ordered_backlog_name(namespace: str, index: int) -> str:
-    """Return the name, on the secondary, of ordered backlog queue ``index`` of this primary namespace (O-2)."""
+    """Return the name, on the secondary, of ordered backlog queue ``index`` of this primary namespace."""
     return f"{namespace}/{TRANSFER_SEGMENT}/{ORDERED_SEGMENT}/{index}"
 
 

@@ -1,4 +1,4 @@
-"""Parking: rewrite a message so that a backlog queue keeps it for later (P-20, P-22).
+"""Parking: rewrite a message so that a backlog queue keeps it for later.
 
     message for "orders"                         parked copy
     ---------------------------                  --------------------------------------
@@ -10,9 +10,9 @@
                                                  x-ms-path, x-sbpair-version
 
 A message of an ordered session also gets ``x-sbpair-order`` and the session id of its place, for which its ordered
-backlog queue keeps the order (O-2, O-7).
+backlog queue keeps the order.
 
-The deadline is written only under the policy that counts the time to live from the first attempt (G-15).
+The deadline is written only under the policy that counts the time to live from the first attempt.
 Everything else is copied unchanged, so that the SDK encodes it with the same AMQP types as for the primary.
 The caller's object is never modified. No I/O.
 """
@@ -50,9 +50,9 @@ _RESERVED_KEYS: frozenset[str | bytes] = names.RESERVED | _RESERVED_BYTES
 
 
 def prepare(message: object) -> AmqpAnnotatedMessage:
-    """Validate a message and copy it for sending (F-53); the copy has a message id.
+    """Validate a message and copy it for sending; the copy has a message id.
 
-    Every attempt sends the same copy, whatever the caller does to the original meanwhile (R-12). A mapping is
+    Every attempt sends the same copy, whatever the caller does to the original meanwhile. A mapping is
     passed to ServiceBusMessage as keyword arguments.
 
     Raises TypeError when ``message`` is neither a message nor a mapping, ReservedPropertyError when an
@@ -64,7 +64,7 @@ def prepare(message: object) -> AmqpAnnotatedMessage:
     twin = snapshot(message)
     if checked_id(twin) is None:
         properties = twin.properties or AmqpMessageProperties()
-        # G-5: identifies duplicates, whichever attempt stored them
+        # identifies duplicates, whichever attempt stored them
         properties.message_id = str(uuid.uuid4())
         twin.properties = properties
     return twin
@@ -73,7 +73,7 @@ def prepare(message: object) -> AmqpAnnotatedMessage:
 def checked_id(inner: AmqpAnnotatedMessage) -> str | None:
     """Return the message id as text, or None, after the checks of :func:`prepare`.
 
-    Raises ReservedPropertyError, ValueError (F-53).
+    Raises ReservedPropertyError, ValueError.
     """
     carried = inner.application_properties
     if carried and not _RESERVED_KEYS.isdisjoint(carried):
@@ -113,7 +113,7 @@ def deadline_of(message: Message, first_attempt: int) -> int | None:
     """When a message first tried at ``first_attempt`` expires; None when it does not expire.
 
     Both in milliseconds since the epoch. The time to live of a scheduled message starts at its scheduled
-    time (T-5). Raises ValueError when a time property is not a time.
+    time. Raises ValueError when a time property is not a time.
     """
     inner = raw(message)
     span = _span(inner)
@@ -190,10 +190,10 @@ def park(
     deadline: int | None = None,
     order: tuple[str, OrderStamp] | None = None,
 ) -> AmqpAnnotatedMessage:
-    """Return the parked copy of ``message``, addressed to ``path`` (P-20).
+    """Return the parked copy of ``message``, addressed to ``path``.
 
-    ``deadline``, in milliseconds since the epoch, is when the message expires (G-15). ``order`` is the parked session
-    id of an ordered session, and the stamp of this message (O-2, O-7). Raises ValueError when a time property is not
+    ``deadline``, in milliseconds since the epoch, is when the message expires. ``order`` is the parked session
+    id of an ordered session, and the stamp of this message. Raises ValueError when a time property is not
     a time, or a session id or partition key is longer than 128 characters.
     """
     twin = snapshot(message)
@@ -252,7 +252,7 @@ def _take_session(properties: AmqpMessageProperties, aliases: dict[str, object])
         # With a time to live the SDK overwrites it.
         aliases[names.ABSOLUTE_EXPIRY] = format_instant(_milliseconds(properties.absolute_expiry_time))
     properties.group_id = None
-    properties.absolute_expiry_time = None  # or it would expire in the backlog (G-16)
+    properties.absolute_expiry_time = None  # or it would expire in the backlog
 
 
 def _take_placement(annotations: Annotations, aliases: dict[str, object]) -> None:

@@ -6,7 +6,7 @@
               counts reset     key and schedule back      back        the rest bit for bit
 
 Only the properties that parking moved and the annotations that the backlog's broker added change. Everything
-else keeps its bytes, and with them its AMQP types (G-22).
+else keeps its bytes, and with them its AMQP types.
 
 A dead-lettered message goes back into its backlog by :func:`redriven`, which keeps the aliases. No I/O and no
 clock: the current time is an argument.
@@ -88,7 +88,7 @@ class Forward(NamedTuple):
 
     ``locked_until`` is in milliseconds since the epoch; None when the backlog's broker did not set it. With
     ``has_deadline`` the time to live in ``payload`` is what remained when it was restored. ``order`` is the stamp of a
-    message of an ordered session (O-7).
+    message of an ordered session.
     """
 
     path: str
@@ -119,7 +119,7 @@ UNKNOWN_VERSION = "(an unknown x-sbpair-version)"
 """Stands for the path of a message parked in a newer format: no entity has it, so the message waits."""
 _SHAPES = Shapes()
 MAX_REMEMBERED = 1024
-"""Bytes: senders choose what is remembered of their messages, and how long it is (S-25)."""
+"""Bytes: senders choose what is remembered of their messages, and how long it is."""
 UNREADABLE, MISSING_PATH, INVALID_PATH = "UnreadableMessage", "MissingPath", "InvalidPath"
 PATH_NOT_ALLOWED, INVALID_ALIAS, EXPIRED = "PathNotAllowed", "InvalidAlias", "TTLExpiredException"
 
@@ -142,8 +142,8 @@ _READERS: tuple[tuple[bytes, str, Callable[[str, object], object]], ...] = tuple
     (name.encode(), name, read)
     for name, read in (  # in field order of _Parked
         (names.SESSION_ID, read_key),
-        (names.TIME_TO_LIVE, read_duration),  # G-14: in full, it restarts on the primary
-        (names.SCHEDULED, read_schedule),  # G-17: a past time too, the primary's broker decides
+        (names.TIME_TO_LIVE, read_duration),  # in full, it restarts on the primary
+        (names.SCHEDULED, read_schedule),  # a past time too, the primary's broker decides
         (names.PARTITION_KEY, read_partition_key),
         (names.DEADLINE, read_instant),
         (names.ABSOLUTE_EXPIRY, read_instant),
@@ -157,7 +157,7 @@ def anywhere(path: str) -> bool:
 
 
 def restore(payload: bytes, now: int, is_allowed: Callable[[str], bool] = anywhere) -> Forward | Poison:
-    """Turn a parked message, as a backlog delivered it, back into the message that was sent (P-21).
+    """Turn a parked message, as a backlog delivered it, back into the message that was sent.
 
     ``now`` is in milliseconds since the epoch and matters only to messages with a deadline. Never raises,
     whatever the bytes (except MemoryError): otherwise anyone who may send to a backlog could stop the syphon.
@@ -281,7 +281,7 @@ def _rebuild(sections: Sections, annotations: bytes, parked: _Parked, carried: P
 
 
 def _left(parked: _Parked, deadline: int, now: int) -> int:
-    """Return the remaining time to live; that of a scheduled message starts when it is enqueued (T-5, G-15)."""
+    """Return the remaining time to live; that of a scheduled message starts when it is enqueued."""
     left = max(deadline - max(now, parked.scheduled or now), 1)
     return left if parked.time_to_live is None else min(left, parked.time_to_live)  # clocks may differ
 

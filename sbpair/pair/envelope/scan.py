@@ -83,7 +83,7 @@ class Layouts:
         return self._lessons.get(kind, 0) < MAX_LESSONS
 
     def learn(self, kind: tuple[int, object], layout: SectionLayout) -> None:
-        """Cache the layout of a walked section; forget all others first where they would be too many bytes (S-25)."""
+        """Cache the layout of a walked section; forget all others first where they would be too many bytes."""
         if len(self._layouts) >= MAX_LAYOUTS or self._bytes + layout.weight > MAX_BYTES:
             self._layouts.clear()
             self._lessons.clear()

@@ -99,7 +99,7 @@ class Shapes:
             shape.plans[shape.aliases(payload)] = plan
 
     def _keep(self, size: int) -> None:
-        """Count ``size`` more bytes; forget everything first where that would be too much (S-25)."""
+        """Count ``size`` more bytes; forget everything first where that would be too much."""
         if self._bytes + size > MAX_BYTES:
             self._shapes.clear()
             self._lessons.clear()

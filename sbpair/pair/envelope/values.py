@@ -1,8 +1,8 @@
-"""Readers for the values of aliases (P-20).
+"""Readers for the values of aliases.
 
 sbpair writes ISO 8601 strings. Other senders that park may write integers (milliseconds), timestamps, or
 .NET's described time span and date-time offset (ticks of 100 ns); all of these are read. Every reader raises
-AliasError, naming the property and the type, for another type or a value out of range (F-75).
+AliasError, naming the property and the type, for another type or a value out of range.
 """
 
 from __future__ import annotations

@@ -18,9 +18,7 @@ class Forkable(Protocol):
 
 _alive: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _held: list[Forkable] = []
-_forking = (
-    threading.RLock()
-)  # held during a fork: one at a time, and no client is added meanwhile
+_forking = threading.RLock()  # held during a fork: one at a time, and no client is added meanwhile
 _left_to_the_parent: list[object] = []
 
 

@@ -1,4 +1,4 @@
-"""What threads share, such that the exception of a signal at any point leaves nothing taken (R-100).
+"""What threads share, such that the exception of a signal at any point leaves nothing taken.
 
 CPython runs the handler of a signal, which may raise, between two instructions of the main thread: after a call, too,
 before its result has a name. So

@@ -42,7 +42,6 @@ class SendAccepted:
 
 def send_accepted(path: str, receipt: Receipt) -> SendAccepted:
     """Return the event for the receipt of a send to the entity ``path``, including its ambiguity."""
-    # G-7
     return SendAccepted(
         path, str(receipt.stored_in.value), receipt.backlog, tuple(receipt.message_ids), receipt.ambiguous
     )
@@ -83,7 +82,6 @@ class EntityEmptied:
 
 def messages_received(path: str, messages: Iterable[ReceivedFields]) -> MessagesReceived:
     """Return the event for messages received from the entity ``path``."""
-    # G-2
     every = list(messages)
     return MessagesReceived(
         path,

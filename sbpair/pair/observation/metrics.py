@@ -300,7 +300,6 @@ class Metrics:
 
     def read_sends(self, read: Callable[[], Sends]) -> None:
         """Export how long sends take, as ``read`` returns it at each scrape."""
-        # H-53
         self.registry.register(_SendsRead(read))
 
     def exposition(self) -> bytes:
@@ -503,7 +502,7 @@ def show_spool(
 
 
 def show_room(metrics: Metrics, levels: Callable[[], Mapping[int, BacklogFill]]) -> None:
-    """Add gauges for what is known of the backlog queues that a client parks in (H-52)."""
+    """Add gauges for what is known of the backlog queues that a client parks in."""
 
     def sizes() -> dict[tuple[str, ...], float]:
         return {

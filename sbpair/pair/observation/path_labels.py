@@ -1,4 +1,4 @@
-"""Paths as labels of metrics, bounded where senders choose the paths (R-113)."""
+"""Paths as labels of metrics, bounded where senders choose the paths."""
 
 from __future__ import annotations
 

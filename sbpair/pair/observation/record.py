@@ -132,7 +132,7 @@ def to_record(event: object, origin: Origin, ordinal: int, now: Instant) -> Reco
 
 
 def _backlog(queue: str) -> Record:
-    """Return the fields for a backlog queue. Senders name it by number, syphons by path (P-10); both get a number."""
+    """Return the fields for a backlog queue. Senders name it by number, syphons by path; both get a number."""
     _, _, number = queue.rpartition("/")
     is_number = number.isascii() and number.isdigit() and len(number) < 10
     return {"backlog": int(number) if is_number else None, "backlog_queue": scrub(queue)}

@@ -57,7 +57,7 @@ def attach(source: EventSource, *sinks: Sink) -> Callable[[], None]:
 
 
 class ObservedState(Enum):
-    """The state of an entity (P-3, P-4, P-6); RETURNING is FAILED_OVER with trial sends (H-7)."""
+    """The state of an entity; RETURNING is FAILED_OVER with trial sends."""
 
     HEALTHY = "healthy"
     SUSPECT = "suspect"
@@ -115,7 +115,7 @@ def renew_in_children(thing: Renewable) -> None:
     """Call ``thing.renew()`` in every child process forked during its lifetime.
 
     The child's copy becomes a separate writer, because two processes must not share the ordinals of one. It replaces
-    its locks, which another thread may have held at the fork (F-19).
+    its locks, which another thread may have held at the fork.
     """
     _alive.add(thing)
 

@@ -43,7 +43,7 @@ class PairedNamespace(BaseNamespace):
     _runtime: AsyncRuntime
 
     async def close(self) -> None:
-        """Close this side: its links, and the receivers on it. The other has five seconds to follow (P-50).
+        """Close this side: its links, and the receivers on it. The other has five seconds to follow.
 
         If it does not, the pair is faulted and every sender raises PairFaultedError. Closing both closes the
         client.

@@ -42,7 +42,7 @@ NamespaceT = TypeVar("NamespaceT", covariant=True)
 
 
 class BaseNamespace:
-    """One of the two namespaces of a client: its names and its state (P-50)."""
+    """One of the two namespaces of a client: its names and its state."""
 
     def __init__(self, runtime: BaseRuntime, side: SdkNamespace) -> None:
         self._runtime = runtime
@@ -52,7 +52,7 @@ class BaseNamespace:
 
     @property
     def state(self) -> SideState:
-        """Open, closed, or refused: the namespace refuses this client because of its configuration (R-1)."""
+        """Open, closed, or refused: the namespace refuses this client because of its configuration."""
         return self._runtime.pair_state.state_of(self._role)
 
     def __repr__(self) -> str:
@@ -276,13 +276,11 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
     @property
     def primary(self) -> NamespaceT:
         """The namespace messages are sent to; it can be closed on its own."""
-        # P-50
         return self._namespaces[Side.PRIMARY]
 
     @property
     def secondary(self) -> NamespaceT:
         """The namespace messages wait on while the primary is unavailable; it can be closed on its own."""
-        # P-50
         return self._namespaces[Side.SECONDARY]
 
     @property
@@ -293,12 +291,10 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
     @property
     def pings_sent(self) -> int:
         """How many pings this client has sent: they are billed as messages."""
-        # P-34
         return self._runtime.pair.pings_sent
 
     def state_of(self, path: str) -> EntityState:
         """The state that all senders of this entity share."""
-        # P-6
         with self._runtime.exclusive():
             return self._runtime.pair.state_of(path)
 
@@ -319,7 +315,6 @@ class BaseClient(Generic[CredentialT, NamespaceT]):
 
     def mark_path_healthy(self, path: str) -> None:
         """Send this entity's messages to the primary from now on."""
-        # P-6
         self._runtime.mark_healthy(path)
 
     def count_spooled(self, path: str | None = None) -> int:

@@ -50,7 +50,7 @@ class PairedNamespace(BaseNamespace):
     _runtime: Runtime
 
     def close(self) -> None:
-        """Close this side: its links, and the receivers on it. The other has five seconds to follow (P-50).
+        """Close this side: its links, and the receivers on it. The other has five seconds to follow.
 
         If it does not, the pair is faulted and every sender raises PairFaultedError. Closing both closes the
         client.
@@ -68,8 +68,6 @@ class PairedServiceBusClient(BaseClient[Credential, PairedNamespace]):
 
     Raises ValueError when the two sides are one namespace or share a name, or a value is out of range.
     """
-
-    # P-1
 
     _runtime: Runtime
 

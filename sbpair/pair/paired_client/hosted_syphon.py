@@ -1,7 +1,7 @@
-"""Syphon in a sender's process (P-1, P-40): a thread with its own loop, or a task in the running loop.
+"""Syphon in a sender's process: a thread with its own loop, or a task in the running loop.
 
-    start() --> running --close()--> finish messages in flight, release the rest (G-27)
-                   |----abort()--> drop the connections, settle nothing (P-50)
+    start() --> running --close()--> finish messages in flight, release the rest
+                   |----abort()--> drop the connections, settle nothing
                    '----fork-----> the parent's continues; start() in the child makes another
 
 Reports refused and recovered sides to the client; a refused side may fault the pair. Wakes the syphon when the client

@@ -1,4 +1,4 @@
-"""The processors of one client: stopped with it, and observed together (C-19)."""
+"""The processors of one client: stopped with it, and observed together."""
 
 from __future__ import annotations
 

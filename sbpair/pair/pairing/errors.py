@@ -4,13 +4,13 @@
     └── PairingError
         ├── BacklogUnavailableError     neither the primary nor any backlog accepted the message
         ├── ReservedPropertyError       the message uses a reserved property name
-        ├── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten (P-22);
+        ├── ParkedMessageTooLargeError  the message fits the primary, but not once rewritten;
         │                               also a MessageSizeExceededError
         ├── PartlyParkedError           some messages of one call are parked, the others were not accepted
         ├── MixedSessionsError          `ordering="session"`, and one call has messages of several sessions
         ├── ParkedScheduleError         a parked scheduled message cannot be cancelled
         ├── CaFileError                 the file of `connection_verify` cannot be used
-        ├── PairFaultedError            one side was closed and its partner was not (P-50)
+        ├── PairFaultedError            one side was closed and its partner was not
         └── SpoolError                  the spool cannot be used
             └── SpoolFullError          the spool has no room for the message
 
@@ -62,8 +62,6 @@ class BacklogUnavailableError(PairingError):
 class ParkedMessageTooLargeError(PairingError, MessageSizeExceededError):
     """The message, rewritten for parking, exceeds the size a backlog queue accepts."""
 
-    # P-22
-
     def __init__(self, path: str, cause: Exception) -> None:
         MessageSizeExceededError.__init__(
             self,
@@ -107,8 +105,6 @@ class ParkedScheduleError(PairingError):
 class MixedSessionsError(PairingError, ValueError):
     """With ``ordering="session"``, the messages of one call must be of one session. Nothing was sent."""
 
-    # O-3
-
     def __init__(self, path: str) -> None:
         super().__init__(
             f"The messages of one call for {path!r} are of several sessions, or some have no session id. With "
@@ -135,8 +131,6 @@ class PairFaultedError(PairingError):
     With ``fault_pair_on_refusal``, a side that refuses the client for five seconds counts as closed. Not
     recoverable: fix the cause and create a new client.
     """
-
-    # P-50
 
     def __init__(self, primary: str, secondary: str, side: str, cause: str) -> None:
         super().__init__(

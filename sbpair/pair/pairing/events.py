@@ -21,16 +21,12 @@ class PairingEvent:
 class EntitySuspected(PairingEvent):
     """A send failed in a way that counts towards failover; the failover interval is running."""
 
-    # P-3
-
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class EntityFailedOver(PairingEvent):
     """Sends to the primary entity stopped; its messages are parked."""
-
-    # P-4
 
     cause: str
 
@@ -39,8 +35,6 @@ class EntityFailedOver(PairingEvent):
 class EntityRecovered(PairingEvent):
     """All senders of the entity use the primary again."""
 
-    # P-6, P-33
-
     cause: str
 
 
@@ -48,14 +42,10 @@ class EntityRecovered(PairingEvent):
 class EntityReturning(PairingEvent):
     """Pings were accepted after a failover by share or a relapse: more and more sends try the primary."""
 
-    # H-7
-
 
 @dataclass(frozen=True, slots=True)
 class ReturnAborted(PairingEvent):
     """A trial send of a return failed; its message is parked, and pings begin anew."""
-
-    # H-7
 
     cause: str
 
@@ -64,16 +54,12 @@ class ReturnAborted(PairingEvent):
 class PrimarySlow(PairingEvent):
     """The primary accepted a send only after ``seconds``, which counts as failed for the share."""
 
-    # H-4
-
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class KeySetAside(PairingEvent):
     """Messages of this session id or partition key fail while others succeed: they skip the primary."""
-
-    # H-9
 
     key: str
     cause: str
@@ -86,8 +72,6 @@ class MessageParked(PairingEvent):
     ``session_id`` is their session if its order is kept, else "". ``size`` is in bytes. ``reason`` is failed_over,
     rejected, unanswered, busy or not_asked; but for the first, the entity had not failed over.
     """
-
-    # O-1
 
     backlog: int
     count: int
@@ -105,8 +89,6 @@ class BacklogFilling(PairingEvent):
     ``size`` is what the service counts, or else what this process parked there since the outage began.
     """
 
-    # H-52
-
     backlog: int
     size: int
     limit: int
@@ -120,8 +102,6 @@ class SendRaised(PairingEvent):
     ``session_id`` is the session of the messages if its order is kept, else "".
     """
 
-    # G-7, O-1
-
     cause: str
     message_ids: tuple[str, ...] = ()
     ambiguous: bool = False
@@ -131,8 +111,6 @@ class SendRaised(PairingEvent):
 @dataclass(frozen=True, slots=True)
 class BacklogWithdrawn(PairingEvent):
     """A send to a backlog failed; no sender uses it before ``until``."""
-
-    # P-5
 
     backlog: int
     until: float
@@ -150,8 +128,6 @@ class BacklogReturned(PairingEvent):
 class FenceOpened(PairingEvent):
     """An ordered backlog was found empty: the ``sessions`` parked there use the primary again."""
 
-    # O-4
-
     backlog: int
     sessions: int
 
@@ -159,8 +135,6 @@ class FenceOpened(PairingEvent):
 @dataclass(frozen=True, slots=True)
 class FenceUnproved(PairingEvent):
     """An ordered backlog cannot be peeked: its sessions stay parked until it can."""
-
-    # O-4
 
     backlog: int
     cause: str
@@ -172,8 +146,6 @@ class MessageSpooled(PairingEvent):
 
     ``session_id`` is their session if its order is kept, else "".
     """
-
-    # O-1
 
     count: int
     message_ids: tuple[str, ...] = ()
@@ -203,8 +175,6 @@ class SpooledMessageRefused(PairingEvent):
 class PingSent(PairingEvent):
     """A ping was sent to the primary entity; it is billed as a message."""
 
-    # P-34
-
     number: int
 
 
@@ -217,16 +187,12 @@ class LinkProbed(PairingEvent):
 class PingFailed(PairingEvent):
     """A ping was not accepted; the next follows after the ping interval."""
 
-    # P-32
-
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class HeadroomShort(PairingEvent):
     """A message sent to the primary is too large to be parked, once rewritten."""
-
-    # P-22
 
     message_id: str
     size: int
@@ -251,8 +217,6 @@ class ClassifierFailed(PairingEvent):
 class SideClosed(PairingEvent):
     """One side was closed on its own; its partner has five seconds to follow."""
 
-    # P-50
-
     side: str
     cause: str
 
@@ -260,8 +224,6 @@ class SideClosed(PairingEvent):
 @dataclass(frozen=True, slots=True)
 class SideFaulted(PairingEvent):
     """One side refuses the client because of its configuration; it is retried until it accepts."""
-
-    # R-1
 
     side: str
     cause: str
@@ -271,8 +233,6 @@ class SideFaulted(PairingEvent):
 class SideRecovered(PairingEvent):
     """A side that refused the client accepts it again."""
 
-    # R-1
-
     side: str
     cause: str
 
@@ -281,8 +241,6 @@ class SideRecovered(PairingEvent):
 class PairFaulted(PairingEvent):
     """One side was closed and its partner did not follow in time; the client sends nothing more."""
 
-    # P-50
-
     side: str
     cause: str
 
@@ -290,8 +248,6 @@ class PairFaulted(PairingEvent):
 @dataclass(frozen=True, slots=True)
 class BacklogsCreated(PairingEvent):
     """All backlog queues exist; this client created those listed."""
-
-    # P-11, P-12
 
     created: tuple[str, ...]
 

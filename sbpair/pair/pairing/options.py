@@ -67,15 +67,12 @@ class PairedNamespaceOptions:
 
     backlog_queue_count: int = 10
     """Number of backlog queues: 1 or more."""
-    # P-10
 
     failover_interval: timedelta = timedelta(seconds=60)
     """How long an entity must have failed before its messages are parked: 0 to 1 hour."""
-    # P-3
 
     ping_primary_interval: timedelta = timedelta(seconds=60)
     """How often a failed-over entity is pinged: 1 second to 30 minutes."""
-    # P-32
 
     operation_timeout: timedelta = timedelta(seconds=60)
     """How long one send may take in total, including a redirect: more than 0, up to 1 day."""
@@ -91,19 +88,15 @@ class PairedNamespaceOptions:
 
     headroom: Literal["warn", "refuse", "off"] = "warn"
     """Messages too large to be parked: send them and emit an event, refuse them, or do not check."""
-    # P-22
 
     ttl_policy: Literal["restart", "deadline"] = "restart"
     """A parked message's time to live starts again on the primary, or runs from the first attempt."""
-    # G-15
 
     probe: Literal["message", "link"] = "message"
     """How to probe a failed-over entity: with a ping message, or by opening a link only."""
-    # P-30
 
     suspect_policy: Literal["raise", "redirect"] = "redirect"
     """Park a send that the primary does not accept, also before the entity fails over; or raise, as the old SDK did."""
-    # P-3
 
     failover_share: float = 0.5
     """The share of failed attempts at which an entity fails over after an interval: above 0 to 1.
@@ -128,7 +121,6 @@ class PairedNamespaceOptions:
 
     ordering: Literal["none", "session"] = "none"
     """Keep the order of each session through an outage, in ordered backlog queues; needs Listen there too."""
-    # O-1
 
     spool: str | Path | None = None
     """A file on this machine's disk for messages, sent from there in order. None: no spool."""
@@ -144,11 +136,9 @@ class PairedNamespaceOptions:
 
     enable_syphon: bool = False
     """Run a syphon in this process, from the first sender until the client is closed."""
-    # P-40
 
     land: Literal["primary", "either"] = "primary"
     """Destinations of the syphon of this process: the primary only, or the secondary too in a long outage."""
-    # C-1
 
     land_after: timedelta = timedelta(minutes=5)
     """How long an entity must be out of reach before its messages land on the secondary: 0 to 24 hours."""
@@ -158,11 +148,9 @@ class PairedNamespaceOptions:
 
     fault_pair_on_refusal: bool = False
     """Fault the whole pair when one namespace has refused the client for five seconds."""
-    # P-50
 
     primary_namespace_name: str | None = None
     """The prefix of the backlog queue names, if it cannot be derived from the primary's host name."""
-    # P-10
 
     RANGES: ClassVar[dict[str, tuple[timedelta, timedelta]]] = {
         "failover_interval": (timedelta(0), timedelta(hours=1)),
@@ -238,7 +226,7 @@ def _check_share(name: str, value: object) -> None:
 
 
 def is_disabled(environment: Mapping[str, str]) -> bool:
-    """Whether SBPAIR_DISABLE is set to a true value (G-4). Raises ValueError for a value that is not a boolean."""
+    """Whether SBPAIR_DISABLE is set to a true value. Raises ValueError for a value that is not a boolean."""
     value = environment.get(VARIABLE, "").strip().casefold()
     if value not in _ON | _OFF:
         raise ValueError(f"the environment variable {VARIABLE} must be 1 or 0, not {value[:32]!r}")

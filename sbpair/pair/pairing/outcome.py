@@ -1,7 +1,7 @@
 """The results of attempts and sends.
 
 A failed attempt has a :class:`Classification`; a send ends in an :data:`Outcome`; the caller receives a
-:class:`SendReceipt` or an error. Only ``Failure.UNAVAILABLE`` can fail an entity over (P-3). classify.py maps the
+:class:`SendReceipt` or an error. Only ``Failure.UNAVAILABLE`` can fail an entity over. classify.py maps the
 SDK's errors to classifications.
 """
 
@@ -29,22 +29,20 @@ class Classification:
     failure: Failure
     why: str
     is_missing: bool = False  # the entity does not exist; a backlog queue can be created
-    is_too_large: bool = False  # the message exceeds the size limit (P-22)
+    is_too_large: bool = False  # the message exceeds the size limit
     is_ambiguous: bool = False  # the message may have been stored nevertheless
-    is_of_namespace: bool = False  # the whole namespace refuses this client: credential, certificate (R-1)
-    is_of_side: bool = (
-        False  # every queue of this namespace would fail alike: connection, token, name, busy (H-20)
-    )
+    is_of_namespace: bool = False  # the whole namespace refuses this client: credential, certificate
+    is_of_side: bool = False  # every queue of this namespace would fail alike: connection, token, name, busy
     is_local: bool = False  # nothing was sent, and another queue would not help: encoding, closed
     is_link_in_doubt: bool = False  # an idle link may have died or a token expired: retry on a new link
-    is_own: bool = False  # no local link or thread was free in time: no evidence about the broker (R-5)
+    is_own: bool = False  # no local link or thread was free in time: no evidence about the broker
     is_shortage: bool = False  # this machine has no descriptor or memory free; own, too
     retry_after: float | None = None  # delay in seconds that the broker requests
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Accepted by a broker (G-3), the primary if ``backlog`` is None; or written to the spool."""
+    """Accepted by a broker, the primary if ``backlog`` is None; or written to the spool."""
 
     backlog: int | None
     is_ambiguous: bool
@@ -68,7 +66,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """Accepted by no broker: the errors of all attempts, the primary's first (G-19), and that of the spool."""
+    """Accepted by no broker: the errors of all attempts, the primary's first, and that of the spool."""
 
     causes: tuple[Exception, ...]
     spool_error: Exception | None = None
@@ -117,8 +115,6 @@ class SendReceipt(NamedTuple):
     duplicate detection on the entity removes. ``locations`` lists in order where the messages are stored if
     the call was split over several locations, and is empty otherwise.
     """
-
-    # G-6
 
     stored_in: StoredIn
     backlog: int | None

@@ -15,7 +15,7 @@ MAX_BYTES = 64 * 1024 * 1024  # of messages in flight
 INITIAL_SIZE = 64 * 1024  # bytes assumed for a message before the first has arrived
 MIN_CALL_SECONDS = 1e-6  # seconds
 WAIT_PART = 1 / 4  # of the lock duration, within which the last waiting message should start
-PATIENT_PART = 1 / 2  # of the lock duration, after which a message that still waits is given back (C-12)
+PATIENT_PART = 1 / 2  # of the lock duration, after which a message that still waits is given back
 MEMORY = 1 / 16  # weight of the latest call in the mean
 
 

@@ -1,4 +1,4 @@
-"""Deduplication: the message ids that were recently handled, on either side (C-15). Pure."""
+"""Deduplication: the message ids that were recently handled, on either side. Pure."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
        |           '-- half of the lock duration has passed: given back --> GONE
        '-- its id was handled before: completed without a handler --> SETTLING
 
-At most ``max_concurrent_calls`` handlers run at a time, over all links (C-12).
+At most ``max_concurrent_calls`` handlers run at a time, over all links.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Dispatcher:
             self._waiting.append(delivery)
 
     def _is_first(self, delivery: Delivery, memory: Deduplication) -> bool:
-        """Return whether to call a handler. A duplicate is completed, or waits for the first copy's outcome (C-15)."""
+        """Return whether to call a handler. A duplicate is completed, or waits for the first copy's outcome."""
         name = message_id_of(delivery.message)
         if not name:
             return True
@@ -177,7 +177,7 @@ class Dispatcher:
             self.window.running_for(now - (latest.started or now))
 
     def give_back_waiting(self, now: float | None = None) -> None:
-        """Give back waiting messages; with ``now``, those that waited for half of the lock duration (C-12)."""
+        """Give back waiting messages; with ``now``, those that waited for half of the lock duration."""
         oldest = None if now is None else now - self.window.lock_span * PATIENT_PART
         waiting, kept = self._waiting, list[Delivery]()
         while waiting:

@@ -42,7 +42,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCK_TOKEN = 16  # bytes of a delivery tag that is a lock token
 
 
-class ReceivedMessage:  # C-11
+class ReceivedMessage:
     """A message passed to a handler. Reading a value raises DecodeError if the message is not valid AMQP."""
 
     __slots__ = ("__dict__", "_is_settled", "_locked_until", "_tag", "auto_renew_error", "payload", "side")

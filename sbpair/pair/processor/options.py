@@ -21,31 +21,25 @@ class ProcessorOptions:
     max_concurrent_sessions: int | None = None
     """Maximum number of sessions held at a time on each side, for an entity with sessions; 1 to 1000. One handler runs
     in each session, and ``max_concurrent_calls`` has no effect."""
-    # C-16
 
     session_idle_timeout: timedelta = timedelta(seconds=10)
     """How long a session is held without a message; 0.1 s to 1 h."""
 
     secondary: Secondary = "auto"
     """Whether to receive from the secondary: ``auto`` while the entity exists there, ``never``, or ``only``."""
-    # C-10
 
     autosettle: bool = True
     """Complete a message when its handler returns, abandon it when the handler raises. False: settle by hand."""
-    # C-11
 
     max_lock_renewal: timedelta = timedelta(minutes=5)
     """How long the lock of a message is renewed while its handler runs; 0 to 24 h."""
-    # C-12
 
     deduplicate: timedelta | None = None
     """Complete a message without its handler if a message with the same id was handled within this time; 1 s to 24 h,
     None for never."""
-    # C-15
 
     stop_timeout: timedelta = timedelta(seconds=30)
     """How long handlers may take to finish when the processor stops; 0 to 1 h."""
-    # C-17
 
     missing_entity_interval: timedelta = timedelta(seconds=60)
     """How often to check for an entity that does not exist on a side; 1 s to 1 h."""

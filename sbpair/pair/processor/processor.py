@@ -101,7 +101,7 @@ class Processor:
         ]
 
     async def stop(self) -> None:
-        """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest (C-17)."""
+        """Stop receiving, let handlers finish within ``stop_timeout``, and give back the rest."""
         links = self.links.values()
         await asyncio.gather(*(link.stop_receiving() for link in links))
         self.dispatcher.give_back_waiting()

@@ -1,4 +1,4 @@
-"""Receiving one session: one handler at a time, in order; the session's lock, and its state (C-16).
+"""Receiving one session: one handler at a time, in order; the session's lock, and its state.
 
 accepted --> messages, one after another --> none for session_idle_timeout --> released
                 |         '-- the lock is lost: the handler is cancelled or notified --> accepted again

@@ -1,4 +1,4 @@
-"""The sessions of one side: at most ``max_concurrent_sessions``, each replaced when it is idle (C-16).
+"""The sessions of one side: at most ``max_concurrent_sessions``, each replaced when it is idle.
 
 While there is room, one request for the next available session waits at the broker. A session also held on the other
 side is not handled until it is released there: a session has one handler at a time, over both sides.
@@ -83,7 +83,7 @@ class Sessions:
         """Accept sessions until the connection ends; return the peer's error.
 
         Raises TokenRefusedError, LinkRefusedError or ConnectionLostError when no session can be accepted and none is
-        held: a refusal costs the others nothing (R-90).
+        held: a refusal costs the others nothing.
         """
         context = self._context
         await connection.authorize(context.path)

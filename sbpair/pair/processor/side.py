@@ -1,4 +1,4 @@
-"""One side of a processor: connects, attaches and receives, again after each loss (C-10).
+"""One side of a processor: connects, attaches and receives, again after each loss.
 
 connect --fails--> back off --> connect
    |

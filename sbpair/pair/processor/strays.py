@@ -1,4 +1,4 @@
-"""Strays: messages whose lock outlived their link. They are settled over ``$management`` (C-13).
+"""Strays: messages whose lock outlived their link. They are settled over ``$management``.
 
     the handler ends after the link -----------------> settled by the lock token --confirmed, refused
     the settlement was sent, but not confirmed ------> settled again --confirmed

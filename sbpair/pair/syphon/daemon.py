@@ -1,4 +1,4 @@
-"""The syphon: forwards parked messages, continuously or until the backlogs are empty (P-40 .. P-44).
+"""The syphon: forwards parked messages, continuously or until the backlogs are empty.
 
     CONNECTING --> RUNNING --(a side lost)--> CONNECTING       run(): until shutdown is set
         |             |
@@ -11,7 +11,7 @@ With ``land="either"`` there is one more state beside CONNECTING: LANDING, once 
 
 Nothing is received before both sides have accepted a claim; for landing, the secondary's is enough. A side that refuses
 is retried with back-off, and nothing is settled meanwhile. Several syphons may work on the same backlogs at once,
-because each message is locked by one of them (P-44).
+because each message is locked by one of them.
 """
 
 from __future__ import annotations
@@ -244,7 +244,6 @@ class Syphon:
 
         Raises NamespaceUnusableError with ``exit_on_refusal``, once a side has refused the syphon for five seconds.
         """
-        # G-27
         running = asyncio.ensure_future(self._run(shutdown))
         refused = asyncio.ensure_future(self._sides.wait_refused())
         watching = asyncio.ensure_future(self._watch_backlogs())
@@ -302,7 +301,7 @@ class Syphon:
     # Sessions
 
     async def _end_session(self) -> None:
-        """End a session that began in the turn in which this was cancelled: nobody else knows of it (R-96)."""
+        """End a session that began in the turn in which this was cancelled: nobody else knows of it."""
         session, self._begun = self._begun, None
         if session is not None:
             await session.stop()
@@ -412,7 +411,7 @@ class Syphon:
         try:
             primary = await self._open(stack, Side.PRIMARY, self._primary)
         except ClientError as error:
-            if came_of_shortage(error):  # R-108: it says nothing about the primary
+            if came_of_shortage(error):  # it says nothing about the primary
                 if landing is not None and not self._paces[0].is_side_lost:
                     landing.side_reached()  # counted from the end of the last session, as if it were lost
                 raise

@@ -27,7 +27,7 @@ class SyphonDisconnected(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class SideRefused(SyphonEvent):
-    """A side refuses the syphon as a whole: nothing is settled, and it is retried until it accepts (P-50)."""
+    """A side refuses the syphon as a whole: nothing is settled, and it is retried until it accepts."""
 
     side: str
     cause: str
@@ -79,7 +79,7 @@ class MessageSetAside(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class SessionHeld(SyphonEvent):
-    """A session waits for an operator: its next message cannot be delivered, and ``on_poison`` is "hold" (O-6).
+    """A session waits for an operator: its next message cannot be delivered, and ``on_poison`` is "hold".
 
     ``session`` is the parked session id, ``reason`` the dead-letter reason that the message would have.
     """
@@ -92,7 +92,7 @@ class SessionHeld(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessagesForwarded(SyphonEvent):
-    """A destination accepted these messages, which are then completed on their backlog (G-20).
+    """A destination accepted these messages, which are then completed on their backlog.
 
     ``side`` is "secondary" for messages that landed there, reported before their transaction commits.
     """
@@ -121,7 +121,7 @@ class DestinationResumed(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class LandingBegan(SyphonEvent):
-    """A destination has been out of reach for ``out_of_reach`` seconds; its messages land on the secondary (C-1)."""
+    """A destination has been out of reach for ``out_of_reach`` seconds; its messages land on the secondary."""
 
     path: str
     out_of_reach: float
@@ -145,7 +145,7 @@ class LandingRefused(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class MessagesUntransferred(SyphonEvent):
-    """The transfer dead-letter queue of a backlog has ``count`` messages that landed and were refused after all (C-2).
+    """The transfer dead-letter queue of a backlog has ``count`` messages that landed and were refused after all.
 
     They stay there until ``sbpair backlog redrive --transfer`` parks them again.
     """
@@ -161,7 +161,7 @@ class BacklogsDrained(SyphonEvent):
 
 @dataclass(frozen=True, slots=True)
 class BacklogStranded(SyphonEvent):
-    """A backlog queue beyond ``backlog_queue_count`` exists: senders may use it, but this syphon does not (F-48)."""
+    """A backlog queue beyond ``backlog_queue_count`` exists: senders may use it, but this syphon does not."""
 
     backlog: str
     holds_messages: bool

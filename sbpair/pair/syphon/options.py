@@ -48,7 +48,6 @@ class SyphonOptions:
 
     backlog_queue_count: int = 10
     """The number of backlog queues, the same as for the senders; at least 1."""
-    # P-10
     primary_namespace_name: str | None = None
     """The prefix of the backlog queues, if it differs from the primary's host name."""
     allowed_destinations: tuple[str, ...] | None = None
@@ -87,12 +86,10 @@ class SyphonOptions:
     """How often to measure the depth of non-empty backlogs, with up to 10 peeks each; 1 s to 1 h."""
     land: Literal["primary", "either"] = "primary"
     """Deliver to the primary only, or also to the secondary while the primary is out of reach."""
-    # C-1
     land_after: timedelta = timedelta(minutes=5)
     """How long a destination must be out of reach before its messages land on the secondary; 0 to 24 h."""
     ordering: Literal["none", "session"] = "none"
     """Also forward from the ordered backlog queues, each session in its order; the same as for the senders."""
-    # O-6
     max_concurrent_sessions: int = 64
     """Maximum sessions forwarded at the same time, at least one per ordered backlog queue; 1 to 5000."""
     on_poison: Literal["dead-letter", "hold"] = "dead-letter"

@@ -49,12 +49,12 @@ class SyphonCounters:
 
     received: int = 0  # deliveries from a backlog
     forwarded: int = 0  # accepted by their destination
-    landed: int = 0  # of these, by the entity of the same path on the secondary (C-3)
+    landed: int = 0  # of these, by the entity of the same path on the secondary
     completed: int = 0  # removed from their backlog, confirmed by its broker
     dead_lettered: int = 0  # dead-lettered on their backlog, confirmed by its broker
     released: int = 0  # released to their backlog
     lock_lost: int = 0  # forwarded, but not removed from their backlog: they will be forwarded again
-    receives: int = 0  # long polls started: the billed operations of an idle backlog (P-41, G-24)
+    receives: int = 0  # long polls started: the billed operations of an idle backlog
     pending: int = 0  # received and not settled yet
 
     def snapshot(self) -> SyphonCounters:
@@ -71,7 +71,7 @@ class SideRefusal:
 
 
 class SideRefusals:
-    """The sides that refuse the syphon as a whole (P-50).
+    """The sides that refuse the syphon as a whole.
 
     A side refuses the syphon when ``$cbs`` refuses it, when no token is issued for it, when the side's certificate
     is not trusted, and when a right is missing for all of its links. It is retried continuously; an accepted claim or

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 NAMESPACES = ("contoso:5672", "contoso-dr:5673")
 USUAL_PORT = 5672
-# E-3: what the vendor's emulator has
+# what the vendor's emulator has
 EMULATOR_NAMESPACES = (("sbemulatorns", USUAL_PORT),)
 EMULATOR_MANAGEMENT = 5300
 TIERS = ("Basic", "Standard", "Premium")

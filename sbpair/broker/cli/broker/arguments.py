@@ -49,7 +49,7 @@ class HostName(click.ParamType[str]):
 
 
 class PartitionsOfNamespace(click.ParamType[tuple[str, int]]):
-    """`contoso:4`: a Premium namespace of 1, 2 or 4 partitions (Q-2)."""
+    """`contoso:4`: a Premium namespace of 1, 2 or 4 partitions."""
 
     name = "name:partitions"
 
@@ -82,8 +82,6 @@ class TopicAtStart(NamedTuple):
 
 class QueueInNamespace(click.ParamType[QueueAtStart]):
     """`contoso/orders`, or with settings `contoso/carts,requires_session=true,partitioned`."""
-
-    # E-9
 
     name = "namespace/queue[,setting=value]"
 

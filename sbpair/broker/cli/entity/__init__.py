@@ -1,1 +1,1 @@
-"""`sbpair send`, `receive`, `peek` and `purge`: the messages of one entity of one namespace (E-1)."""
+"""`sbpair send`, `receive`, `peek` and `purge`: the messages of one entity of one namespace."""

@@ -1,1 +1,1 @@
-"""The administration API: Atom over https (P-11, P-12)."""
+"""The administration API: Atom over https."""

@@ -93,7 +93,7 @@ def _check_sizes(namespace: Namespace, requested: Description, current: Descript
         )
     megabytes = requested.max_size_in_megabytes
     sizes: tuple[int, ...] = namespace.tier.sizes
-    # the size of a partitioned entity is checked against the layout
+    # the size of a partitioned entity is checked against the layout
     is_partitioned = requested.enable_partitioning and namespace.tier is not Tier.PREMIUM
     if not is_partitioned and megabytes not in sizes and megabytes != current.max_size_in_megabytes:
         raise InvalidDescriptionError(f"max_size_in_megabytes is {megabytes}: use one of {sizes}.")

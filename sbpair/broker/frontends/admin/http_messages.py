@@ -150,7 +150,7 @@ def failed(
 ) -> Response:
     """Return the response that reports ``error``, with its status or the given one; ``now`` in milliseconds.
 
-    Its body has no XML declaration, as the service's errors (X-18). ``place``: where the request went, if it is
+    Its body has no XML declaration, as the service's errors. ``place``: where the request went, if it is
     known better than from the path alone.
     """
     host = request.headers.get("host", "")

@@ -1,4 +1,4 @@
-"""The administration API: Atom over https (P-11, P-12).
+"""The administration API: Atom over https.
 
     PUT    /{entity}                    create: 201, or 409 if it exists
     PUT    /{entity}  If-Match: *       update: 200, or 404
@@ -86,7 +86,7 @@ from .rule_fields import RULE, RULE_ELEMENTS, read_rule, write_rule
 
 __all__ = ["Request", "Response", "answer", "fault_response", "refusal"]
 
-OLDEST_API, NEWEST_API = "2013-10", "2024-05"  # Q-21: the oldest version that supports partitions
+OLDEST_API, NEWEST_API = "2013-10", "2024-05"  # the oldest version that supports partitions
 PAGE_SIZE = 100
 Shown = TypeVar("Shown")
 

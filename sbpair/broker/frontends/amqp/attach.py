@@ -148,7 +148,7 @@ class NodeFactory:
         return CoordinatorNode(self._connection, link)
 
     def _check_claim_links(self, link: Link) -> None:
-        """Raise NotAllowedError if the connection has a link on $cbs in this direction (X-10)."""
+        """Raise NotAllowedError if the connection has a link on $cbs in this direction."""
         kind = RequestLink if isinstance(link, ReceiverLink) else ResponseLink
         if any(isinstance(node, kind) and is_of_claims(node) for node in self._connection.links):
             raise NotAllowedError(

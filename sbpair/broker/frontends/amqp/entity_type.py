@@ -1,4 +1,4 @@
-"""The kind of entity that a client takes the address of a link for, in the link property of the Java SDKs (X-21)."""
+"""The kind of entity that a client takes the address of a link for, in the link property of the Java SDKs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JMS 2.0 on Premium: entities that a client of the JMS library names are created as it attaches (X-25).
+"""JMS 2.0 on Premium: entities that a client of the JMS library names are created as it attaches.
 
     target or source with the capability queue or topic    a missing entity is created; needs Manage on its path
     dynamic target with the capability temporary-queue     a queue with a name of its own, deleted with the link;

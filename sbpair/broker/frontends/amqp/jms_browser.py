@@ -1,4 +1,4 @@
-"""Queue browsers of JMS: receivers that see each message once and take none (X-25)."""
+"""Queue browsers of JMS: receivers that see each message once and take none."""
 
 from __future__ import annotations
 

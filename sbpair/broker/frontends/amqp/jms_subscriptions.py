@@ -1,4 +1,4 @@
-"""Subscriptions that a JMS client names by its link: durable and shared ones, and their end (X-25).
+"""Subscriptions that a JMS client names by its link: durable and shared ones, and their end.
 
     link "audit", "audit|2", "audit|volatile1"    the subscription "audit.CLIENT": CLIENT is the container id
     the same with the capability global           the subscription "audit": of clients without an id

@@ -40,7 +40,7 @@ MAX_PEEKED_BYTES = 1_000_000  # a response is one message; the next peek returns
 def peek(call: ManagementCall) -> NodeResponse:
     """Return messages from a sequence number on, of one session if the request names one, without locking them.
 
-    ``omit-message-body`` leaves out the bodies, except when the partitions of an entity are peeked in turn (X-8).
+    ``omit-message-body`` leaves out the bodies, except when the partitions of an entity are peeked in turn.
     """
     start, limit = call.whole("from-sequence-number"), call.count("message-count", 1)
     session_id = call.session_id()

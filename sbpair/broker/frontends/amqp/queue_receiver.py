@@ -88,7 +88,7 @@ class QueueReceiver(Node):
 
     @property
     def has_cache(self) -> bool:
-        """Whether it may find a message where another receiver of the queue does not (Q-18)."""
+        """Whether it may find a message where another receiver of the queue does not."""
         return isinstance(self._source, FrontEnd)
 
     @property
@@ -118,7 +118,7 @@ class QueueReceiver(Node):
         self._lost = 0
         if event.credit > 0:
             if not self._frontend.is_waiting(self):
-                self._frontend.namespace.receive_began()  # P-41
+                self._frontend.namespace.receive_began()
             self._frontend.wait(self, now)
         else:
             self._frontend.leave(self, now)
@@ -319,7 +319,7 @@ class QueueReceiver(Node):
         self._frontend.leave(self, now)
 
     def updated(self, now: ClockReading) -> None:
-        """Detach, as the service does when the entity is updated (X-11); the client attaches again."""
+        """Detach, as the service does when the entity is updated; the client attaches again."""
         try:
             check_received_from(self.queue.top)
         except BrokerError:

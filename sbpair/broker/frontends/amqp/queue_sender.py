@@ -82,7 +82,7 @@ class QueueSender(Node):
     def message_received(self, event: MessageReceived, now: ClockReading) -> None:
         """Store the message in memory, then answer.
 
-        The answer leaves once Commits has it on the disk (G-26).
+        The answer leaves once Commits has it on the disk.
         """
         effect = self._frontend.apply_fault(Operation.SEND, self.queue.path, now)
         if effect is not None:
@@ -139,7 +139,7 @@ class QueueSender(Node):
             self._answer(event, answer if effect.happens else fault_outcome(effect, self._tracker, now))
 
     def _store(self, event: MessageReceived, now: int, effect: Effect | None = None) -> DeliveryState | None:
-        """Store messages and return the answer, or None if it follows later (Q-16)."""
+        """Store messages and return the answer, or None if it follows later."""
         visible_at = now + round(effect.seconds * 1000) if isinstance(effect, LateVisibility) else None
         txn_id = event.state.txn_id if isinstance(event.state, TransactionalState) else None
         try:

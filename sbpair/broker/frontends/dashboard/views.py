@@ -1,7 +1,7 @@
 """The dashboard's views of a namespace and its entities, as plain values for JSON.
 
 Each view is bounded: a page of entities, a page of messages, and counts that entities keep anyway. Viewing neither
-counts as use (T-21) nor receives messages, and shows no keys.
+counts as use nor receives messages, and shows no keys.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def detail(frontend: NamespaceFrontend, path: str, now: int) -> tuple[EntityRow,
 
 
 def _settings(requested: QueueDescription | TopicDescription) -> Row:
-    """Return the entity's settings; of its authorization rules only names and rights, never a key (S-12)."""
+    """Return the entity's settings; of its authorization rules only names and rights, never a key."""
     rules = (f"{rule.name} ({', '.join(rule.rights)})" for rule in requested.authorization_rules)
     return {**asdict(requested), "authorization_rules": ", ".join(rules) or None}
 

@@ -53,7 +53,7 @@ class RestReceiver:
 
     @property
     def has_cache(self) -> bool:
-        """Whether it may find a message where another receiver of the queue does not (Q-18)."""
+        """Whether it may find a message where another receiver of the queue does not."""
         return isinstance(self._source, FrontEnd)
 
     @property
@@ -73,7 +73,7 @@ class RestReceiver:
     def begin(self, now: ClockReading) -> None:
         """Join the line."""
         self._last = now
-        self._frontend.namespace.receive_began()  # P-41
+        self._frontend.namespace.receive_began()
         self._frontend.wait(self, now)
         self._frontend.add_tenant(self.queue, self)
 

@@ -140,7 +140,7 @@ def answer(
 ) -> FaultedResponse | RestReceiver:
     """Return the outcome of the call, or the receiver that waits for a message.
 
-    ``front_end``: the connection, which may have a cache of its own (Q-18).
+    ``front_end``: the connection, which may have a cache of its own.
     """
     try:
         queue = frontend.namespace.queue(parse_address(call.path).path)

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Literal
 
 MIN_OUTAGE, MAX_OUTAGE = 0.5, 600.0  # seconds
-PING_INTERVAL = timedelta(seconds=1)  # the minimum (P-32)
+PING_INTERVAL = timedelta(seconds=1)  # the minimum
 MAX_LISTED = 20
 Ordering = Literal["none", "session"]
 SINGLES = 0.8  # the share of calls that send one message
@@ -54,7 +54,7 @@ class DemoPlan:
 
     @property
     def failover_interval(self) -> timedelta:
-        """The failover interval of the client: short, so that the failover happens well inside the outage (P-3)."""
+        """The failover interval of the client: short, so that the failover happens well inside the outage."""
         return timedelta(seconds=min(1.0, self.outage / 4))
 
     def messages_of(self, act: Act) -> int:

@@ -76,7 +76,7 @@ class DemoResult:
 
     report: LedgerReport
     score: Score
-    billed: dict[str, int]  # operations by kind (P-43)
+    billed: dict[str, int]  # operations by kind
     durations: dict[str, float]  # seconds
 
 

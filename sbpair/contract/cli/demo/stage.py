@@ -159,14 +159,14 @@ class Stage:
 def billed_operations(
     primary: NamespaceControl, secondary: NamespaceControl, *, lands: bool
 ) -> dict[str, int]:
-    """Return the billed operations of both namespaces by kind: two per direct message, four per parked one (P-43)."""
+    """Return the billed operations of both namespaces by kind: two per direct message, four per parked one."""
     here, there = primary.operations, secondary.operations
     return {
         "send_to_primary": here.sends,
         "receive_from_primary": here.receives,
         "send_to_secondary" if lands else "send_to_backlog": there.sends,
         "receive_from_secondary" if lands else "receive_from_backlog": there.receives,
-        "pings": here.pings,  # P-34
+        "pings": here.pings,
     }
 
 

@@ -144,7 +144,7 @@ class Story:
         self._board.wait_for(lambda _: stage.failure is not None, ends - time.monotonic())
 
     def _see_consumers(self, stage: Stage) -> None:
-        if self._plan.ordering == "session":  # O-6
+        if self._plan.ordering == "session":
             self._board.note(f"ordered sessions are not landed: the consumers wait for {PRIMARY_NAME}")
             return
         is_landing = "the consumers to receive from the secondary"

@@ -1,4 +1,4 @@
-"""`sbpair doctor`: check a pairing for problems that would show in an outage; its help points to verify (K-7).
+"""`sbpair doctor`: check a pairing for problems that would show in an outage; its help points to verify.
 
 examination    collects the facts, with probes      facts    what it found
 rules          turn facts into findings             (pure)

@@ -161,7 +161,7 @@ class Examination:
                 return backlog
             backlog = replace(backlog, largest=largest or None)
         is_ordered = is_ordered_backlog(name)
-        if "Listen" not in self.plan.rights and not is_ordered:  # a sender peeks at the ordered ones (O-4)
+        if "Listen" not in self.plan.rights and not is_ordered:  # a sender peeks at the ordered ones
             return backlog
         try:
             if is_ordered:

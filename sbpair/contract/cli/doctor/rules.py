@@ -92,7 +92,7 @@ def _explain_refusal(refusal: Refusal) -> tuple[str, str, str]:
         ("secondary", "Send"): "a sender cannot park there",
         ("secondary", "Listen"): "a syphon cannot take messages from there",
     }.get((refusal.side, refusal.right), "the ping cannot be sent")
-    if refusal.right == "Listen" and is_ordered_backlog(refusal.path):  # O-4
+    if refusal.right == "Listen" and is_ordered_backlog(refusal.path):
         why = "a sender cannot see that it is empty, and keeps parking; a syphon cannot take messages from there"
     if refusal.is_of_key:
         return (
@@ -136,7 +136,7 @@ def _signs_of_a_syphon(facts: PairFacts) -> Iterator[Finding]:
 
 
 def _disagreement(facts: PairFacts, backlogs: tuple[str, ...]) -> Iterator[Finding]:
-    """F-49: if senders and syphon disagree, messages are parked in queues that no syphon reads."""
+    """If senders and syphon disagree, messages are parked in queues that no syphon reads."""
     wanted, read = {each.name.casefold() for each in facts.backlogs}, {each.casefold() for each in backlogs}
     unread = [each.name for each in facts.backlogs if each.name.casefold() not in read]
     if wanted and unread:
@@ -252,7 +252,7 @@ def _room(facts: PairFacts) -> Iterator[Finding]:
 
 
 def _sizes(facts: PairFacts) -> Iterator[Finding]:
-    """P-22: a message that the primary accepts but is too large for a backlog queue raises at send."""
+    """A message that the primary accepts but is too large for a backlog queue raises at send."""
     smallest = min((each.largest for each in facts.backlogs if each.largest), default=None)
     for each in facts.destinations:
         if smallest is not None and each.largest is not None and each.largest > smallest:
@@ -312,7 +312,7 @@ def _locks(facts: PairFacts) -> Iterator[Finding]:
 
 
 def _twins(facts: PairFacts) -> Iterator[Finding]:
-    """C-3: what lands needs an entity of the same path and kind."""
+    """What lands needs an entity of the same path and kind."""
     for twin in facts.twins:
         if twin.is_missing:
             what = "the secondary has no entity of this path"
@@ -331,7 +331,7 @@ def _twins(facts: PairFacts) -> Iterator[Finding]:
             )
 
 
-# -- ordered sessions (O-1 to O-7)
+# -- ordered sessions
 
 
 def _ordered_queues(facts: PairFacts) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
 """One drill: probe, hold, park, release, watch the canaries come home, clean up.
 
 After an error or Ctrl-C, too, the entity is marked healthy and canaries that have come home are cancelled before
-a consumer can receive them. Only this process is affected: each client has its own view of an entity's health
-(P-6).
+a consumer can receive them. Only this process is affected: each client has its own view of an entity's health.
+
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Drill:
     # The steps.
 
     async def _park(self, client: PairedServiceBusClient) -> None:
-        """Send each canary from a sender of its own, which picks a random backlog queue (P-7)."""
+        """Send each canary from a sender of its own, which picks a random backlog queue."""
         await asyncio.gather(*(self._park_one(client, canary) for canary in self.canaries))
 
     async def _park_one(self, client: PairedServiceBusClient, canary: Canary) -> None:
@@ -244,7 +244,7 @@ class Drill:
         """Search the backlogs, then the primary, then the dead letters.
 
         A canary found nowhere was received by a consumer: a syphon completes it on the backlog only after the
-        primary has accepted it (G-20).
+        primary has accepted it.
         """
         away = self._away()
         backlogs = {self._backlog(each) for each in away.values()}

@@ -30,7 +30,7 @@ class Unrecorded:
 
 
 def count_explained(numbers: Mapping[str, Ints], again: Ints) -> Ints:
-    """How many extra copies of each message have an explanation, of which ``again`` are second forwards (G-4)."""
+    """How many extra copies of each message have an explanation, of which ``again`` are second forwards."""
     sent_again = np.maximum(times_accepted(numbers) - 1, 0)
     found: Ints = numbers["ambiguities"] + sent_again + again
     return found

@@ -2,7 +2,7 @@
 
 Order is judged by the broker's sequence numbers, not by time, since clocks differ and timestamps can be equal. Only
 messages in the journal of a receiver or a broker have a number. A message sent by two senders belongs to two orders
-and is not judged; nor is one whose place is not promised (O-1), because its send raised and the sender went on with
+and is not judged; nor is one whose place is not promised, because its send raised and the sender went on with
 the session before it repeated that send.
 
 A session's messages are spread over the parts of an audit, so the few columns needed are regrouped by session; without
@@ -49,7 +49,7 @@ class SessionCounts:
     """The findings about the parts of the sessions, added up over all parts."""
 
     verdicts: Counter[OrderVerdict] = field(default_factory=Counter)
-    broken: int = 0  # out of order, although the sender keeps their order (O-1)
+    broken: int = 0  # out of order, although the sender keeps their order
     worst: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, other: SessionCounts) -> None:

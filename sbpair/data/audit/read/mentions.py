@@ -26,12 +26,12 @@ import pyarrow.compute as pc
 from ..judge.grouping import NULL, Bools, Ints, codes, combine, integers, nullable
 from ..judge.sql import first_row
 
-EXPIRED = "TTLExpiredException"  # the dead-letter reason of an expired message (T-10)
+EXPIRED = "TTLExpiredException"  # the dead-letter reason of an expired message
 MANY = ("send_accepted", "message_parked", "message_spooled", "spool_replayed", "send_raised",
         "messages_forwarded", "messages_received", "messages_stored", "messages_removed",
         "duplicates_dropped")  # fmt: skip
 SINGLE = ("message_set_aside", "spooled_message_refused")
-BACKLOGS = "/x-servicebus-transfer/"  # in the name of a backlog queue, after the primary (P-10)
+BACKLOGS = "/x-servicebus-transfer/"  # in the name of a backlog queue, after the primary
 DEAD_LETTERS = "/$deadletterqueue"
 SUBSCRIPTIONS, SUB_QUEUES = "/subscriptions", (DEAD_LETTERS, "/$transfer")
 IS_BACKLOG = "role = 'broker' AND backlog_queue <> ''"

@@ -1,7 +1,7 @@
 """The billable operations in the period of the journals, counted in two ways, since billing models differ.
 
     paired-namespaces   each message sent or received and each empty receive counts as one:
-                        four for a parked message, two for a direct one (P-43, P-41, P-34)
+                        four for a parked message, two for a direct one
     operations          every call counts as one, settlements included
 
 Prices are not included, since they depend on tier and year.

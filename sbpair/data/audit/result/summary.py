@@ -74,7 +74,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A message that arrived more than once; at most ``explained`` extra copies have an explanation (G-4)."""
+    """A message that arrived more than once; at most ``explained`` extra copies have an explanation."""
 
     primary: str
     path: str
@@ -99,7 +99,7 @@ class SessionOrder:
     parked: int
     inversions: int
     gaps: int
-    is_promised: bool  # the sender keeps the order of this session (O-1)
+    is_promised: bool  # the sender keeps the order of this session
     verdict: str
     overtaken: str | None = None
     overtaking: str | None = None
@@ -139,7 +139,7 @@ class Summary:
     shown: float = 0.0  # minimum clock difference after correction that messages show, in seconds
     sessions_with_gaps: int = 0
     sessions_unproven: int = 0
-    sessions_broken: int = 0  # out of order, although their senders keep the order (O-1)
+    sessions_broken: int = 0  # out of order, although their senders keep the order
     orders: list[SessionOrder] = field(default_factory=list)  # the worst sessions, at most order.MAX_ROWS
     missed: list[str] = field(default_factory=list)  # what was expected and is not there, or is not expected
     killed: dict[str, int] = field(default_factory=dict)
@@ -211,7 +211,6 @@ class Summary:
     def is_conserved(self) -> bool:
         """Whether every message is proved to be accounted for, every copy explained, and each order that was to be
         kept is."""
-        # G-2, G-4, O-1
         return self.is_proved and not self.unsound and not self.unexplained and not self.sessions_broken
 
     @property

@@ -56,7 +56,7 @@ def messages_table(messages: Messages, found: Judgement) -> pa.Table:
 
 
 def duplicates_table(table: pa.Table, messages: Messages, evidence: Evidence) -> pa.Table:
-    """The messages with two or more copies; at most ``explained`` extra copies have an explanation (G-4).
+    """The messages with two or more copies; at most ``explained`` extra copies have an explanation.
 
     ``table`` are the rows of ``messages``. ``killed`` are the syphons to whose end an explanation is owed. Copies of a
     drill's canaries need none.

@@ -22,7 +22,7 @@ LATE = "5 minutes"  # the watermark: how far a record may be behind the newest o
 IDS = "size(message_ids)"
 # The part of a path after the entity: a subscription, a dead-letter queue, or both.
 PLACE = r"(?i)(/subscriptions/[^/]+)?(/\$transfer)?(/\$deadletterqueue)?$"
-OF_BACKLOG = r"^(.+)/x-servicebus-transfer/"  # P-10
+OF_BACKLOG = r"^(.+)/x-servicebus-transfer/"
 
 # Column: the events that count, and the amount of each.
 COUNTERS: dict[str, tuple[str, str]] = {

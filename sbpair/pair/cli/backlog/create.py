@@ -1,4 +1,4 @@
-"""`sbpair backlog create`: create the missing backlog queues, or print a Bicep template that does (P-11)."""
+"""`sbpair backlog create`: create the missing backlog queues, or print a Bicep template that does."""
 
 from __future__ import annotations
 

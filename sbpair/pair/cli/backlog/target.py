@@ -62,7 +62,7 @@ class BacklogTarget:
     primary: NamespaceArgument | None = None
 
     def name(self, index: int) -> str:
-        """Return the name of backlog queue ``index``, which may be beyond the count (P-13)."""
+        """Return the name of backlog queue ``index``, which may be beyond the count."""
         name_of = ordered_backlog_name if self.is_ordered else backlog_queue_name
         return name_of(self.label, index)
 

@@ -234,7 +234,7 @@ class AsyncRuntime(BaseRuntime):
             await self.primary_pool(path).warmed(time.monotonic() + min(budget, MAX_ENTRY_SECONDS))
 
     def turns_of(self, key: str) -> TaskTurns:
-        """The turns of an entity, shared by all its senders (O-3)."""
+        """The turns of an entity, shared by all its senders."""
         return self._turns.setdefault(key, TaskTurns())
 
     def primary_pool(self, path: str) -> AsyncSenderPool:
@@ -314,7 +314,7 @@ class AsyncRuntime(BaseRuntime):
             self._clients.pop(key, None)
 
     async def close_side(self, role: Side) -> None:
-        """Close the links to one namespace; the partner has five seconds to follow (P-50)."""
+        """Close the links to one namespace; the partner has five seconds to follow."""
         self.bind()
         if self._side_closed(role):
             await self.close()
@@ -380,7 +380,7 @@ class AsyncRuntime(BaseRuntime):
                 return await self._peek(step, request)
 
     async def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
-        """Write to the spool: its own thread does, so that a stalled disk does not block the loop (G-18)."""
+        """Write to the spool: its own thread does, so that a stalled disk does not block the loop."""
         try:
             for writing in self._writes(path, request, step):
                 if writing is None:
@@ -483,7 +483,7 @@ class AsyncRuntime(BaseRuntime):
             return must_exist
         creating = self._creation(backlog)
         await asyncio.wait((creating,), timeout=max(until - time.monotonic(), 0.0))
-        if creating.cancelled():  # by close(), not by the caller (R-93)
+        if creating.cancelled():  # by close(), not by the caller
             raise self.closed_error()
         return creating.result() if creating.done() else not_created_in_time()
 
@@ -502,7 +502,7 @@ class AsyncRuntime(BaseRuntime):
         return None
 
     def _backlog_pool(self, backlog: int) -> AsyncSenderPool:
-        key = f"/{backlog}"  # no entity path begins with a slash; P-15: one set of links for all entities
+        key = f"/{backlog}"  # no entity path begins with a slash; one set of links for all entities
         return self._pools.get(key) or self._make_pool(key, self._secondary, self._backlogs.name(backlog))
 
     def _make_pool(self, key: str, side: SdkNamespace, entity: str) -> AsyncSenderPool:
@@ -572,7 +572,7 @@ class AsyncRuntime(BaseRuntime):
             self._hear(None if role is Side.PRIMARY else 0, Result(time.monotonic()))
 
     async def _fault(self) -> None:
-        """End a faulted pair: publish the fault, then close everything (P-50)."""
+        """End a faulted pair: publish the fault, then close everything."""
         self.publish()
         if self._syphon is not None:
             self._syphon.abort()

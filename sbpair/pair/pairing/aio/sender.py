@@ -181,7 +181,7 @@ class PairedServiceBusSender(BaseSender):
     async def _send_in_order(
         self, message: OneMessage | Iterable[OneMessage] | ServiceBusMessageBatch, timeout: float | None
     ) -> SendReceipt:
-        """Send, and report the receipt, when it is the turn of the message's session (O-3)."""
+        """Send, and report the receipt, when it is the turn of the message's session."""
         started, runtime = time.monotonic(), self._runtime
         is_one, path = isinstance(message, ServiceBusMessage), self.entity_name
         given = prepare(message, path) if is_one else freeze(message, path)

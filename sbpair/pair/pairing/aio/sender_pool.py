@@ -1,8 +1,8 @@
 """Pool of asyncio SDK senders to one entity, with a deadline for every call.
 
-Calls share senders, as they do with the SDK (R-5). The pool opens another sender when one is crowded; no call waits
+Calls share senders, as they do with the SDK. The pool opens another sender when one is crowded; no call waits
 for that while any sender is open, unless links are lost again and again: then calls keep apart, and several senders are
-opened side by side (H-54). Opening runs in its own task and outlives the call that started it (R-8).
+opened side by side. Opening runs in its own task and outlives the call that started it.
 
 A send over a shared link runs in its caller's task; any other call has a task of its own. If that call overruns its
 deadline or its caller is cancelled, the pool does not wait for the SDK to clean up: the task is cancelled, the sender
@@ -395,7 +395,7 @@ class AsyncSenderPool:
             self._open_another()
 
     def trim(self, now: float, keep: int = 1) -> float | None:
-        """Close idle senders, all but ``keep``. Returns when to check again (R-13)."""
+        """Close idle senders, all but ``keep``. Returns when to check again."""
         idle = sorted(
             (pooled for pooled in self._senders if pooled.calls == 0), key=lambda pooled: pooled.used_at
         )
@@ -494,7 +494,7 @@ class AsyncSenderPool:
         self._opened(opening, pooled)
 
     def _opening_ended(self, opening: _Opening, task: asyncio.Task[None]) -> None:
-        """End what an opening began that was cancelled before its first step, or in its pause (R-107)."""
+        """End what an opening began that was cancelled before its first step, or in its pause."""
         if task.cancelled():
             self._opening_failed(opening, asyncio.CancelledError())
 

@@ -62,7 +62,7 @@ async def finish(name: str, task: Callable[[], object], seconds: float) -> bool:
 
 
 class Lookups:
-    """Looks up the name of one host on separate threads, so that a hanging look-up blocks nothing else (R-6).
+    """Looks up the name of one host on separate threads, so that a hanging look-up blocks nothing else.
 
     The SDK repeats the look-up when it connects, on threads that the whole loop shares. Doing it here first keeps a
     look-up that would hang off those threads.

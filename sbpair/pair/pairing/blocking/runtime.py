@@ -98,9 +98,7 @@ class Runtime(BaseRuntime):
         self._pools: dict[str, SenderPool] = {}
         self._clients: dict[tuple[str, int | None], ServiceBusClient] = {}
         self._workers, self._closers = Workers(), Workers()
-        self._openers = {
-            role: Workers() for role in Side
-        }  # R-6: a side that hangs blocks its own workers only
+        self._openers = {role: Workers() for role in Side}  # a side that hangs blocks its own workers only
         self._creating: dict[int, Job] = {}
         self._due = math.inf
         self._watch = Watch(self._tick)
@@ -226,7 +224,7 @@ class Runtime(BaseRuntime):
             self.primary_pool(path).warmed(time.monotonic() + min(budget, MAX_ENTRY_SECONDS))
 
     def turns_of(self, key: str) -> ThreadTurns:
-        """The turns of an entity, shared by all its senders (O-3)."""
+        """The turns of an entity, shared by all its senders."""
         return self._turns.setdefault(key, ThreadTurns())
 
     def primary_pool(self, path: str) -> SenderPool:
@@ -301,7 +299,7 @@ class Runtime(BaseRuntime):
             self._clients.pop(key, None)
 
     def close_side(self, role: Side) -> None:
-        """Close the links to one namespace; the partner has five seconds to follow (P-50)."""
+        """Close the links to one namespace; the partner has five seconds to follow."""
         if self._side_closed(role):
             self.close()
             return
@@ -500,7 +498,7 @@ class Runtime(BaseRuntime):
                 raise StillWaitingError(message="earlier operations still hang")
 
     def _write_within(self, path: str, request: SendRequest, step: SpoolMessages) -> Result:
-        """Write to the spool: its own thread does, so that a stalled disk does not block the caller (G-18)."""
+        """Write to the spool: its own thread does, so that a stalled disk does not block the caller."""
         try:
             for writing in self._writes(path, request, step):
                 if writing is None:
@@ -513,7 +511,7 @@ class Runtime(BaseRuntime):
         return Result(time.monotonic())
 
     def _backlog_pool(self, backlog: int) -> SenderPool:
-        key = f"/{backlog}"  # no entity path begins with a slash; P-15: one link for all entities
+        key = f"/{backlog}"  # no entity path begins with a slash; one link for all entities
         return self._pools.get(key) or self._make_pool(key, self._secondary, self._backlogs.name(backlog))
 
     def _make_pool(self, key: str, side: SdkNamespace, entity: str) -> SenderPool:
@@ -591,7 +589,7 @@ class Runtime(BaseRuntime):
             self._hear(None if role is Side.PRIMARY else 0, ACCEPTED)
 
     def _fault(self) -> None:
-        """End a faulted pair: publish the fault, then close everything (P-50)."""
+        """End a faulted pair: publish the fault, then close everything."""
         self.publish()
         if self._syphon is not None:
             self._syphon.abort()

@@ -3,7 +3,7 @@
 The SDK's senders are neither thread-safe nor bounded in time, so each call has a sender to itself. A sender
 returns to the pool after a successful call and is discarded after a failed or overdue one. Opening runs on a
 worker, because it can hang where no socket can be shut; it outlives the call that started it, and the next
-call uses the link (R-8). Sending runs in the caller's thread; when it overruns, the watch shuts the socket.
+call uses the link. Sending runs in the caller's thread; when it overruns, the watch shuts the socket.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Opening:
 class SenderPool:
     """The SDK senders of one entity.
 
-    ``workers`` open them and belong to one namespace, so that a side that hangs does not delay the other (R-6).
+    ``workers`` open them and belong to one namespace, so that a side that hangs does not delay the other.
     ``closers`` close them. ``failed`` is called with the error of an opening for which no call waited. ``name`` is that
     of the host, which all pools of one namespace share.
     """
@@ -236,7 +236,7 @@ class SenderPool:
                 opening.is_outdated = True
 
     def trim(self, now: float, keep: int = 1) -> float | None:
-        """Close idle senders, all but ``keep``. Returns when to check again (R-13)."""
+        """Close idle senders, all but ``keep``. Returns when to check again."""
         while len(self._idle) > keep:
             try:
                 pooled = self._idle.popleft()

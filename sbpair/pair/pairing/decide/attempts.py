@@ -1,4 +1,4 @@
-"""The recent attempts at one primary entity, successful and failed, in ten buckets (H-1).
+"""The recent attempts at one primary entity, successful and failed, in ten buckets.
 
 Every attempt counts, those that are retried too. Performs no I/O and reads no clock: times are arguments.
 """
@@ -11,7 +11,7 @@ BUCKETS = 10
 MIN_FAILURES = 5
 """The least number of failed attempts from which a share is judged."""
 CALM_SHARE = 0.2
-"""The share of failures in the last two buckets up to which the trouble is over (H-2)."""
+"""The share of failures in the last two buckets up to which the trouble is over."""
 SLACK = 1  # buckets kept longer, so that a timer that is late still finds the first failure
 MIN_SPAN = 1.0  # seconds, where the failover interval is shorter
 
@@ -40,7 +40,7 @@ class RecentAttempts:
         self.failing_since, self._accepted_at, self._is_well = None, now, True
 
     def slow(self, now: float, times: int) -> None:
-        """Record an attempt that was accepted after a long time: failed for the share, no failure otherwise (H-4).
+        """Record an attempt that was accepted after a long time: failed for the share, no failure otherwise.
 
         It took the time of ``times`` attempts, and counts as so many, at most MIN_FAILURES: a single sender that waits
         long for each answer makes few.

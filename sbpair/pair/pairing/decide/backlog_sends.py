@@ -1,10 +1,10 @@
-"""Sends into the backlog queues: the choice of the queue, and what a failure of one says about the others (P-5).
+"""Sends into the backlog queues: the choice of the queue, and what a failure of one says about the others.
 
     pick i: Attempt(backlog i) --accepted--> Stored
-               |  busy: Pause, the same queue again (H-21)
+               |  busy: Pause, the same queue again
                |  it does not exist: CreateBacklog first
-               |  message refused: withdraw i if another backlog accepts the message (R-3)
-               |  failed: withdraw i, and the next, unless the namespace fails as a whole (H-20)
+               |  message refused: withdraw i if another backlog accepts the message
+               |  failed: withdraw i, and the next, unless the namespace fails as a whole
                '--> all failed: Stranded
 
 Pure, as :mod:`.pair`, of which this is a part.
@@ -69,7 +69,7 @@ class BacklogSends:
         declined: list[_Declined] = []
         is_trial = self.secondary.is_open
         if not self.secondary.may_ask(now) and self.secondary.cause is not None:
-            return Stranded((*send.causes, self.secondary.cause))  # H-20
+            return Stranded((*send.causes, self.secondary.cause))
         while now < send.deadline or not tried:
             if tried and (self.secondary.is_open or (send.is_waited_for and send.has_side_failed)):
                 break  # the namespace fails as a whole, not its queues
@@ -94,13 +94,13 @@ class BacklogSends:
         return Stranded(tuple(send.causes))
 
     def _withdraw_decliners(self, send: SendState, declined: list[_Declined]) -> None:
-        """Withdraw the queues that refused a message which another one accepted (R-3)."""
+        """Withdraw the queues that refused a message which another one accepted."""
         for each in declined:
             self._withdraw(send, each.backlog, each.at, each.why)
 
     def _withdraw(self, send: SendState, backlog: int, now: float, why: str) -> None:
-        until = self.rotation.failed(backlog, now)  # P-5
-        if self._withdrawn.get(backlog) != until:  # once for each quarantine (H-22)
+        until = self.rotation.failed(backlog, now)
+        if self._withdrawn.get(backlog) != until:  # once for each quarantine
             self._withdrawn[backlog] = until
             self._events.append(BacklogWithdrawn(now, send.path, backlog, until, why))
 
@@ -140,7 +140,7 @@ class BacklogSends:
                     continue
                 send.causes.append(created.error)
                 if created.classification is not None and created.classification.is_own:
-                    return now  # R-5: no thread was free
+                    return now  # no thread was free
             send.failed(result, classification)
             send.has_side_failed |= classification.is_of_side
             if classification.failure is Failure.CALLER:
@@ -150,19 +150,19 @@ class BacklogSends:
                     if classification.is_local
                     else _Declined(now, backlog, classification.why, refused)
                 )
-            if classification.is_own:  # R-5: not the queue's fault; other sends may try it
+            if classification.is_own:  # not the queue's fault; other sends may try it
                 self.rotation.begun(backlog, now)
                 return now
             if classification.failure is Failure.BUSY:
                 again = now + busy_pause(self._rng, busy, classification.retry_after)
                 busy += 1
-                if again < send.deadline:  # H-21: another queue of a busy namespace would be busy too
+                if again < send.deadline:  # another queue of a busy namespace would be busy too
                     now = (yield Pause(again)).now
                     continue
             if had_time and classification.is_of_side:
                 is_only = len(self.rotation) == 1
                 self.secondary.failed(backlog, last_cause(send), now, is_only=is_only)
-            # H-21: a queue that is busy for some and accepts what others send has too little room, and works
+            # a queue that is busy for some and accepts what others send has too little room, and works
             is_crowded = classification.failure is Failure.BUSY and self.rotation.accepts(backlog, now)
             if had_time and not is_crowded:  # an attempt without time is no evidence about the queue
                 self._withdraw(send, backlog, now, classification.why)

@@ -1,4 +1,4 @@
-"""What is half down about an entity of the primary, for the metrics and the pages of a client (H-55)."""
+"""What is half down about an entity of the primary, for the metrics and the pages of a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many asyncio sends share one link: fewer while links are lost again and again (H-54).
+"""How many asyncio sends share one link: fewer while links are lost again and again.
 
     100 --a link lost that was opened after the last loss--> 10 --another--> 1
      ^--------------- tenfold after each half minute without a loss ---------'

@@ -1,4 +1,4 @@
-"""Keys whose messages fail while others of the entity succeed: one partition is down or throttled (H-9).
+"""Keys whose messages fail while others of the entity succeed: one partition is down or throttled.
 
     three failures in a row, others succeed ---> SET ASIDE for 30 s ---> one trial --accepted--> forgotten
                                                       ^------------------failed----'

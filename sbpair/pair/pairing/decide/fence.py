@@ -1,4 +1,4 @@
-"""The fence of ordered sessions: which may be sent to the primary, and which must still be parked (O-4).
+"""The fence of ordered sessions: which may be sent to the primary, and which must still be parked.
 
     a client starts          every session is fenced: a predecessor may have parked messages
     a message is parked      its session is fenced
@@ -126,7 +126,7 @@ class Fence:
         for name in opened:
             del queue.fenced[name]
         if peek.parked_id is None and queue.forgotten_at > peek.began:
-            pass  # a session that was forgotten meanwhile may have been parked after the peek began (R-102)
+            pass  # a session that was forgotten meanwhile may have been parked after the peek began
         elif peek.parked_id is None:
             queue.is_known = True
             queue.cleared.clear()

@@ -7,19 +7,19 @@
      '------- ping accepted, trial passed, or marked healthy ---------'
 
 Every attempt at the primary is counted (attempts.py). An entity also becomes suspect, and fails over after a whole
-interval of trouble, when the share of failed attempts reaches ``failover_share`` (H-1, G-12). A success ends the
-suspicion unless five or more attempts failed in the interval; then most of the last attempts must succeed (H-2).
+interval of trouble, when the share of failed attempts reaches ``failover_share``. A success ends the
+suspicion unless five or more attempts failed in the interval; then most of the last attempts must succeed.
 
-After an outage without a success one accepted ping ends the failover (P-33). After a failover by share, or a relapse,
+After an outage without a success one accepted ping ends the failover. After a failover by share, or a relapse,
 two accepted pings in a row begin a *trial*: the entity stays FAILED_OVER, and a growing part of the sends goes to the
-primary. A failed trial ends it; after ``return_over`` without one the entity is healthy (H-7).
+primary. A failed trial ends it; after ``return_over`` without one the entity is healthy.
 
-Messages sent after the recovery overtake those that still wait in a backlog (G-8).
+Messages sent after the recovery overtake those that still wait in a backlog.
 
 An operator can move an entity from any state to FAILED_OVER (``fail_over``) or to HEALTHY (``mark_path_healthy``),
 and hold it in FAILED_OVER, where it is not pinged until it is released.
 
-A ping can succeed while sends fail, for example when one partition is down and pings reach another (F-51). An
+A ping can succeed while sends fail, for example when one partition is down and pings reach another. An
 entity that fails again within a minute of its recovery has *relapsed*: its first ping is delayed by one ping
 interval, and by twice the previous delay after each further relapse, up to five minutes.
 
@@ -42,11 +42,9 @@ from .primary_breaker import PrimaryBreaker
 class EntityState(Enum):
     """How the senders of a pairing see one primary entity."""
 
-    # P-6
-
-    HEALTHY = "healthy"  # P-2: sends go to the primary
-    SUSPECT = "suspect"  # P-3: sends still go to the primary, and the failover interval runs
-    FAILED_OVER = "failed over"  # P-4: sends are parked, and pings test the primary
+    HEALTHY = "healthy"  # sends go to the primary
+    SUSPECT = "suspect"  # sends still go to the primary, and the failover interval runs
+    FAILED_OVER = "failed over"  # sends are parked, and pings test the primary
 
 
 class Input(Enum):
@@ -66,8 +64,8 @@ class Input(Enum):
 
 DEFAULT_RETURN_SECONDS = 30.0
 DEFAULT_LONGEST_ATTEMPT = 4.0
-BYTES_PER_SECOND = 64 * 1024  # a slow but sound connection; a larger message may take longer by so much (H-4)
-FIRST_TRIAL_SHARE = 0.05  # of the sends, at the begin of a return (H-7)
+BYTES_PER_SECOND = 64 * 1024  # a slow but sound connection; a larger message may take longer by so much
+FIRST_TRIAL_SHARE = 0.05  # of the sends, at the begin of a return
 PINGS_BEFORE_TRIAL = 2
 CALM = 60.0  # seconds after a recovery within which a failure is a relapse
 MAX_HOLD_SECONDS = 300.0  # maximum delay in seconds of the first ping, unless the ping interval is longer
@@ -75,14 +73,14 @@ MAX_HOLD_SECONDS = 300.0  # maximum delay in seconds of the first ping, unless t
 _H, _S, _F = EntityState.HEALTHY, EntityState.SUSPECT, EntityState.FAILED_OVER
 
 TRANSITIONS: dict[tuple[EntityState, Input], EntityState] = {
-    (_H, Input.FAILURE): _S,  # P-3
-    (_H, Input.SHARE): _S,  # H-1
-    (_S, Input.SUCCESS): _H,  # P-3
-    (_S, Input.TROUBLE_OVER): _H,  # H-2
-    (_S, Input.ELAPSED): _F,  # P-4
-    (_S, Input.SHARE): _F,  # H-1
-    (_F, Input.PING_ACCEPTED): _H,  # P-6, P-33
-    (_F, Input.TRIAL_PASSED): _H,  # H-7
+    (_H, Input.FAILURE): _S,
+    (_H, Input.SHARE): _S,
+    (_S, Input.SUCCESS): _H,
+    (_S, Input.TROUBLE_OVER): _H,
+    (_S, Input.ELAPSED): _F,
+    (_S, Input.SHARE): _F,
+    (_F, Input.PING_ACCEPTED): _H,
+    (_F, Input.TRIAL_PASSED): _H,
     (_H, Input.FORCED): _F,
     (_S, Input.FORCED): _F,
     (_H, Input.HELD): _F,
@@ -120,7 +118,7 @@ class HealthPolicy:
 
 
 def without_transfer(took: float, size: int) -> float:
-    """The seconds of an attempt less those that ``size`` bytes may take on a slow connection (H-4)."""
+    """The seconds of an attempt less those that ``size`` bytes may take on a slow connection."""
     return max(0.0, took - transfer_seconds(size))
 
 
@@ -130,10 +128,10 @@ def transfer_seconds(size: int) -> float:
 
 
 class EntityHealth:
-    """The health of one primary entity, shared by all its senders (P-6).
+    """The health of one primary entity, shared by all its senders.
 
     Times and intervals are seconds of a monotonic clock. ``jitter`` returns the delay of the first ping after a
-    failover, and ``spread`` the factor of each ping interval (H-8). ``busy_limit`` is the time after which a busy
+    failover, and ``spread`` the factor of each ping interval. ``busy_limit`` is the time after which a busy
     service counts as unavailable, None for never. ``longest`` is the longest patience with one attempt.
     """
 
@@ -155,7 +153,7 @@ class EntityHealth:
         Read by every send.
         """
         self.has_failing_keys = False
-        """Whether keys of its messages failed a moment ago: their sends need the flow (H-9). Set by the pair."""
+        """Whether keys of its messages failed a moment ago: their sends need the flow. Set by the pair."""
         self.returning_since: float | None = None
         """When the trial return began; None without one."""
         self._policy = policy or HealthPolicy()
@@ -195,15 +193,15 @@ class EntityHealth:
         return transitions
 
     def is_slow(self, took: float) -> bool:
-        """Whether an attempt of this many seconds counts as failed for the share (H-4)."""
+        """Whether an attempt of this many seconds counts as failed for the share."""
         return took >= self._policy.slow_after
 
     def failed_share(self, now: float) -> float:
-        """The share of the attempts that failed within the interval, 0.0 unless enough did to judge (H-1)."""
+        """The share of the attempts that failed within the interval, 0.0 unless enough did to judge."""
         return self._attempts.failed_share(now)
 
     def attempt_failed(self, now: float) -> list[Transition]:
-        """Record a failed attempt, which may be tried again (H-1)."""
+        """Record a failed attempt, which may be tried again."""
         if self.state is EntityState.FAILED_OVER:
             return self._trial_failed(now)
         self._attempts.failed(now)
@@ -222,7 +220,7 @@ class EntityHealth:
     def busy_counts(self, now: float, pause: float = 0.0, *, is_first: bool = True) -> bool:
         """Record a busy response, at the first attempt of a send or later, which asks for a pause in seconds.
 
-        Returns whether it counts as a failure because the limit is reached (F-40, H-5).
+        Returns whether it counts as a failure because the limit is reached.
         """
         self.breaker.busy(now, pause, is_first=is_first)
         self.is_calm = False
@@ -251,7 +249,7 @@ class EntityHealth:
         self._pings_accepted = 0
 
     def takes_trial(self, draw: float, now: float) -> bool:
-        """Whether a send goes to the primary as a trial; ``draw`` is its number from 0 to 1 (H-7)."""
+        """Whether a send goes to the primary as a trial; ``draw`` is its number from 0 to 1."""
         if self.returning_since is None or self.state is not EntityState.FAILED_OVER:
             return False
         progress = (now - self.returning_since) / self._policy.return_over
@@ -269,7 +267,7 @@ class EntityHealth:
         self._is_held = True
         transitions = self.fail_over(now, Input.HELD)
         self.returning_since = None
-        self._timer = None  # pings are billed (P-34), and would change nothing
+        self._timer = None  # pings are billed, and would change nothing
         return transitions
 
     def release(self, now: float) -> None:
@@ -296,7 +294,7 @@ class EntityHealth:
     def next_timer(self) -> float | None:
         """When to call :meth:`handle_timer` next; None for never.
 
-        Set while the entity is SUSPECT (G-12), or FAILED_OVER and not held (G-13).
+        Set while the entity is SUSPECT, or FAILED_OVER and not held.
         """
         return self._timer
 
@@ -308,7 +306,7 @@ class EntityHealth:
             return self._judge(now), False
         if self.returning_since is not None:
             return self._feed(Input.TRIAL_PASSED, now), False
-        self._timer = now + self._ping_interval * self._spread()  # P-32
+        self._timer = now + self._ping_interval * self._spread()
         return [], True
 
     @property
@@ -331,7 +329,7 @@ class EntityHealth:
         return []
 
     def _judge_share(self, now: float) -> list[Transition]:
-        """Suspect, or after a whole interval of trouble fail over, by the share of failed attempts (H-1)."""
+        """Suspect, or after a whole interval of trouble fail over, by the share of failed attempts."""
         share = self._policy.failover_share
         if self._by_interval or not self._attempts.is_bad(share, now) or self._attempts.is_over(now):
             return []
@@ -368,9 +366,7 @@ class EntityHealth:
         self._timer = self.returning_since = self._unanswered_since = None
         if cause in (Input.PING_ACCEPTED, Input.TRIAL_PASSED):
             self._recovered_at = now
-        if (
-            cause is Input.MARKED_HEALTHY
-        ):  # otherwise trouble that comes again does not start from nothing (H-3)
+        if cause is Input.MARKED_HEALTHY:  # otherwise trouble that comes again does not start from nothing
             self._attempts.forget()
         if cause is not Input.SUCCESS:
             self._busy.forget()
@@ -380,7 +376,7 @@ class EntityHealth:
     def _enter_suspect(self, cause: Input, now: float) -> None:
         self.is_calm = False
         self._suspected_at = now
-        was_accepted = cause is Input.SHARE and self._attempts.failing_since is None  # slowly (H-4)
+        was_accepted = cause is Input.SHARE and self._attempts.failing_since is None  # slowly
         # from the first attempt that failed, when every one since has failed too
         self._unanswered_since = None if was_accepted else self._attempts.failing_since or now
         self._timer = (self._unanswered_since or now) + self._failover_interval
@@ -395,7 +391,7 @@ class EntityHealth:
         self._timer = now + delay + self._jitter()
 
     def _first_ping_delay(self) -> float:
-        """0.0, or after a relapse a delay that doubles each time (F-51)."""
+        """0.0, or after a relapse a delay that doubles each time."""
         if self._suspected_at - self._recovered_at > CALM:
             self._relapses = 0
             return 0.0

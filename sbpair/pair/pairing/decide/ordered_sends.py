@@ -4,7 +4,7 @@
     fence closed: Peek, at most once a second; empty ----------> the primary
                                                else, or unknown  Attempt(ordered backlog) --accepted--> Stored
                                                                     |  unavailable: Pause, retry
-                                                                    '--> Stranded: raised, or spooled (O-5)
+                                                                    '--> Stranded: raised, or spooled
 
 A session never changes its queue. Pure, as :mod:`.pair`, of which this is a part.
 """
@@ -87,7 +87,7 @@ class OrderedSends:
         return result.now
 
     def park(self, send: SendState, session: str, now: float) -> SendFlow:
-        """Park in the session's own queue; if that fails, the send fails (O-5)."""
+        """Park in the session's own queue; if that fails, the send fails."""
         place, me, is_trial = self.place(send.path, session), object(), self._secondary.is_open
         if not self._secondary.may_ask(now) and self._secondary.cause is not None:
             return Stranded((*send.causes, self._secondary.cause))

@@ -95,8 +95,8 @@ __all__ = [
     "primary_flow",
 ]
 
-MAX_FIRST_PING_DELAY = 5.0  # seconds over which the first pings of many clients are spread (H-8)
-PING_SPREAD = 0.1  # of the ping interval, in both directions (H-8)
+MAX_FIRST_PING_DELAY = 5.0  # seconds over which the first pings of many clients are spread
+PING_SPREAD = 0.1  # of the ping interval, in both directions
 SPOOL_PATIENCE = 2.0  # seconds for an attempt at a failed-over primary with a message of the spool
 SHORTAGE_PAUSE = 1.0  # seconds until the next attempt, when this machine lacks a descriptor
 
@@ -155,7 +155,7 @@ class Pair:
     # -- entity state
 
     def state_of(self, path: str) -> EntityState:
-        """The state of an entity, shared by all its senders (P-6)."""
+        """The state of an entity, shared by all its senders."""
         health = self._entities.get(path_key(path))
         return EntityState.HEALTHY if health is None else health.state
 
@@ -195,7 +195,7 @@ class Pair:
 
     @property
     def is_secondary_silent(self) -> bool:
-        """Whether the secondary failed as a whole, and is asked once a second (H-20)."""
+        """Whether the secondary failed as a whole, and is asked once a second."""
         return self._backlogs.secondary.is_open
 
     # -- events, timers and pings
@@ -230,7 +230,7 @@ class Pair:
         return min(timers, default=None)
 
     def handle_timer(self, now: float) -> list[str]:
-        """Advance time to ``now``; return the paths to ping (P-32).
+        """Advance time to ``now``; return the paths to ping.
 
         Call :meth:`ping_finished` or :meth:`ping_lost` once for each.
         """
@@ -244,7 +244,7 @@ class Pair:
         return due
 
     def ping_left(self, path: str, now: float, *, is_billed: bool = True) -> None:
-        """Record that a ping is sent, which is billed whatever its result (P-34), or that a link is opened instead."""
+        """Record that a ping is sent, which is billed whatever its result, or that a link is opened instead."""
         if not is_billed:
             self._events.append(LinkProbed(now, path))
             return
@@ -269,17 +269,17 @@ class Pair:
             self._events.append(EntityReturning(now, path))
 
     def opening_failed(self, path: str, classification: Classification, now: float) -> None:
-        """Record that a link to the primary entity could not be opened after its send had given up (R-8)."""
+        """Record that a link to the primary entity could not be opened after its send had given up."""
         if classification.failure is Failure.UNAVAILABLE and not classification.is_own:
             health = self._health(path)
             self._emit(path, [*health.attempt_failed(now), *health.send_failed(now)], now, classification.why)
 
     def secondary_answered(self, now: float) -> None:
-        """Record that a probe found the secondary available: sends ask it again at once (H-20)."""
+        """Record that a probe found the secondary available: sends ask it again at once."""
         self._backlogs.secondary.succeeded(now)
 
     def sized(self, found: Mapping[int, BacklogSize] | None, now: float) -> None:
-        """Record the sizes of backlog queues as the service counts them; None when the key may not see them (H-52)."""
+        """Record the sizes of backlog queues as the service counts them; None when the key may not see them."""
         if found is None:
             self.room.refused()
         else:
@@ -319,9 +319,9 @@ class Pair:
         """The flow of one message, or of one batch of ``count`` messages.
 
         ``first`` is the result of an attempt at the primary that was already made on the fast path. ``message_ids``
-        is called only when an event needs the ids. ``session`` is the session whose order is kept (O-1): the caller
+        is called only when an event needs the ids. ``session`` is the session whose order is kept: the caller
         runs one flow of a session at a time. ``key`` returns the session id or partition key that pins the messages
-        to one partition, None for several or none (H-9); ``size`` returns their size in bytes (H-4).
+        to one partition, None for several or none; ``size`` returns their size in bytes.
         """
         send = SendState(
             path,
@@ -397,7 +397,7 @@ class Pair:
         return retries.next_at(send.now, send.deadline)
 
     def _may_try(self, send: SendState, health: EntityHealth, now: float) -> bool:
-        """Whether a send tries the primary: unless failed over, or as a trial of its return (H-7)."""
+        """Whether a send tries the primary: unless failed over, or as a trial of its return."""
         if health.state is not EntityState.FAILED_OVER:
             return True
         if health.returning_since is None:
@@ -407,7 +407,7 @@ class Pair:
         return health.takes_trial(draw, now)
 
     def _set_aside(self, send: SendState, now: float) -> Exception | None:
-        """The error with which the key of this send failed, while the key is set aside (H-9)."""
+        """The error with which the key of this send failed, while the key is set aside."""
         keys = self._keys.get(path_key(send.path))
         return keys.set_aside(send.key(), now) if keys else None
 
@@ -485,7 +485,7 @@ class Pair:
                 return Stored(None, send.is_ambiguous)
             send.failed(result, classification)
             is_unanswered = now >= until and not classification.is_own
-            if classification.is_own:  # R-5: no evidence about the primary
+            if classification.is_own:  # no evidence about the primary
                 if is_probe:
                     breaker.failed(began, now, is_unanswered=False, is_probe=True)
                 send.reason = ParkReason.NOT_ASKED
@@ -514,7 +514,7 @@ class Pair:
                 return Refused(last_cause(send), False, False, failure)
             send.busy_until = now + pause
             breaker.patience.answered(now - began, now)
-            is_aside = self._key_failed(send, health, classification.why, now, busy)  # H-9
+            is_aside = self._key_failed(send, health, classification.why, now, busy)
             if is_probe or is_aside or is_last_resort or send.busy_until > send.busy_limit:
                 return now
             busy += 1
@@ -542,12 +542,12 @@ class Pair:
             send.failed(result, classification)
             has_failed_over = health.state is EntityState.FAILED_OVER
             if classification.is_own:
-                # R-5: no evidence about the primary; decide again by the entity's state
+                # no evidence about the primary; decide again by the entity's state
                 has_waited = True
                 if has_failed_over:
                     return now
                 if now < send.deadline:
-                    if classification.is_shortage:  # R-108: it failed at once
+                    if classification.is_shortage:  # it failed at once
                         now = (yield Pause(min(now + SHORTAGE_PAUSE, send.deadline))).now
                     continue
                 return Refused(last_cause(send), False, False, classification.failure)
@@ -563,7 +563,7 @@ class Pair:
             if failure is Failure.UNAVAILABLE:
                 self._attempt_failed(send, health, classification.why, now)
                 again = self._retry_at(retries, send, health, now)
-                if again is None:  # R-7: it counts as a failure of the send only after the last retry
+                if again is None:  # it counts as a failure of the send only after the last retry
                     self._emit(send.path, health.send_failed(now), now, classification.why)
             elif failure is Failure.BUSY:
                 self._key_failed(send, health, classification.why, now, busy)
@@ -582,7 +582,7 @@ class Pair:
     def _try_return(
         self, send: SendState, health: EntityHealth, now: float
     ) -> Generator[Step, Result, Stored | Refused | float]:
-        """Try the primary as a trial of its return (H-7): one attempt, and another if only its link had died.
+        """Try the primary as a trial of its return: one attempt, and another if only its link had died.
 
         Returns the current time if the message must be parked.
         """
@@ -706,7 +706,7 @@ class Pair:
     # -- internals
 
     def _health(self, path: str) -> EntityHealth:
-        # G-11: entities fail over independently.
+        # entities fail over independently.
         key = path_key(path)
         health = self._entities.get(key)
         if health is None:

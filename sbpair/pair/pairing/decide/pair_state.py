@@ -1,4 +1,4 @@
-"""State of the two sides of a pair: open, closed or refused, and the fault that ends the pair (P-50, R-1).
+"""State of the two sides of a pair: open, closed or refused, and the fault that ends the pair.
 
                  close()
     OPEN ----------------------> CLOSED -----other side not closed within 5 s-----> the pair is faulted
@@ -10,7 +10,7 @@
 
 A refusal by one side does not affect the other: the pair continues, the refused side is probed after 1 s,
 2 s, 4 s ... up to a minute, and the first accepted operation ends the refusal. With ``faults_on_refusal`` a
-refusal counts like a close(): if it lasts five seconds, it faults the pair (G-25). A fault is permanent.
+refusal counts like a close(): if it lasts five seconds, it faults the pair. A fault is permanent.
 
 Used by the client and the syphon. Performs no I/O and reads no clock.
 """

@@ -1,4 +1,4 @@
-"""Retries of a failed send (R-7).
+"""Retries of a failed send.
 
 A paired client disables the SDK's own retries, so that it sees and classifies every attempt. These replace them, with
 the SDK's names, defaults and formula.
@@ -56,7 +56,7 @@ FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE = 1.6, 10.0  # seconds
 def busy_pause(rng: Random, earlier: int, hint: float | None) -> float:
     """Seconds to wait after the answer *busy*, which came ``earlier`` times before.
 
-    As the broker says, else doubling with full jitter (H-40).
+    As the broker says, else doubling with full jitter.
     """
     if hint is not None:
         return hint

@@ -1,4 +1,4 @@
-"""How full the backlog queues are (H-52): by what this process parked, or by the service where it tells.
+"""How full the backlog queues are: by what this process parked, or by the service where it tells.
 
     parked ---> size = parked since the outage began
                   |  a minute later, then every five: asked for, where the key has Manage

@@ -1,8 +1,8 @@
-"""Rotation of the backlog queues: the choice of the queue in which a sender parks (P-5, P-7).
+"""Rotation of the backlog queues: the choice of the queue in which a sender parks.
 
 Each sender picks its own queue at random, regardless of quarantines, and keeps it. A queue that fails is quarantined
 for all senders of the pairing, for 5 s, 10 s, 20 s ... up to 5 minutes; one success ends the series. Meanwhile its
-senders park in another queue and later return to their own, which restores the even distribution (R-10).
+senders park in another queue and later return to their own, which restores the even distribution.
 
 After a quarantine, one sender at a time tries the queue while the others avoid it. If all queues have failed, the one
 whose quarantine ends first is tried; once any accepts, all quarantines end, because the namespace is available again.
@@ -25,7 +25,7 @@ MAX_QUARANTINE_SECONDS = 300.0
 
 @dataclass(slots=True)
 class Choice:
-    """A sender's own backlog queue, None until it first needs one (P-7), and its substitute."""
+    """A sender's own backlog queue, None until it first needs one, and its substitute."""
 
     backlog: int | None = None
     stand_in: int | None = None
@@ -45,7 +45,7 @@ class _Quarantine:
 class Rotation:
     """The backlog queues of one pairing, and which of them are quarantined.
 
-    Queues with an index of ``count`` or more do not belong to it (P-13).
+    Queues with an index of ``count`` or more do not belong to it.
     """
 
     def __init__(self, count: int, rng: Random) -> None:
@@ -64,7 +64,7 @@ class Rotation:
     def pick(self, choice: Choice, now: float, tried: frozenset[int] = frozenset()) -> int | None:
         """The queue to try next; None when all are in ``tried``.
 
-        The sender's own if available (P-7), else its substitute if available, else another, chosen at random.
+        The sender's own if available, else its substitute if available, else another, chosen at random.
         """
         if choice.backlog is None:
             choice.backlog = self._rng.randrange(self._count)
@@ -85,7 +85,7 @@ class Rotation:
             record.tried_until = until
 
     def failed(self, backlog: int, now: float) -> float:
-        """Quarantine a queue and return the end of the quarantine (P-5).
+        """Quarantine a queue and return the end of the quarantine.
 
         A failure reported during a quarantine is the same failure seen by another sender, and does not extend it.
         """

@@ -1,4 +1,4 @@
-"""The breaker of the secondary: when it fails as a whole, one send a second asks it, not every one (H-20, H-24).
+"""The breaker of the secondary: when it fails as a whole, one send a second asks it, not every one.
 
     CLOSED ---two queues, or a send's only one twice, failed for reasons of the side, and none accepted---> OPEN
       ^                                                                         |  one trial a second

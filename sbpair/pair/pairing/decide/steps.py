@@ -77,7 +77,7 @@ class SpoolMessages:
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """Peek at an ordered backlog queue by ``until``: at this parked session, or at all of it (O-4).
+    """Peek at an ordered backlog queue by ``until``: at this parked session, or at all of it.
 
     The result says whether it is empty, or has an error.
     """
@@ -144,10 +144,8 @@ class SendState:
     budget: float
     now: float
     session: str | None = None
-    key: Callable[[], str | None] = lambda: (
-        None
-    )  # called only when an attempt failed, or keys are set aside (H-9)
-    size: Callable[[], int] = lambda: 0  # in bytes; called only after a slow attempt (H-4)
+    key: Callable[[], str | None] = lambda: None  # called only when an attempt failed, or keys are set aside
+    size: Callable[[], int] = lambda: 0  # in bytes; called only after a slow attempt
     can_spool: bool = False
     is_waited_for: bool = False  # by a caller, for whom the spool can take the message meanwhile
     has_side_failed: bool = False  # the secondary, with an error that every queue would have
@@ -163,7 +161,7 @@ class SendState:
         return self.deadline - self.budget + min(MAX_BUSY_SECONDS, BUSY_SHARE * self.budget)
 
     def spool_step(self, *, is_first: bool = False) -> SpoolMessages:
-        """The step that writes to the spool, with at least SPOOL_GRACE even after the deadline (G-18)."""
+        """The step that writes to the spool, with at least SPOOL_GRACE even after the deadline."""
         return SpoolMessages(max(self.deadline, self.now + SPOOL_GRACE), is_first)
 
     def next_report(self, accepted: int = 0) -> tuple[int, tuple[str, ...], bool, str]:

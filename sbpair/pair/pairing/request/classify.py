@@ -1,4 +1,4 @@
-"""Classification of SDK errors into failures (P-3).
+"""Classification of SDK errors into failures.
 
 One table maps exception classes, another the AMQP conditions of a bare ServiceBusError. Errors that the SDK
 wraps are classified by their cause: a refused token and an unreachable token service both arrive as
@@ -48,7 +48,7 @@ _U, _B, _CONF, _FULL, _CALL = (
 
 
 class Phase(Enum):
-    """The phase of an operation. Without a response, only an error of ENCODING is caused by the message (R-4)."""
+    """The phase of an operation. Without a response, only an error of ENCODING is caused by the message."""
 
     ENCODING = "encoding the message"
     OPENING = "opening a link"
@@ -209,7 +209,7 @@ _OF_CONNECTION = ("amqp:connection", "amqp:socket-error")
 
 
 def _is_of_side(error: Exception, failure: Failure, condition: str | None) -> bool:
-    """Whether every queue of the namespace would fail alike: a connection, token, name or busy error (H-20)."""
+    """Whether every queue of the namespace would fail alike: a connection, token, name or busy error."""
     if failure is _B or sdk.token_status_of(error) is not None:
         return True
     if failure is _CONF:

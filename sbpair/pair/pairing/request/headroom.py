@@ -1,4 +1,4 @@
-"""Encoded sizes of messages, and the headroom they need to be parked (P-22).
+"""Encoded sizes of messages, and the headroom they need to be parked.
 
 Rewriting adds up to about 600 bytes, so the primary may accept a message that is too large for a backlog queue. The
 rewritten copy is compared with the smaller limit of the pair. Encoding every message twice would cost more than the

@@ -62,7 +62,7 @@ ENVELOPE_ROOM = 1024
 
 
 class ParkedOrder(NamedTuple):
-    """The data that parked copies of an ordered session carry (O-2, O-7)."""
+    """The data that parked copies of an ordered session carry."""
 
     parked_id: str
     numbering: Numbering
@@ -144,7 +144,7 @@ class SendRequest:
         self.rewritten: list[AmqpAnnotatedMessage] | None = None
         self.deadlines: Sequence[int | None] | None = None
         self.answer: object = None  # the primary's result
-        self.session: str | None = None  # whose order is kept (O-1)
+        self.session: str | None = None  # whose order is kept
         self.parked_order: ParkedOrder | None = None
         self._parked = self._parked_bytes = 0
         self._ids: tuple[str, ...] | None = None
@@ -188,7 +188,7 @@ class SendRequest:
         return self._ids
 
     def key(self) -> str | None:
-        """The session id or partition key of all messages, None if they have none or several (H-9)."""
+        """The session id or partition key of all messages, None if they have none or several."""
         keys = {park.key_of(message) for message in self.messages}
         return keys.pop() if len(keys) == 1 else None
 
@@ -198,7 +198,7 @@ class SendRequest:
             sdk.carry_trace(copies.raw(message))
 
     def fix_deadlines(self, first_attempt: int) -> None:
-        """Fix the deadlines, once: times to live count from ``first_attempt`` (G-15)."""
+        """Fix the deadlines, once: times to live count from ``first_attempt``."""
         if self.deadlines is None:
             self.deadlines = [park.deadline_of(message, first_attempt) for message in self.messages]
 
@@ -235,7 +235,7 @@ class SendRequest:
         return tuple(found)
 
     def chunks(self, maker: BatchMaker, backlog: int) -> Iterator[Message | ServiceBusMessageBatch]:
-        """Yield the messages still to be parked, in order, as messages and batches that fit the link (P-22).
+        """Yield the messages still to be parked, in order, as messages and batches that fit the link.
 
         Request the next one only after the broker has accepted the last.
         """
@@ -437,7 +437,7 @@ def _at(message: copies.Message, at: datetime) -> AmqpAnnotatedMessage:
 
 
 def ping() -> SendRequest:
-    """A ping (P-30): an empty message that the broker accepts but never delivers.
+    """A ping: an empty message that the broker accepts but never delivers.
 
     It has a session id of its own, which queues with sessions require.
     """

@@ -196,7 +196,7 @@ _NO_PEEK = "ordered sessions stay parked: their backlog queues cannot be peeked"
 
 
 def is_empty(sender: ServiceBusSender, session_id: str | None, seconds: float) -> bool:
-    """Whether the queue of this sender holds no message, or none of this session (O-4).
+    """Whether the queue of this sender holds no message, or none of this session.
 
     Peeks over the ``$management`` node on the sender's own connection: a receiver of the SDK would have to accept the
     session first, or be refused. Raises the SDK's exceptions.

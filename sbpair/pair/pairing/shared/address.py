@@ -201,7 +201,7 @@ class SdkNamespace:
 
     @property
     def retry(self) -> RetryPolicy:
-        """The retries of a failed send, made here in place of the SDK's (R-7)."""
+        """The retries of a failed send, made here in place of the SDK's."""
         return self._settings.retry
 
     @property
@@ -214,7 +214,6 @@ class SdkNamespace:
 
         Raises ConnectionStringError for a signature without an expiry, which the SDK takes.
         """
-        # C-18
         if self._connection_string is not None:
             namespace = parse(self._connection_string)
         else:

@@ -12,7 +12,7 @@ class BackgroundService(Protocol):
         """Begin, unless already running. Raises OSError or ValueError when an option cannot be met."""
 
     def abort(self) -> None:
-        """End at once, without finishing operations in progress: the pair is faulted (P-50)."""
+        """End at once, without finishing operations in progress: the pair is faulted."""
 
     def close(self) -> None:
         """Finish operations in progress within a few seconds, and end."""

@@ -1,4 +1,4 @@
-"""Creation and inspection of backlog queues (P-11 to P-14).
+"""Creation and inspection of backlog queues.
 
 Missing queues are created; existing ones are never changed. Blocking; runs on a worker thread.
 """
@@ -54,7 +54,7 @@ class Backlogs:
     """The backlog queues of one primary namespace on the secondary.
 
     ``administration`` creates an administration client for the secondary. With ``is_ordered`` there are as many
-    ordered ones, numbered after the others (O-2).
+    ordered ones, numbered after the others.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def first_moment(rng: Random, failover_interval: float) -> float:
-    """The seconds after which a new client makes sure of its queues: a crowd that starts together spreads (H-50).
+    """The seconds after which a new client makes sure of its queues: a crowd that starts together spreads.
 
     Well before the first failover could need them; a send that needs one does not wait for this.
     """
@@ -166,7 +166,7 @@ def first_moment(rng: Random, failover_interval: float) -> float:
 
 
 def _list(administration: ServiceBusAdministrationClient, wanted: set[str]) -> tuple[set[str], bool]:
-    """Those of the wanted queues that exist (P-12), and whether all others are missing: one call for a hundred queues.
+    """Those of the wanted queues that exist, and whether all others are missing: one call for a hundred queues.
 
     Of a namespace with more than MAX_LISTED queues the others remain to be asked for.
     """
@@ -183,7 +183,7 @@ def _list(administration: ServiceBusAdministrationClient, wanted: set[str]) -> t
 
 def _exists(administration: ServiceBusAdministrationClient, name: str) -> bool:
     try:
-        _compare(administration.get_queue(name))  # P-12
+        _compare(administration.get_queue(name))
     except ResourceNotFoundError:
         return False
     return True
@@ -200,7 +200,7 @@ def _compare(found: QueueProperties) -> None:
 
 def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
     def create(is_partitioned: bool | None) -> None:
-        administration.create_queue(  # P-11
+        administration.create_queue(
             name,
             max_size_in_megabytes=CREATED_MEBIBYTES,
             max_delivery_count=2**31 - 1,
@@ -224,7 +224,7 @@ def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
 
 
 def differences(found: QueueProperties) -> list[str]:
-    """The settings and the status in which an existing backlog queue differs from a created one, as text (P-14)."""
+    """The settings and the status in which an existing backlog queue differs from a created one, as text."""
     is_ordered = is_ordered_backlog(found.name)
     is_ours = {
         "max_size_in_megabytes": found.max_size_in_megabytes == CREATED_MEBIBYTES,
@@ -238,7 +238,7 @@ def differences(found: QueueProperties) -> list[str]:
         "requires_session": bool(found.requires_session) is is_ordered,
         # it would drop messages of different entities with one id
         "requires_duplicate_detection": not found.requires_duplicate_detection,
-        # a peek may be answered by one partition (O-4)
+        # a peek may be answered by one partition
         "enable_partitioning": not (is_ordered and found.enable_partitioning),
         "forward_to": not found.forward_to,
     }

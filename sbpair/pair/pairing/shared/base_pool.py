@@ -27,7 +27,7 @@ class Pooled(Protocol):
         """The error of an entity that was deleted under the link; None for any other."""
 
     def cut(self) -> None:
-        """End its connection now, so that no frame of an earlier call arrives behind a later one (O-8)."""
+        """End its connection now, so that no frame of an earlier call arrives behind a later one."""
 
 
 PooledT = TypeVar("PooledT", bound=Pooled, contravariant=True)

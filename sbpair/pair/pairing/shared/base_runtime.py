@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 
 REPLAY_SECONDS = 10.0  # for one send from the spool, and more for a large one
-REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message (Q-16)
+REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message
 
 logger = logging.getLogger("sbpair")
 
@@ -130,7 +130,7 @@ class BaseRuntime:
             label, options.backlog_queue_count, administration, is_ordered=self.keeps_order
         )
         self._begin_order()
-        if options.operation_timeout <= REASSIGNMENT:  # Q-16
+        if options.operation_timeout <= REASSIGNMENT:
             logger.warning(
                 "operation_timeout is %s: reassigning a message to another partition can take the service "
                 "%s, so a send may fail that would have succeeded",
@@ -140,11 +140,11 @@ class BaseRuntime:
 
     @property
     def keeps_order(self) -> bool:
-        """Whether the order of each session is kept through an outage (O-1)."""
+        """Whether the order of each session is kept through an outage."""
         return self.options.ordering == "session" and not self.is_disabled
 
     def _begin_order(self) -> None:
-        """Number what this process parks from 1 (O-7), under a name that no other process has."""
+        """Number what this process parks from 1, under a name that no other process has."""
         self._numbering = Numbering(secrets.token_hex(8), wall_clock(time.monotonic()))
 
     def _keep_order(self, path: str, request: SendRequest) -> None:
@@ -155,7 +155,7 @@ class BaseRuntime:
             request.parked_order = ParkedOrder(parked_id, self._numbering)
 
     def _acceptance(self, seconds: float, patience: Patience) -> Result:
-        """The result of a fast attempt: ACCEPTED, or another that a slow one has the flow record (H-4)."""
+        """The result of a fast attempt: ACCEPTED, or another that a slow one has the flow record."""
         self.send_times.primary.add(seconds)
         patience.answered(seconds, time.monotonic())
         return ACCEPTED if seconds < self._slow_after else Result(time.monotonic())
@@ -186,7 +186,7 @@ class BaseRuntime:
 
     @property
     def retry_total(self) -> int | None:
-        """The retries of the SDK itself: 0, or None for its default while sbpair is disabled (G-4)."""
+        """The retries of the SDK itself: 0, or None for its default while sbpair is disabled."""
         return None if self.is_disabled else 0
 
     @property
@@ -195,7 +195,7 @@ class BaseRuntime:
         return not (self.options.assume_backlogs_exist or self.is_disabled)
 
     def _first_moment(self) -> float:
-        """The seconds after which this client makes sure of its backlog queues (H-50)."""
+        """The seconds after which this client makes sure of its backlog queues."""
         return first_moment(self._rng, self.options.failover_interval.total_seconds())
 
     def _opened_spool(
@@ -262,7 +262,7 @@ class BaseRuntime:
     def _check_room(self, step: Attempt, path: str, request: SendRequest, limit: int | None) -> None:
         """Check that messages sent to the primary could also be parked; ``limit`` is the size limit of its link.
 
-        Raises ParkedMessageTooLargeError when it could not and ``headroom`` is "refuse" (P-22).
+        Raises ParkedMessageTooLargeError when it could not and ``headroom`` is "refuse".
         """
         headroom = self.headroom
         if self._spooling is not None and step.backlog is None:
@@ -332,7 +332,7 @@ class BaseRuntime:
         return deletion, replace(self.classify(deletion, Phase.SENDING, handled), is_ambiguous=is_ambiguous)
 
     def _discard_cut(self, pool: Pool[PooledT], pooled: PooledT) -> None:
-        """Discard the sender of a call that was cancelled or interrupted: its outcome is unknown (O-8)."""
+        """Discard the sender of a call that was cancelled or interrupted: its outcome is unknown."""
         if self.keeps_order:
             pooled.cut()
         pool.abandon(pooled)
@@ -342,7 +342,7 @@ class BaseRuntime:
     ) -> tuple[Exception, Classification]:
         """The error of an attempt, and its classification.
 
-        A message that cannot be encoded is the caller's fault, however the attempt failed (R-4). Encoding does
+        A message that cannot be encoded is the caller's fault, however the attempt failed. Encoding does
         not depend on the service, so it is checked only after a failure that may hide it. An attempt that the
         closing of the client ended says nothing of a broker, and its error is that of the call.
         """
@@ -363,7 +363,7 @@ class BaseRuntime:
         return error, classify(fault, Phase.ENCODING)
 
     def opening_failed(self, path: str, error: Exception) -> None:
-        """Record that a link to the primary failed to open while no send waited for it (R-8)."""
+        """Record that a link to the primary failed to open while no send waited for it."""
         classification = self.classify(error, Phase.OPENING)
         result = Result(time.monotonic(), error, classification)
         self._hear(None, result)
@@ -374,7 +374,7 @@ class BaseRuntime:
         if self.pair.has_events:
             self.publish()
 
-    # -- the two sides (P-50)
+    # -- the two sides
 
     def closed_error(self) -> Exception:
         """The error that calls raise on a closed client or a faulted pair."""
@@ -470,11 +470,11 @@ class BaseRuntime:
         return min((timer for timer in timers if timer is not None), default=None)
 
     def _sizes_timer(self) -> float | None:
-        """When to ask for the sizes of the backlog queues, where the key may have Manage (H-52)."""
+        """When to ask for the sizes of the backlog queues, where the key may have Manage."""
         return self.pair.room.next_timer() if self.creates_backlogs else None
 
     def _sizes_due(self, now: float) -> Sequence[int]:
-        """The backlog queues whose sizes to ask for now, where the key may have Manage (H-52)."""
+        """The backlog queues whose sizes to ask for now, where the key may have Manage."""
         return self.pair.room.due(now) if self.creates_backlogs else ()
 
     def _sized(self, found: Mapping[int, BacklogSize] | None) -> None:
@@ -639,7 +639,7 @@ class BaseRuntime:
 
 
 def _nowhere() -> SendFlow:
-    """The flow of an operation that only the primary can perform, while its entity is failed over (P-4)."""
+    """The flow of an operation that only the primary can perform, while its entity is failed over."""
     return Stranded(())
     yield  # makes this a generator, like every flow
 
@@ -652,5 +652,5 @@ _SIDE_EVENT: dict[SideState, type[SideClosed | SideFaulted | SideRecovered]] = {
 
 
 def wall_clock(instant: float) -> int:
-    """Convert a monotonic time to milliseconds since the epoch, by the current wall clock (F-88)."""
+    """Convert a monotonic time to milliseconds since the epoch, by the current wall clock."""
     return time.time_ns() // 1_000_000 - round((time.monotonic() - instant) * 1000)

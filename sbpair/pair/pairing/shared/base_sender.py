@@ -34,7 +34,7 @@ SMALL = 16 * 1024
 """Bytes of a message that need no time of their own."""
 
 MAX_REQUEST_SECONDS = 5.0
-"""Maximum seconds that creating a batch waits for a link, which knows the size limit (R-11)."""
+"""Maximum seconds that creating a batch waits for a link, which knows the size limit."""
 
 MAX_TIMEOUT_SECONDS = 1e9
 """31 years: longer budgets are cut to this, which no clock overflows."""
@@ -59,7 +59,7 @@ class BaseSender:
         self.fully_qualified_namespace = namespace
         self._runtime = runtime
         self._batch_limit: int | None = None  # the last one a link reported
-        self._choice = Choice()  # P-7: each sender picks its own
+        self._choice = Choice()  # each sender picks its own
         self._keeps_order = runtime.keeps_order
         self._fence = None if runtime.pair.ordered is None else runtime.pair.ordered.fence
         self._is_closed = False
@@ -93,7 +93,7 @@ class BaseSender:
             return None
         outgoing = prepare(message, self.entity_name)
         headroom = runtime.headroom
-        # A message that may be too large to park goes through the flow, which checks its size (P-22).
+        # A message that may be too large to park goes through the flow, which checks its size.
         return outgoing if headroom is None or is_smaller(outgoing, headroom.roomy) else None
 
     def _session_of(self, given: AmqpAnnotatedMessage | SendRequest) -> str | None:
@@ -135,7 +135,7 @@ class BaseSender:
         return patience if patience < seconds else seconds
 
     def _limit_without_link(self, error: ServiceBusError) -> int:
-        """The size limit of a batch while no link to the primary opens; records ``error`` as its failure (R-11).
+        """The size limit of a batch while no link to the primary opens; records ``error`` as its failure.
 
         Raises ``error`` if it is not an outage.
         """

@@ -84,7 +84,7 @@ class EventDispatcher:
         self.deliver()
 
     def put(self, happened: Iterable[PairingEvent]) -> None:
-        """Add events to those that :meth:`deliver` passes on; under one lock, in the order of their causes (R-95)."""
+        """Add events to those that :meth:`deliver` passes on; under one lock, in the order of their causes."""
         self._undelivered.extend(happened)
 
     def take(self, pending: list[PairingEvent]) -> None:

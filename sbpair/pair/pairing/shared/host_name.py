@@ -1,4 +1,4 @@
-"""The name of one side's host: a failed look-up is remembered for a moment, not repeated for each link (H-23)."""
+"""The name of one side's host: a failed look-up is remembered for a moment, not repeated for each link."""
 
 from __future__ import annotations
 

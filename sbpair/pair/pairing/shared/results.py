@@ -33,7 +33,7 @@ def not_created_in_time() -> OperationTimeoutError:
 
 
 def not_written_in_time(*, is_withdrawn: bool) -> Result:
-    """The result when the disk does not answer: unless withdrawn, the message may still be in the spool (G-7)."""
+    """The result when the disk does not answer: unless withdrawn, the message may still be in the spool."""
     if is_withdrawn:
         return Result(time.monotonic(), SpoolError("the spool did not answer in time; nothing was written"))
     error = SpoolError("the spool did not answer in time; the message may be in it nevertheless")

@@ -1,4 +1,4 @@
-"""How long sends take, by where their messages were stored and by outcome (H-53)."""
+"""How long sends take, by where their messages were stored and by outcome."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Threads of a client: workers, and the watch.
 
-Each client has one permanent thread (:class:`Watch`), which ends calls that overrun their deadline (G-18) and runs the
+Each client has one permanent thread (:class:`Watch`), which ends calls that overrun their deadline and runs the
 pair's timers. Short-lived workers (:class:`Workers`) run operations that can hang and cannot be interrupted: name
 lookups, token requests, TLS handshakes. Their number is limited.
 """
@@ -280,7 +280,7 @@ class Watch:
         self._woken.wake()
 
     def _begin(self) -> None:
-        """Start the thread; if the system cannot create one, the next call retries (R-9)."""
+        """Start the thread; if the system cannot create one, the next call retries."""
         self._thread = threading.Thread(target=self._run, name="sbpair-watch", daemon=True)
         try:
             self._thread.start()

@@ -1,4 +1,4 @@
-"""Turns of the sends of one entity: one send of a session at a time, in the order of the calls (O-3).
+"""Turns of the sends of one entity: one send of a session at a time, in the order of the calls.
 
     free --take--> taken --leave, none waits----> free
                      |
@@ -104,7 +104,7 @@ class ThreadTurns:
     def wait(self, session: str, turn: Turn, seconds: float) -> bool:
         """Wait for the turn; False if it did not come in time. Leave with it in both cases.
 
-        Raises RuntimeError when this thread has it: a callback sends in the midst of a send (R-104).
+        Raises RuntimeError when this thread has it: a callback sends in the midst of a send.
         """
         turn.has_come = Waiter()
         with self._lock:

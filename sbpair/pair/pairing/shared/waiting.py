@@ -1,7 +1,7 @@
 """Errors and progress of a call that waits for a link or a thread of this process.
 
-Such a wait says nothing about a broker: it neither counts as a failure of the entity nor withdraws a backlog queue
-(R-5). Performs no I/O.
+Such a wait says nothing about a broker: it neither counts as a failure of the entity nor withdraws a backlog queue.
+ Performs no I/O.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ OVERDUE = 1.0
 """Seconds without a sign of life after which a late opening counts as a failure of the peer."""
 
 MAX_OPENING_SECONDS = 30.0
-"""Seconds after which an opening is given up; it outlives the call that started it (R-8)."""
+"""Seconds after which an opening is given up; it outlives the call that started it."""
 
 
 NO_LINK_YET = "The entity is in doubt, and no link to it is open yet."
@@ -28,7 +28,7 @@ class StillWaitingError(OperationTimeoutError):
 
 
 class SignsOfLife:
-    """The signs of life of the peer during an opening, which distinguish a slow peer from a dead one (R-8).
+    """The signs of life of the peer during an opening, which distinguish a slow peer from a dead one.
 
     ``sign`` returns a value that changes whenever the peer responds.
     """

@@ -105,7 +105,7 @@ class _Wire(Generic[KeepAlive]):
             self._keep_alive.append(keep_alive)
 
     def _bound_frames(self, handler: object, transport: object) -> None:
-        """Hold the peer to the frame size that the SDK announced: it reserves the memory for any size (R-33)."""
+        """Hold the peer to the frame size that the SDK announced: it reserves the memory for any size."""
         if transport is None:
             return
         connection = private(handler, "_connection", _NO_FRAME_LIMIT)

@@ -6,7 +6,7 @@
 While messages of an entity wait, new ones queue behind them, so each sender's messages stay in order. A message
 is deleted after a broker has accepted it: a kill in between duplicates it, but loses nothing.
 
-An acknowledged message is delivered by whichever route is open (R-2). One that the backlogs refuse for its size
+An acknowledged message is delivered by whichever route is open. One that the backlogs refuse for its size
 or content waits for the primary, and later messages overtake it. Only a message that the primary entity itself
 refuses for its content, or that cannot be read from disk or encoded, is set aside with the reason. Everything
 else is retried.
@@ -329,7 +329,7 @@ class Spooling:
             _logger.warning("spooling messages for %s to %s", path, self._spool.path)
         self._paths[path_key(path)] = path
         writing = Writing(self._writer, partial(self._write_ended, path, request.session))
-        if request.session is not None:  # until it ends, its outcome is unknown (O-8)
+        if request.session is not None:  # until it ends, its outcome is unknown
             with self._lock:
                 self._writes[path_key(path), request.session] += 1
         writing.begin(path, entries)
@@ -424,10 +424,10 @@ class Spooling:
     def _handle_refusal(
         self, path: str, stored: Spooled, request: SpooledRequest, outcome: Refused
     ) -> Progress:
-        """Handle the refusal of a single message (R-2)."""
+        """Handle the refusal of a single message."""
         message = copies.raw(request.messages[0])
         why = f"{type(outcome.error).__name__}: {outcome.error}"
-        if outcome.is_parked and request.session is not None:  # O-5: nothing overtakes it
+        if outcome.is_parked and request.session is not None:  # nothing overtakes it
             return Progress.STOPPED
         if outcome.is_parked:  # a backlog queue refused the rewritten copy, not the original
             _logger.warning(

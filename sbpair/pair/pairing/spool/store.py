@@ -53,7 +53,7 @@ class SpoolCount:
 
 @dataclass(slots=True)
 class _Room:
-    """Usage, including appends in progress. Refused messages do not count (R-2)."""
+    """Usage, including appends in progress. Refused messages do not count."""
 
     most_messages: int
     most_bytes: int
@@ -66,7 +66,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _counting(method: Method) -> Method:
-    """A method that changes what is counted: the next one counts anew when a signal interrupts it (R-100)."""
+    """A method that changes what is counted: the next one counts anew when a signal interrupts it."""
 
     @wraps(method)
     def counting(spool: Spool, *args: Any, **named: Any) -> Any:  # noqa: ANN401 -- as the method has them
@@ -247,7 +247,7 @@ class Spool:
         )
 
     def overtake(self, path: str, message: Spooled) -> None:
-        """Let later messages pass this one, the oldest, which only the primary can accept (R-2).
+        """Let later messages pass this one, the oldest, which only the primary can accept.
 
         Not persisted: after a restart the message is tried in its turn again.
         """

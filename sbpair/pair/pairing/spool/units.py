@@ -119,7 +119,7 @@ def _readable(stored: Spooled, now: int) -> tuple[AmqpAnnotatedMessage, int | No
         raise ValueError("damaged on disk: its checksum is wrong")
     message = from_bytes(stored.message)
     deadline = park.take_deadline(message, now)
-    if deadline is not None and deadline <= now:  # neither delivered late nor dropped (G-15)
+    if deadline is not None and deadline <= now:  # neither delivered late nor dropped
         raise ValueError("TTLExpiredException: its time to live ended while it waited")
     return message, deadline
 

@@ -164,7 +164,7 @@ class Writer:
     def _delete(self) -> None:
         try:
             self._spool.delete_accepted()
-        except SpoolError as error:  # this process does not send them again (G-4)
+        except SpoolError as error:  # this process does not send them again
             _logger.warning("cannot delete replayed messages from the spool: %s", error)
             self._tidy_at = time.monotonic() + PAUSE
         else:

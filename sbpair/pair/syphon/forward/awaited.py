@@ -1,4 +1,4 @@
-"""The messages whose answers are awaited, and which of the answers are late (H-12). Pure."""
+"""The messages whose answers are awaited, and which of the answers are late. Pure."""
 
 from __future__ import annotations
 

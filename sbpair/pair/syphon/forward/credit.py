@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-RECEIVE_SPAN = 15 * 60.0  # seconds; one long poll (P-41, G-23)
+RECEIVE_SPAN = 15 * 60.0  # seconds; one long poll
 FIRST_LIMIT = 256  # messages
 UNBOUNDED = 2**31 - 1
 AFTER_LOSS = 64  # messages: at least the limit after a lost link
@@ -18,7 +18,7 @@ DECAY_SHIFT = 2  # an estimate loses a quarter with each grant of credit after w
 class Window:
     """The credit of one backlog link; ``most_active`` and ``most_held`` are counts of messages.
 
-        credit granted from zero = one billed receive (P-41)
+        credit granted from zero = one billed receive
 
              grant                    15 minutes without a message
         ZERO -------> WAITING -----------------------------------> drained, ZERO, and granted again
@@ -27,7 +27,7 @@ class Window:
                       v    |
                      BUSY -'
 
-    ``limit`` is the number of active messages that can be settled well within one lock duration (F-63): it starts
+    ``limit`` is the number of active messages that can be settled well within one lock duration: it starts
     small, grows by one with each message that is forwarded quickly, and is halved by a slow one. Messages held for
     destinations that accept none have a limit of their own. Times are monotonic seconds.
     """
@@ -79,7 +79,7 @@ class Window:
             self.limit = min(self.limit + 1, self._most_active)
 
     def link_lost(self, unsettled: int) -> None:
-        """Record that the link ended with ``unsettled`` messages: fewer are repeated if that happens again (H-13)."""
+        """Record that the link ended with ``unsettled`` messages: fewer are repeated if that happens again."""
         if unsettled:
             self.limit = max(min(AFTER_LOSS, self.limit), self.limit // 2)
 

@@ -6,10 +6,10 @@
        '----------'          '--> CLOSED         ^ the back-off |  one accepted
             its link is gone, or was released    '--------------'
 
-A rejected message waits by itself, unless the answers show that its entity accepts almost none (H-11).
+A rejected message waits by itself, unless the answers show that its entity accepts almost none.
 While a destination is WAITING, nothing is sent; then one message probes it. While it is METERED, few messages are in
 flight, twice as many with each sign of progress, until all that waited have been sent. Whatever the state, no message
-is sent faster than the :class:`~sbpair.pair.syphon.forward.pace.Pace` allows (H-10). The moment before that includes
+is sent faster than the :class:`~sbpair.pair.syphon.forward.pace.Pace` allows. The moment before that includes
 two round trips to its side, so that distance is not taken for silence. Only messages in flight count against the window
 of a backlog: those that wait here are held, and leave room for the messages of other destinations. Every posted message
 ends in exactly one call of its :class:`~.in_flight.MessageOrigin`, unless it is withdrawn first.
@@ -346,7 +346,7 @@ class Destination:
         self._send_next()
 
     def _offer_link(self) -> None:
-        """Offer an idle link to other destinations (R-23)."""
+        """Offer an idle link to other destinations."""
         if self.is_open and not self.in_flight and not self._is_stopped:
             self._host.destination_idle(self)
 
@@ -585,7 +585,7 @@ class Destination:
         try:
             sender = await self._host.open_sender(self)
         except ConnectionLostError as error:
-            self._wait(str(error), is_in_reach=came_of_shortage(error))  # R-108: or not known to be out of it
+            self._wait(str(error), is_in_reach=came_of_shortage(error))  # or not known to be out of it
         except ClientError as error:
             self._refuse(error)
         else:

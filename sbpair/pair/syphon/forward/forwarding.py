@@ -273,7 +273,7 @@ class ForwardingSession:
         return lasted >= MIN_IDLE_SECONDS and not is_busy
 
     async def _reconnect_primary(self) -> bool:
-        """Reconnect the primary alone, so that the long polls of the backlogs, which are billed, continue (P-41)."""
+        """Reconnect the primary alone, so that the long polls of the backlogs, which are billed, continue."""
         try:
             async with asyncio.timeout(RECONNECT_WITHIN + RECONNECT_ROUND_TRIPS * self.round_trip):
                 self._primary = await self._connect_primary()
@@ -462,14 +462,14 @@ class ForwardingSession:
         self._sides.accepted(Side.SECONDARY)
 
     def _destination_refused(self, destination: Destination, error: ClientError) -> None:
-        """Record a refused link; it may be a refusal by the primary as a whole (F-61, R-119b)."""
+        """Record a refused link; it may be a refusal by the primary as a whole."""
         if is_refusal(error):
             others_are_open = any(each.is_open for each in self._destinations.values())
             if self._own.note_refusal(destination.path, others_are_open=others_are_open):
                 self._sides.refused(Side.PRIMARY, str(error))
 
     def _backlog_refused(self, error: ClientError) -> None:
-        """Record a refused link as a refusal by the secondary, unless another backlog has a link (F-61)."""
+        """Record a refused link as a refusal by the secondary, unless another backlog has a link."""
         all_tried = len(self._failed) == len(self._pumps)
         backlogs: tuple[Pump | OrderedBacklog, ...] = (*self._pumps, *self._ordered)
         if all_tried and is_refusal(error) and not any(each.is_open for each in backlogs):
@@ -503,7 +503,7 @@ class ForwardingSession:
                 if pump.is_stopping:
                     return
                 was_missing = False
-                # P-41: with DETACH_FORCED, the link was idle
+                # with DETACH_FORCED, the link was idle
                 if condition is None or condition.symbol != DETACH_FORCED:
                     self._links.note_detached(pump.backlog, condition_text(condition))
                 await asyncio.sleep(backoff.link_ended(loop.time() - began, condition))

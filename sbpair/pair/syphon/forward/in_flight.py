@@ -128,8 +128,8 @@ class InFlightMessage:
         """Return whether to send the message at ``now`` (monotonic seconds).
 
         If not, another message is sent in its place, and its lock is renewed first: the lock may have ended, for
-        example while the machine was suspended (F-66). A message with a time to live is restored with the remaining
-        time, or dead-lettered once it has expired (G-15).
+        example while the machine was suspended. A message with a time to live is restored with the remaining
+        time, or dead-lettered once it has expired.
         """
         if now < self.lock_ends and not self.is_released and not self._slept():
             return self._is_in_time(now)
@@ -210,7 +210,7 @@ BUSY_CONDITIONS = frozenset((SERVER_BUSY, RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_
 
 
 def action_for(state: object) -> DeliveryAction:
-    """Return the action for the outcome of a transfer; HOLD for a state that is not terminal, or None (F-56)."""
+    """Return the action for the outcome of a transfer; HOLD for a state that is not terminal, or None."""
     if isinstance(state, Accepted):
         return DeliveryAction.COMPLETE
     if isinstance(state, Rejected):

@@ -93,9 +93,9 @@ class Overflow:
 
 
 class LockRenewal:
-    """Renews the locks of the unsettled deliveries of one backlog (F-62).
+    """Renews the locks of the unsettled deliveries of one backlog.
 
-    A message whose lock may have ended is *doubtful*: it is sent only after its lock was renewed (F-66).
+    A message whose lock may have ended is *doubtful*: it is sent only after its lock was renewed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The pace of sending to one entity: as fast as it answers, until it is busy or has been out of reach (H-10). Pure.
+"""The pace of sending to one entity: as fast as it answers, until it is busy or has been out of reach. Pure.
 
                 busy                              busy: half the rate, after the pause that was asked for
     FREE ---------------------> PACED, towards the rate at which it was busy <----.
@@ -166,7 +166,7 @@ class Pace:
         self._forgotten_at = self._grows_from + FORGOTTEN
 
     def link_lost(self) -> None:
-        """Record that a link ended with messages in flight: fewer are unknown if that happens again (H-13)."""
+        """Record that a link ended with messages in flight: fewer are unknown if that happens again."""
         self._window = max(AFTER_LOSS, self._window // 2)
 
     def was_out_of_reach(self, now: float) -> None:

@@ -1,7 +1,7 @@
-"""The paces of all entities of one side, kept while links and connections come and go (H-10).
+"""The paces of all entities of one side, kept while links and connections come and go.
 
-A side that has come back serves its clients first (H-14), whatever is sent to it: the messages of backlogs, those of
-ordered sessions, and those that land (H-15).
+A side that has come back serves its clients first, whatever is sent to it: the messages of backlogs, those of
+ordered sessions, and those that land.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pump of one backlog queue: receives messages, forwards them, and only then completes them (P-42, G-20).
+"""The pump of one backlog queue: receives messages, forwards them, and only then completes them.
 
     delivered --> restored --> posted --> accepted --> complete sent --> complete confirmed
         |             |           |
@@ -7,8 +7,8 @@
         '-- released, when stopping
 
 A delivery in memory is an in-flight message: active, stalled or held. Other deliveries are in overflow, or being
-settled. Only active messages count against the window, so that neither poison nor stuck destinations block the rest
-(G-21). Held messages stay in memory within the budget; of those in overflow, only the lock is kept. Locks are renewed
+settled. Only active messages count against the window, so that neither poison nor stuck destinations block the rest.
+ Held messages stay in memory within the budget; of those in overflow, only the lock is kept. Locks are renewed
 as long as needed, so that a waiting message is not redelivered repeatedly.
 """
 
@@ -426,7 +426,7 @@ class Pump:
     # To the backlog
 
     def _dead_letter(self, delivery_id: int, path: str | None, poison: Poison, payload: bytes) -> None:
-        description = blank_keys(poison.description)[:MAX_DESCRIPTION_LENGTH]  # S-15
+        description = blank_keys(poison.description)[:MAX_DESCRIPTION_LENGTH]
         self._settings.emit(
             MessageSetAside(
                 time.time(), self.backlog, path, poison.reason, description, message_id_of(payload)
@@ -565,7 +565,7 @@ class Pump:
         """Grant the current credit again, so that the link does not count as idle.
 
         Its deliveries can be settled only over this link. Unlike a new link, repeated credit does not start a receive,
-        which is billed (P-41).
+        which is billed.
         """
         receiver = self._receiver
         if receiver is None or self._is_draining or now - self._link_used_at < LINK_USED_EVERY:

@@ -1,4 +1,4 @@
-"""What a rejected message means: that it waits by itself, or that its entity accepts none (H-11).
+"""What a rejected message means: that it waits by itself, or that its entity accepts none.
 
 An entity that rejects one message may accept the next, so the message alone waits, and the others go on. The entity
 is held only when its answers show that it accepts almost none.

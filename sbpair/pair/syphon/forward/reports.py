@@ -1,4 +1,4 @@
-"""Reports of forwarded messages, emitted at the latest before their backlog removes them (G-20)."""
+"""Reports of forwarded messages, emitted at the latest before their backlog removes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The link of a backlog that delivers nothing although messages wait: noticed, and replaced (R-106)."""
+"""The link of a backlog that delivers nothing although messages wait: noticed, and replaced."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class LinkSlots:
     """Limits the number of open links to destinations to ``most``.
 
     A slot belongs to a link, not to its destination: the late end of an old link does not free the slot of its
-    successor (R-97).
+    successor.
 
     The destination that has been idle for longest yields its slot to the next one. While all are busy, the next one
     waits.

@@ -68,7 +68,7 @@ class WaitingMessages:
         return message
 
     def next_probe(self) -> InFlightMessage | None:
-        """Remove the next message, or a fresh one while only few are rejected time and again (H-11)."""
+        """Remove the next message, or a fresh one while only few are rejected time and again."""
         first = next(iter(self._messages), None)
         if first is not None and first.rejections > 1:
             fresh = [message for message in self._messages if not message.rejections]

@@ -1,4 +1,4 @@
-"""The link by which messages of one backlog land in one entity of the secondary, in transactions (C-2).
+"""The link by which messages of one backlog land in one entity of the secondary, in transactions.
 
     waiting --> trial --> sent via the backlog --> completed on it --> committed: landed
                   |            |                       |                '--> refused: the locks end

@@ -5,7 +5,7 @@
            '-------- refused by the secondary, or the primary answers: the rest goes home
 
 :class:`~.landing.Landing` decides, and this module acts on it. A twin belongs to one backlog, because a
-transaction does. A message has one destination at a time (C-4). No message is dead-lettered because of an answer of the
+transaction does. A message has one destination at a time. No message is dead-lettered because of an answer of the
 secondary: messages that it refuses wait for the primary.
 """
 

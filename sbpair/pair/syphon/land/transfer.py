@@ -65,7 +65,7 @@ def destination_of(sections: Sections) -> str | None:
 
 
 def park_again(payload: bytes) -> bytes:
-    """Return the parked form of a message that could not be transferred, for its backlog queue (P-20).
+    """Return the parked form of a message that could not be transferred, for its backlog queue.
 
     Its time to live and scheduled time become aliases, as in parking; a syphon restores them in full. Raises
     DestinationUnknownError when it carries no destination, DecodeError or IndexError when it is malformed.

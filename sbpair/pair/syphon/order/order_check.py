@@ -1,4 +1,4 @@
-"""Checks, by the senders' stamps, that messages leave the ordered backlogs in order (O-7). Pure."""
+"""Checks, by the senders' stamps, that messages leave the ordered backlogs in order. Pure."""
 
 from __future__ import annotations
 

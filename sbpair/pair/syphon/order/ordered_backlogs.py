@@ -1,4 +1,4 @@
-"""The ordered backlogs of one forwarding session: accepts sessions, relays their messages and releases them (O-6).
+"""The ordered backlogs of one forwarding session: accepts sessions, relays their messages and releases them.
 
     accept next available --granted--> SessionRelay --empty--> released, another is accepted
            |                               |
@@ -42,7 +42,7 @@ MAX_HELD = 4000  # sessions in all: each needs an AMQP session, and a connection
 
 
 class Places:
-    """The places for relays: at most ``most`` run at a time, and at most ``MAX_STUCK`` times as many wait (R-91).
+    """The places for relays: at most ``most`` run at a time, and at most ``MAX_STUCK`` times as many wait.
 
     A place is held by a relay, or by any object on behalf of a relay that does not exist yet.
     """

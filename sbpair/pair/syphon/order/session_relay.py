@@ -1,10 +1,10 @@
-"""The relay of one session of an ordered backlog: one message at a time, in order (O-6).
+"""The relay of one session of an ordered backlog: one message at a time, in order.
 
     delivered --> waiting --> restored --> posted --> accepted --> complete sent --> confirmed
                                  |           |
                               poison      refused finally --> dead-letter sent; or the session is held
                                  |        not accepted now --> waits at its destination, the lock renewed
-                           out of order --> dead-lettered (O-7)
+                           out of order --> dead-lettered
 
 A message is posted only after the destination has accepted the previous one, because with two in flight, the second
 could be accepted after the first was refused. Therefore a message arrives for the first time only after all earlier
@@ -210,7 +210,7 @@ class SessionRelay:
             self._busy(self, False)
 
     def lock_doubtful(self, message: InFlightMessage) -> None:
-        """Send nothing until the lock, which may have ended, is renewed (F-66)."""
+        """Send nothing until the lock, which may have ended, is renewed."""
         if self._message is not message or self._is_ending:
             message.is_released = True
             return
@@ -240,7 +240,7 @@ class SessionRelay:
             await self._changed.wait()
 
     async def _delivers(self, receiver: SessionReceiver) -> bool:
-        """Wait until the credit is used or cleared; return False if the link is silent (R-106)."""
+        """Wait until the credit is used or cleared; return False if the link is silent."""
         drained = asyncio.ensure_future(receiver.drained())
         try:
             while not drained.done():
@@ -285,7 +285,7 @@ class SessionRelay:
             self._post(event, restored)
 
     def _check(self, restored: Forward) -> Forward | Poison:
-        """Return Poison for a message that follows a later one of its client (O-7)."""
+        """Return Poison for a message that follows a later one of its client."""
         stamp = self._stamp = restored.order
         before = None if stamp is None else self._settings.check.larger(self._session, stamp)
         if before is None:
@@ -329,7 +329,7 @@ class SessionRelay:
             self._changed.set()
 
     def _set_aside(self, delivery_id: int, path: str | None, poison: Poison, payload: bytes) -> None:
-        """Dead-letter a message and continue, or hold the session (O-6)."""
+        """Dead-letter a message and continue, or hold the session."""
         receiver, settings = self.receiver, self._settings
         assert receiver is not None  # noqa: S101  (a delivery implies a receiver)
         description = blank_keys(poison.description)[:MAX_DESCRIPTION_LENGTH]

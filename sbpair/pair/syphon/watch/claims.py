@@ -87,7 +87,7 @@ async def parked_paths(
     """Iterate over the destinations of parked messages, each once; skips backlogs that cannot be peeked.
 
     The first time, of all messages. Then of those tried before, of the oldest, for a backlog may be another of the
-    same name, and of those behind where the last iteration ended: invented paths at the head hide nothing (R-119b).
+    same name, and of those behind where the last iteration ended: invented paths at the head hide nothing.
     Close it (``aclosing``) when leaving it early: it has a link open. Raises ConnectionLostError.
     """
     for path in tuple(walk.tried):

@@ -1,7 +1,7 @@
 """The entities for which a side accepted the syphon, which tell a refused key from one path that it does not cover.
 
 What a key covers cannot be asked for, and senders choose the paths of parked messages: anyone with the Send right on
-one backlog can invent some. The refusal of a path that was never accepted is therefore that path's alone (R-119b).
+one backlog can invent some. The refusal of a path that was never accepted is therefore that path's alone.
 """
 
 from __future__ import annotations

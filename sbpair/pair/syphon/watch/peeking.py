@@ -93,7 +93,7 @@ async def peek_all(
 
 @dataclass(slots=True)
 class StrandedBacklogs:
-    """Finds the backlog queues beyond ``count`` (F-48). Each is reported once, and again when it holds messages.
+    """Finds the backlog queues beyond ``count``. Each is reported once, and again when it holds messages.
 
     They are checked one after another until one does not exist.
     """
