@@ -12,25 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.parts import PARTS
 from tests.tools.source import parse
 
 PACKAGE = Path(__file__).resolve().parent.parent / "sbpair"
 
 SOCKETS_AND_CLOCKS = {"asyncio", "socket", "ssl", "threading", "time", "selectors", "random", "logging"}
-PURE_PAIRING = (
-    "options",
-    "outcome",
-    "health",
-    "retry",
-    "rotation",
-    "fence",
-    "ordered_sends",
-    "steps",
-    "pair",
-    "events",
-    "pair_state",
-)
 HEAVY = ("aiohttp", "rich", "cryptography", "pyspark", "click", "httpx", "prometheus_client", "opentelemetry")
+
+VOCABULARY = ("events", "options", "outcome")
 
 SYPHONS_ENVELOPE = (
     "names",
@@ -43,71 +33,100 @@ SYPHONS_ENVELOPE = (
     "inspect",
 )
 
-GROUND = ("fork", "html_parts", "loop_thread", "own_copy", "ranges", "shared_task", "side")
+DOORS = {"audit", "observation", "processor", "spark", "syphon", "testing", "tracing"}
+"""The short names by which programs import what is within a part."""
 
 WITHOUT_CIRCLES = (
-    "audit",
-    "auth",
-    "cli",
-    "client",
+    "data/audit",
+    "pair/auth",
+    "pair/cli",
+    "pair/client",
     "contract",
-    "envelope",
-    "observation",
-    "paired_client",
-    "pairing",
-    "processor",
-    "syphon",
-    "testing",
-    "tracing",
+    "pair/envelope",
+    "pair/observation",
+    "pair/paired_client",
+    "pair/pairing",
+    "pair/processor",
+    "pair/syphon",
+    "broker/testing",
+    "pair/tracing",
 )
+
+RECEIVING = {"pair/amqp", "pair/auth", "pair/client", "pair/envelope", "pair/ground", "pair/tracing"}
 
 # room: the rooms of ours it may import, beside itself
 FLOORS: dict[str, set[str]] = {
-    "amqp": set(),
-    "audit": {"observation"},  # for the names of journal files
-    "auth": set(),
-    "broker": {"amqp", "observation"},  # the latter for its server alone: it writes the journal
-    "envelope": {"amqp", "auth"},
-    "client": {"amqp", "auth"},
-    "pairing": {"auth", "envelope", "tracing"},
-    "syphon": {"amqp", "auth", "client", "envelope", "tracing"},
-    "processor": {"amqp", "auth", "client", "envelope", "tracing"},
-    "observation": {"auth", "tracing"},  # for redaction alone; events of any room are dataclasses to it
-    "paired_client": {
-        "auth",
-        "client",
-        "envelope",
-        "observation",
-        "pairing",
-        "processor",
-        "syphon",
-        "tracing",
-    },
-    "spark": {"amqp", "audit", "auth", "client", "envelope", "observation", "pairing", "syphon", "tracing"},
-    "tracing": set(),
-    "contract": {"amqp", "auth", "client", "envelope", "pairing", "syphon", "testing"},
-    "testing": {"amqp", "broker", "client", "envelope", "paired_client", "pairing", "processor", "syphon"},
-    "cli": {
-        "amqp",
-        "audit",
-        "auth",
+    "pair/ground": set(),
+    "pair/amqp": set(),
+    "pair/tracing": {"pair/ground"},
+    "pair/auth": {"pair/ground"},
+    "pair/envelope": {"pair/amqp", "pair/auth", "pair/ground"},
+    "pair/client": {"pair/amqp", "pair/auth", "pair/ground"},
+    "pair/observation": {"pair/amqp", "pair/auth", "pair/ground", "pair/tracing"},  # of amqp its build alone
+    "pair/pairing": {"pair/auth", "pair/envelope", "pair/ground", "pair/tracing"},
+    "pair/syphon": RECEIVING,
+    "pair/processor": RECEIVING,
+    "pair/paired_client": RECEIVING - {"pair/amqp"}
+    | {"pair/observation", "pair/pairing", "pair/processor", "pair/syphon"},
+    "pair/cli": RECEIVING | {"pair/observation", "pair/pairing", "pair/processor", "pair/syphon"},
+    "broker": {
+        "pair/amqp",
+        "pair/ground",
+        "pair/observation",
+    },  # the last for its server alone: it writes the journal
+    "broker/testing": {
         "broker",
-        "client",
+        "pair/amqp",
+        "pair/client",
+        "pair/envelope",
+        "pair/ground",
+        "pair/paired_client",
+        "pair/pairing",
+        "pair/processor",
+        "pair/syphon",
+    },
+    "broker/cli": {
+        "broker",
+        "broker/testing",
+        "pair/amqp",
+        "pair/auth",
+        "pair/cli",
+        "pair/client",
+        "pair/envelope",
+        "pair/ground",
+        "pair/observation",
+        "pair/syphon",  # how `sbpair peek` peeks
+    },
+    "data/audit": {"pair/ground", "pair/observation"},  # the latter for the names of journal files
+    "data/spark": RECEIVING | {"data/audit", "pair/observation", "pair/pairing", "pair/syphon"},
+    "data/cli": {"data/audit", "data/spark", "pair/cli", "pair/ground", "pair/observation"},
+    "contract": RECEIVING | {"broker/testing", "pair/pairing", "pair/syphon"},
+    "contract/cli": RECEIVING
+    | {
+        "broker",
+        "broker/testing",
         "contract",
-        "envelope",
-        "observation",
-        "pairing",
-        "processor",
-        "spark",
-        "syphon",
-        "testing",
-        "tracing",
+        "data/audit",  # the ids of canaries
+        "pair/cli",
+        "pair/observation",
+        "pair/pairing",
+        "pair/processor",
+        "pair/syphon",
     },
 }
 
 
 def modules(room: str) -> Iterator[Path]:
-    yield from sorted((PACKAGE / room).rglob("*.py"))
+    """The modules of a room, or of a folder in one; a room within another is one of its own."""
+    own = room_of_path(PACKAGE / room / "__init__.py")
+    yield from (path for path in sorted((PACKAGE / room).rglob("*.py")) if room_of_path(path) == own)
+
+
+def room_of_path(path: Path) -> str:
+    """The nearest room of a module: `pair/amqp`, or `broker` for one of its folders; empty for a door."""
+    folders = path.relative_to(PACKAGE).parts[:-1]
+    names = ("/".join(folders[:size]) for size in (2, 1))
+    return next((name for name in names if name in FLOORS), "")
 
 
 def dotted(path: Path) -> list[str]:
@@ -147,7 +166,14 @@ def _imported(path: Path, nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def rooms_of(names: set[str]) -> set[str]:
-    return {name.split(".")[1] for name in names if name.startswith("sbpair.") and name.count(".") >= 1}
+    """The rooms of imported modules; a door, such as sbpair.syphon, by its own name."""
+    found = set()
+    for name in names:
+        if name.startswith("sbpair."):
+            parts = name.split(".")
+            rooms = ["/".join(parts[1:size]) for size in (3, 2) if size <= len(parts)]
+            found.add(next((room for room in rooms if room in FLOORS), parts[1]))
+    return found
 
 
 def foreign(names: set[str]) -> set[str]:
@@ -157,25 +183,70 @@ def foreign(names: set[str]) -> set[str]:
 
 @pytest.mark.parametrize("room", FLOORS)
 def test_a_room_stands_only_on_the_floors_below_it(room: str) -> None:
+    allowed = FLOORS[room] | {
+        room,
+        "aio",
+        "pair",
+    }  # the asyncio client as programs have it; `pair` itself is empty
     for path in modules(room):
-        above = (rooms_of(imports(path)) & FLOORS.keys()) - FLOORS[room] - {room}
+        above = rooms_of(imports(path)) - allowed
         assert not above, f"{path.name} of {room} imports {sorted(above)}"
 
 
+def test_every_module_has_a_room_or_is_a_door() -> None:
+    doors = {
+        "__main__",
+        "aio",
+        "audit",
+        "observation",
+        "processor",
+        "spark",
+        "spark.audit",
+        "syphon",
+        "testing",
+        "tracing",
+    }
+    found = {
+        module_of(path).removeprefix("sbpair.")
+        for path in PACKAGE.rglob("*.py")
+        if not room_of_path(path) and path.parent.parent != PACKAGE.parent.parent
+    }
+    assert found - {"sbpair", "pair", "data", "pair.public"} == doors
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_imports_only_the_parts_that_it_may(part: str) -> None:
+    """Not even for a type."""
+    allowed = {part, *PARTS[part].imports}
+    for path in (PACKAGE / part).rglob("*.py"):
+        used = {room.partition("/")[0] for room in rooms_of(imports(path, run_time_only=False))}
+        assert used & PARTS.keys() <= allowed, f"{path.name} imports {sorted(used - allowed)}"
+
+
+def test_a_door_is_for_programs_and_not_for_the_parts() -> None:
+    for part in PARTS:
+        for path in (PACKAGE / part).rglob("*.py"):
+            assert not rooms_of(imports(path, run_time_only=False)) & DOORS, path.name
+
+
 def test_the_engine_and_the_entities_need_the_standard_library_only() -> None:
-    for path in [*modules("amqp"), *modules("broker/entities")]:
+    for path in [*modules("pair/amqp"), *folder("broker/entities")]:
         assert not foreign(imports(path)), path.name
 
 
+def folder(name: str) -> Iterator[Path]:
+    yield from sorted((PACKAGE / name).rglob("*.py"))
+
+
 def test_the_entities_know_no_other_room() -> None:
-    for path in modules("broker/entities"):
+    for path in folder("broker/entities"):
         assert not rooms_of(imports(path)) - {"broker"}, path.name
 
 
 def test_only_the_server_of_the_broker_writes_journals() -> None:
     for path in modules("broker"):
         if path.parent.name != "server":
-            assert "observation" not in rooms_of(imports(path)), path.name
+            assert "pair/observation" not in rooms_of(imports(path)), path.name
 
 
 def test_only_the_server_of_the_broker_opens_sockets_or_reads_a_clock() -> None:
@@ -187,44 +258,54 @@ def test_only_the_server_of_the_broker_opens_sockets_or_reads_a_clock() -> None:
             assert not used & forbidden, f"{path.name} imports {sorted(used & forbidden)}"
 
 
-def test_the_pure_modules_of_pairing_know_no_sdk_clock_thread_or_global_randomness() -> None:
-    for name in PURE_PAIRING:
-        path = PACKAGE / "pairing" / f"{name}.py"
-        used = {imported.split(".")[0] for imported in imports(path)}
-        assert not foreign(imports(path)), name
-        assert not used & (SOCKETS_AND_CLOCKS - {"random"}), name
+def test_what_decides_a_send_knows_no_sdk_clock_thread_or_global_randomness() -> None:
+    vocabulary = [PACKAGE / "pair/pairing" / f"{name}.py" for name in VOCABULARY]
+    for path in [*folder("pair/pairing/decide"), *vocabulary]:
+        found = imports(path)
+        used = {imported.split(".")[0] for imported in found}
+        assert not foreign(found), path.name
+        assert not used & (SOCKETS_AND_CLOCKS - {"random"}), path.name
         if "random" in used:  # the class, handed in and seeded; never the module's own generator
-            assert "random.random(" not in path.read_text(encoding="utf-8"), name
+            assert "random.random(" not in path.read_text(encoding="utf-8"), path.name
+        inner = {name.split(".")[3] for name in found if name.startswith("sbpair.pair.pairing.")}
+        assert inner <= {"decide", *VOCABULARY}, path.name
 
 
-@pytest.mark.parametrize("room", ["syphon", "processor"])
+def test_the_blocking_and_the_asyncio_client_know_nothing_of_each_other() -> None:
+    for skin, other in (("blocking", "aio"), ("aio", "blocking")):
+        for path in folder(f"pair/pairing/{skin}"):
+            assert not any(f"pairing.{other}" in name for name in imports(path, run_time_only=False)), (
+                path.name
+            )
+
+
+@pytest.mark.parametrize("room", ["pair/syphon", "pair/processor"])
 def test_what_receives_imports_nothing_of_what_sends(room: str) -> None:
     """Not even for a type; which side is meant and the fork stand on the ground floor."""
     for path in modules(room):
-        assert "pairing" not in rooms_of(imports(path, run_time_only=False)), path.name
+        assert "pair/pairing" not in rooms_of(imports(path, run_time_only=False)), path.name
 
 
-def test_the_modules_beside_the_rooms_stand_on_the_ground() -> None:
-    for name in GROUND:
-        used = imports(PACKAGE / f"{name}.py", run_time_only=False)
-        assert not rooms_of(used), name
-        assert not foreign(used), name
+def test_the_ground_needs_the_standard_library_only() -> None:
+    for path in modules("pair/ground"):
+        assert not rooms_of(imports(path, run_time_only=False)) - {"pair/ground"}, path.name
+        assert not foreign(imports(path)), path.name
 
 
 def test_what_the_syphon_takes_of_the_envelope_knows_no_sdk() -> None:
     allowed = {f"sbpair.pair.envelope.{name}" for name in SYPHONS_ENVELOPE}
     for name in SYPHONS_ENVELOPE:
-        used = imports(PACKAGE / "envelope" / f"{name}.py")
+        used = imports(PACKAGE / "pair/envelope" / f"{name}.py")
         assert not foreign(used), name
         assert not {top.split(".")[0] for top in used} & SOCKETS_AND_CLOCKS, name
-    for path in modules("syphon"):
+    for path in modules("pair/syphon"):
         taken = {name for name in imports(path) if name.startswith("sbpair.pair.envelope.")}
         assert taken <= allowed, f"{path.name} imports {sorted(taken - allowed)}"
 
 
 @pytest.mark.spec("R-194")
 def test_only_one_module_and_the_command_that_exports_import_opentelemetry() -> None:
-    allowed = {"tracing/opentelemetry.py", "cli/syphon/telemetry.py"}
+    allowed = {"pair/tracing/opentelemetry.py", "pair/cli/syphon/telemetry.py"}
     users = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
@@ -286,14 +367,14 @@ def test_types_go_in_circles_only_where_they_still_do() -> None:
 def test_nothing_imports_the_command_line() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         if "cli" not in path.parts and path.name != "__main__.py":
-            assert "cli" not in rooms_of(imports(path)), path.name
+            assert not {room for room in rooms_of(imports(path)) if room.endswith("/cli")}, path.name
 
 
 @pytest.mark.spec("S-20")
 def test_only_one_file_of_pairing_touches_the_private_parts_of_the_sdk() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         private = {name for name in imports(path) if name.startswith("azure.servicebus._")}
-        assert not private or path.relative_to(PACKAGE).as_posix() == "pairing/sdk.py", path.name
+        assert not private or path.relative_to(PACKAGE).as_posix() == "pair/pairing/request/sdk.py", path.name
 
 
 @pytest.mark.parametrize(

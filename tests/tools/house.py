@@ -176,12 +176,9 @@ def slivers() -> str:
     for importer, imported in import_graph(run_time_only=False).items():
         for name in imported:
             importers[name].add(importer)
-    short = [path for path in PACKAGE.rglob("*.py") if lines_of(path) < SHORT]
-    alone = sorted(
-        module_of(path)
-        for path in short
-        if not path.name.startswith("__") and len(importers[module_of(path)]) == 1
-    )
+    modules = [path for path in PACKAGE.rglob("*.py") if not path.name.startswith("__")]
+    short = [path for path in modules if lines_of(path) < SHORT]
+    alone = sorted(module_of(path) for path in short if len(importers[module_of(path)]) == 1)
     names = "".join(f"\n  {name}" for name in alone)
     return f"modules under {SHORT} lines: {len(short)}; of these with one importer: {len(alone)}{names}"
 

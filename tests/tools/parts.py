@@ -1,38 +1,61 @@
-"""The four parts of sbpair: which files of the product and of the tests belong to each."""
+"""The four parts of sbpair: what each is for, which it may import, and which files belong to it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import PurePath
 
-PAIR, BROKER, DATA, CONTRACT = PARTS = ("pair", "broker", "data", "contract")
-PROJECT = "project"
-"""What belongs to no part: the tests of the docs, of the house and of the whole, the trials, the tools."""
 
-ROOMS = {
-    BROKER: ("broker", "testing", "page", "store", "wire", "interop"),
-    DATA: ("audit", "spark"),
-    CONTRACT: ("contract",),
-    PROJECT: ("trials", "tools", "typing", "deploy"),
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A folder of sbpair/ and of tests/.
+
+    ``imports``: the parts it may import. ``extra``: what it needs installed. ``loop``: the tests, below tests/, that a
+    contributor runs again and again.
+    """
+
+    purpose: str
+    imports: tuple[str, ...]
+    extra: str
+    loop: tuple[str, ...]
+
+
+PARTS = {
+    "pair": Part(
+        "Send although a namespace is down, and bring home what was parked meanwhile.",
+        (),
+        "cli,identity,otel",
+        (
+            *("pair/amqp", "pair/auth", "pair/client", "pair/envelope", "pair/observation", "pair/pairing"),
+            *("pair/processor", "pair/syphon", "pair/tracing"),
+        ),
+    ),
+    "broker": Part(
+        "Test against a Service Bus namespace on this machine, and break it.",
+        ("pair",),
+        "broker",
+        ("broker/test_*.py", "broker/store", "broker/testing"),
+    ),
+    "data": Part(
+        "Prove from journals that nothing was lost; messages as tables.",
+        ("pair",),
+        "spark",
+        ("data/audit", "data/spark"),
+    ),
+    "contract": Part(
+        "Check what is assumed of the service, and of a pairing.",
+        ("pair", "broker", "data"),
+        "cli,audit",
+        ("contract",),
+    ),
 }
-COMMANDS = {
-    BROKER: ("broker", "emulator", "faults", "proxy", "entity", "message", "consuming", "demo", "long"),
-    DATA: ("audit", "daily", "spark", "journal"),
-    CONTRACT: ("verify", "doctor", "drill", "findings", "inventory"),
-}
+PROJECT = "project"
+"""What belongs to no part: the doors, the tests of docs and house, the trials, the tools."""
 
 
 def part_of(path: str) -> str:
     """The part of a file, by its path from the root of the repository."""
     match PurePath(path).parts:
-        case ("tests", _):
-            return PROJECT
-        case (_, "cli", name, *_):
-            word = PurePath(name).stem.removeprefix("test_").partition("_")[0]
-            return _found(COMMANDS, word)
-        case (_, room, *_):
-            return _found(ROOMS, room)
+        case ("sbpair" | "tests", name, _, *_) if name in PARTS:
+            return name
     return PROJECT
-
-
-def _found(table: dict[str, tuple[str, ...]], name: str) -> str:
-    return next((part for part, names in table.items() if name in names), PAIR)
