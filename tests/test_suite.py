@@ -48,9 +48,13 @@ def test_no_test_is_marked_to_be_run_again():
 @pytest.mark.parametrize(
     ("path", "tests"),
     [
-        ("sbpair/pair/pairing/decide/pair.py", {"pairing"}),
-        ("tests/pair/pairing/test_pair.py", {"pairing/test_pair.py"}),
-        ("tests/pair/pairing/conftest.py", {"pairing"}),
+        ("sbpair/pair/pairing/decide/pair.py", {"pair/pairing"}),
+        ("sbpair/pair/paired_client/base.py", {"pair/outage"}),
+        ("sbpair/broker/store/schema.py", {"broker/store"}),
+        ("sbpair/syphon.py", {"typing"}),
+        ("tests/pair/pairing/test_pair.py", {"pair/pairing/test_pair.py"}),
+        ("tests/pair/pairing/conftest.py", {"pair/pairing"}),
+        ("tests/typing/user_blocking.py", {"typing"}),
         ("tests/tools/generate_docs.py", {"test_docs.py"}),
         ("tests/tools/test_workflows.py", {"tools/test_workflows.py"}),
         ("tests/trials/soak/test_soak.py", {"trials/soak/test_soak.py"}),
@@ -73,19 +77,32 @@ def test_the_check_runs_a_folder_once_and_nothing_that_is_gone():
     chosen = check.chosen(
         ["sbpair/pair/pairing/decide/pair.py", "tests/pair/pairing/test_pair.py", "tests/gone/test_gone.py"]
     )
-    assert chosen == sorted(["pairing", *check.ALWAYS, *check.OF_THE_API])
+    assert chosen == sorted(["pair/pairing", *check.ALWAYS, *check.OF_THE_API])
 
 
 @pytest.mark.slow
 def test_the_check_runs_the_tests_of_the_packages_that_import_what_changed():
-    assert {"client", "syphon", "processor", "cli"} <= set(check.chosen(["sbpair/pair/client/locks.py"]))
+    assert {"pair/client", "pair/syphon", "pair/processor", "broker/cli"} <= set(
+        check.chosen(["sbpair/pair/client/locks.py"])
+    )
     assert check.users(["sbpair/pair/processor/session_link.py"]) == set()
 
 
 def test_the_fast_check_runs_the_files_that_import_what_changed_and_the_changed_ones():
     nearest = check.nearest(["sbpair/pair/pairing/decide/rotation.py", "docs/index.md"])
-    assert {"pairing/test_rotation.py", *check.ALWAYS, "test_docs.py"} <= set(nearest)
-    assert not {"pairing", "pairing/test_spool_schedule.py"} & set(nearest)
+    assert {"pair/pairing/test_rotation.py", *check.ALWAYS, "test_docs.py"} <= set(nearest)
+    assert not {"pair/pairing", "pair/pairing/test_spool_schedule.py"} & set(nearest)
+
+
+@pytest.mark.parametrize("part", check.PARTS)
+def test_the_loop_of_a_part_has_its_own_tests_and_names_the_rooms_that_it_leaves_out(part: str) -> None:
+    names = check.loop(part)
+    own = {name for name in names if name.startswith(part)}
+    assert {*own, *check.ALWAYS} == set(names)
+    rooms = {file.parent.relative_to(check.TESTS) for file in (check.TESTS / part).rglob("test_*.py")}
+    told = " ".join(check.of_part(part, names))
+    for room in rooms - {Path(part)}:
+        assert (str(room) in told) != bool({part, str(room)} & own), room
 
 
 @pytest.mark.spec("R-165")
@@ -135,12 +152,12 @@ def test_the_check_runs_slow_tests_that_pytest_alone_leaves_out() -> None:
 
 
 def test_the_check_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(needs, "missing", lambda: (Need("pyspark", "", ("spark",)),))
+    monkeypatch.setattr(needs, "missing", lambda: (Need("pyspark", "", ("data/spark",)),))
     paths = ["sbpair/pair/auth/token.py", "tests/waiting.py", "tests/test_suite.py"]
 
-    said = list(check.not_run(paths, ["spark", "pairing"], fast=False))
+    said = list(check.not_run(paths, ["data/spark", "pair/pairing"], fast=False))
 
-    assert [line.partition(",")[0] for line in said] == ["spark", "all tests"]
+    assert [line.partition(",")[0] for line in said] == ["data/spark", "all tests"]
     assert "tests/waiting.py" in said[1]
     assert "test_suite" not in said[1]
 
@@ -199,12 +216,12 @@ def test_each_test_that_needs_more_is_there_and_what_it_needs_is_asked_for():
 
 
 def test_a_test_without_its_package_is_left_out_by_name_and_in_ci_an_error(monkeypatch):
-    lacking = Need("not_there", "'.[more]'", ("audit",))
+    lacking = Need("not_there", "'.[more]'", ("data/audit",))
     monkeypatch.setattr("tests.needs.missing", lambda: (lacking,))
     monkeypatch.delenv("SBPAIR_REQUIRE_PEERS", raising=False)
-    assert needs.is_left_out(ROOT / "tests" / "audit" / "test_audit.py")
-    assert not needs.is_left_out(ROOT / "tests" / "cli" / "test_audit.py")
-    assert list(needs.lines()) == ["left out, for want of not_there: audit (pip install '.[more]')"]
+    assert needs.is_left_out(ROOT / "tests" / "data" / "audit" / "test_audit.py")
+    assert not needs.is_left_out(ROOT / "tests" / "data" / "cli" / "test_audit.py")
+    assert list(needs.lines()) == ["left out, for want of not_there: data/audit (pip install '.[more]')"]
 
 
 @pytest.mark.slow

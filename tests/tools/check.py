@@ -13,7 +13,10 @@ import the module, whose tests it leaves out.
 Without --fast the slow tests of these run too, and it prints the lines of each part and the length of the five ways
 (tests/tools/house.py), none of which may have grown.
 
-    python -m tests.tools.check [--fast] [--since REVISION] [-n WORKERS] [--list]
+With --part it runs, whatever changed, what a contributor to one part needs: format, lint, types, the layers, and of the
+part's tests those of its loop (tests/tools/parts.py), which take less than a minute of two cores.
+
+    python -m tests.tools.check [--fast | --part PART] [--since REVISION] [-n WORKERS] [--list]
 """
 
 from __future__ import annotations
@@ -31,21 +34,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.needs import is_left_out
+from tests.tools.parts import PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
-ROOMS = {
-    "auth": "pairing",
-    "paired_client": "outage",
-    "__init__.py": "typing",
-    "aio.py": "typing",
-    "shared.py": "typing",
-}
-"""Where the tests of a package are, if not in the folder of its own name."""
+ROOMS = {"pair/paired_client": "pair/outage"}
+"""Where the tests of a room are, if not in the folder of its own name or beside the rooms of its part."""
 ALWAYS = ("test_constants.py", "test_floors.py", "test_spec.py")
 DOCS = "test_docs.py"
 BLOCKS = f"{DOCS}::test_generated_blocks_are_fresh"
-OF_COMMANDS = {"journal": "cli/test_audit.py", "spark": "spark/test_command.py"}
+OF_COMMANDS = {"journal": "data/cli/test_audit.py", "spark": "data/spark/test_command.py"}
 """The test file of a command, where it does not have its name."""
 OF_THE_API = (DOCS, "typing/test_public.py")
 """What any module of sbpair may change: the generated pages, and what is public."""
@@ -80,13 +78,19 @@ def changed(since: str) -> list[str]:
 def tests_of(path: str) -> set[str]:
     """The test files or folders, below tests/, that a changed path asks for."""
     match Path(path).parts:
-        case ("sbpair", room, *_):
-            name = ROOMS.get(room, room)
-            return {name} if (TESTS / name).is_dir() else set()
+        case ("sbpair", part, room, *_) if part in PARTS:
+            name = ROOMS.get(f"{part}/{room}", f"{part}/{room}")
+            return {name} if (TESTS / name).is_dir() else beside_rooms(part)
+        case ("sbpair", *_):
+            return {"typing"}
         case ("tests", *folders, file) if file.startswith("test_"):
             return {"/".join((*folders, file))}
         case ("tests", ("trials" | "tools"), *_):
             return {DOCS}
+        case ("tests", part, room, _, *_) if part in PARTS:
+            return {f"{part}/{room}"}
+        case ("tests", part, _) if part in PARTS:
+            return beside_rooms(part)
         case ("tests", room, _, *_):
             return {room}
         case ("docs", *_):
@@ -104,6 +108,11 @@ def tests_of(path: str) -> set[str]:
     return set()
 
 
+def beside_rooms(part: str) -> set[str]:
+    """The test files that stand in the folder of a part itself."""
+    return {f"{part}/{file.name}" for file in (TESTS / part).glob("test_*.py")}
+
+
 def users(paths: Iterable[str]) -> set[str]:
     """The folders, below tests/, of the packages of sbpair that import a changed module of another package."""
     changed = modules(paths)
@@ -111,13 +120,13 @@ def users(paths: Iterable[str]) -> set[str]:
     return {
         folder
         for path in files
-        if any(is_of_another(module, path.parts[1]) for module in changed & imported(ROOT / path))
+        if any(is_of_another(module, path.parts[1:3]) for module in changed & imported(ROOT / path))
         for folder in tests_of(path.as_posix())
     }
 
 
-def is_of_another(module: str, room: str) -> bool:
-    return module.split(".")[1] != room
+def is_of_another(module: str, room: tuple[str, ...]) -> bool:
+    return tuple(module.split(".")[1:3]) != room
 
 
 def modules(paths: Iterable[str]) -> set[str]:
@@ -136,9 +145,7 @@ def chosen(paths: Iterable[str]) -> list[str]:
     if modules(paths):
         wanted |= {*OF_THE_API}
     return sorted(
-        name
-        for name in wanted
-        if (TESTS / name).exists() and not ("/" in name and name.partition("/")[0] in wanted)
+        name for name in wanted if (TESTS / name).exists() and wanted.isdisjoint(map(str, Path(name).parents))
     )
 
 
@@ -148,12 +155,12 @@ def of_command(path: str) -> set[str]:
     They start the command as a process or by its name, and import nothing of it.
     """
     match Path(path).parts:
-        case ("sbpair", "cli", name, *_):
+        case ("sbpair", part, "cli", name, *_):
             word = Path(name).stem
             if word in OF_COMMANDS:
                 return {OF_COMMANDS[word]}
-            files = (TESTS / "cli").glob("test_*.py")
-            return {f"cli/{file.name}" for file in files if f"_{word}_" in f"_{file.stem}_"}
+            files = (TESTS / part / "cli").glob("test_*.py")
+            return {f"{part}/cli/{file.name}" for file in files if f"_{word}_" in f"_{file.stem}_"}
     return set()
 
 
@@ -185,6 +192,22 @@ def nearest(paths: Iterable[str]) -> list[str]:
     if modules(paths) and DOCS not in wanted:
         wanted.add(BLOCKS)
     return sorted(name for name in wanted if (TESTS / name.partition("::")[0]).exists())
+
+
+def loop(part: str) -> list[str]:
+    """The tests of --part: see above."""
+    files = (TESTS.glob(pattern) for pattern in PARTS[part].loop)
+    return sorted({*ALWAYS, *(file.relative_to(TESTS).as_posix() for each in files for file in each)})
+
+
+def of_part(part: str, names: Iterable[str]) -> Iterator[str]:
+    """What --part leaves out, for people."""
+    rooms = (path.parent.relative_to(TESTS) for path in (TESTS / part).rglob("test_*.py"))
+    left = sorted(
+        {str(room) for room in rooms if {*names}.isdisjoint(map(str, (room, *room.parents)))} - {part}
+    )
+    if left:
+        yield f"{', '.join(left)}: `pytest -n 2 tests/ROOM` for what you touched"
 
 
 def not_run(paths: Iterable[str], names: Iterable[str], *, fast: bool) -> Iterator[str]:
@@ -244,12 +267,14 @@ class Step:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--since", help="the revision to compare with (origin/main, else main)")
-    parser.add_argument("--fast", action="store_true", help="only the tests nearest to the change")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--fast", action="store_true", help="only the tests nearest to the change")
+    only.add_argument("--part", choices=PARTS, help="the loop of one part, whatever changed")
     parser.add_argument("-n", default="2", metavar="WORKERS", help="processes for the tests (2)")
     parser.add_argument("--list", action="store_true", help="print the tests it would run, and run nothing")
     asked = parser.parse_args()
     paths = changed(asked.since or upstream())
-    names = nearest(paths) if asked.fast else chosen(paths)
+    names = loop(asked.part) if asked.part else nearest(paths) if asked.fast else chosen(paths)
     tests = [f"tests/{name}" for name in names if not is_left_out(TESTS / name)]
     if asked.list:
         sys.stdout.write("\n".join(tests) + "\n")
@@ -264,14 +289,15 @@ def main() -> int:
             "-q",
             "-n",
             asked.n,
-            *(() if asked.fast else slow_too()),
+            *(() if asked.fast or asked.part else slow_too()),
             *tests,
         ),
     ]
-    if not asked.fast:
+    if not (asked.fast or asked.part):
         steps.append(Step("house", "tests.tools.house", is_shown=True))
     passed = [step.passes() for step in steps]
-    sys.stdout.writelines(f"not run: {line}\n" for line in not_run(paths, names, fast=asked.fast))
+    left_out = of_part(asked.part, names) if asked.part else not_run(paths, names, fast=asked.fast)
+    sys.stdout.writelines(f"not run: {line}\n" for line in left_out)
     return 0 if all(passed) else 1
 
 
