@@ -59,39 +59,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     )
     for name, block in subject.BLOCKS.items()
 }
-REQUIREMENT = r"[ABPQTGFSRCOEHXKW]-\d+"
-CITED = re.compile(rf" \({REQUIREMENT}(?:(?:, | and |; ){REQUIREMENT})*\)|\b{REQUIREMENT}: ")
-SHOW_IDS = {
-    "proofs",
-    "security-proved",
-    "findings-proved",
-    "consumers-proved",
-    "order-proved",
-    "promises-proved",
-    "faults-driven",
-    "everyone-proved",
-    "pair-proved",
-    "half-down-proved",
-    "accepting-proved",
-    "outside-proved",
-    "contract-proved",
-    "cloud-proved",
-    "contract-by-promise",
-    "contract-entries",
-}
 
 
 def rendered(text: str) -> str:
-    """Return a page with every block regenerated. Raises KeyError on an unknown block.
-
-    Requirement ids in docstrings are for readers of the code: only the blocks of the proofs page show them.
-    """
-    return BLOCK.sub(lambda match: f"{match[1]}{_block(match[2])}{match[4]}", text)
-
-
-def _block(name: str) -> str:
-    text = BLOCKS[name]()
-    return text if name in SHOW_IDS else CITED.sub("", text)
+    """Return a page with every block regenerated. Raises KeyError on an unknown block."""
+    return BLOCK.sub(lambda match: f"{match[1]}{BLOCKS[match[2]]()}{match[4]}", text)
 
 
 def pages() -> list[Path]:
