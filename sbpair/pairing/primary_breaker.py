@@ -47,8 +47,10 @@ class PrimaryBreaker:
         return self._is_half_open
 
     def _are_many(self, failed: RecentAttempts, share: float, few: int, now: float) -> bool:
-        """Whether too many failed lately; while half open few attempts are made, of which few are many."""
-        return not failed.is_rare(share, 0 if self._is_half_open else few, now)
+        """Whether too many failed lately, and not by chance; of the few attempts while half open, few are many."""
+        if self._is_half_open:
+            return not failed.is_rare(share, 0, now)
+        return not failed.is_rare(share, few, now, chance=1.0)
 
     def may_ask(self, now: float) -> bool:
         """Whether a send may ask the entity now."""

@@ -31,7 +31,7 @@ from tests.broker.administration import (
 
 pytestmark = [pytest.mark.client("amqp"), pytest.mark.spec("W-1")]  # written by hand
 
-TOLD = "ForwardTo is not in force: it came after AutoDeleteOnIdle."
+TOLD = "not in force: ForwardTo (it came after AutoDeleteOnIdle)."
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_late_rule_filter_is_not_in_force(namespace: Namespace) -> None:
     body = body_of({"Name": "r", "Filter": "<SqlExpression>1=0</SqlExpression>"}, "RuleDescription")
     answer = requests.answer(namespace, request("PUT", "/news/Subscriptions/all/Rules/r", body), NOW)
     assert answer.status == 201
-    assert answer.unread[0].startswith("Filter is not in force: it came after Name.")
+    assert answer.unread[0].startswith("not in force: Filter (it came after Name).")
 
 
 def test_unknown_elements_are_kept_with_their_namespaces(namespace: Namespace) -> None:

@@ -412,5 +412,5 @@ def test_strict_broker_prints_what_the_service_would_not_read_and_fails(start):
         administration.create_queue("archive")
         administration.create_queue("orders", forward_to="archive", enable_express=False)
     code, told = running.stop()
-    assert "sbpair: strict: contoso: PUT /orders: ForwardTo is not in force" in told
+    assert "sbpair: strict: contoso: PUT /orders: not in force: ForwardTo" in told
     assert code == 1

@@ -109,8 +109,8 @@ def test_an_unanswered_attempt_during_which_another_was_answered_is_its_own_affa
     assert entity.breaker.may_ask(10.5)
 
 
-@pytest.mark.parametrize(("accepted", "opens"), [(10, True), (16, True), (17, False), (40, False)])
-def test_but_for_one_a_tenth_of_the_last_attempts_may_be_unanswered(
+@pytest.mark.parametrize(("accepted", "opens"), [(0, True), (6, True), (7, False), (40, False)])
+def test_but_for_one_and_chance_a_tenth_of_the_last_attempts_may_be_unanswered(
     entity: Entity, accepted: int, opens: bool
 ) -> None:
     entity.accepted(10.0, accepted)
@@ -121,8 +121,8 @@ def test_but_for_one_a_tenth_of_the_last_attempts_may_be_unanswered(
     assert entity.is_half_open(10.5) is opens
 
 
-@pytest.mark.parametrize(("accepted", "opens"), [(0, True), (11, True), (12, False), (40, False)])
-def test_but_for_two_a_fifth_of_the_last_attempts_may_be_busy(
+@pytest.mark.parametrize(("accepted", "opens"), [(0, True), (5, True), (6, False), (40, False)])
+def test_but_for_two_and_chance_a_fifth_of_the_last_attempts_may_be_busy(
     entity: Entity, accepted: int, opens: bool
 ) -> None:
     entity.accepted(10.0, accepted)

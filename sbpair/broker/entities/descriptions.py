@@ -75,7 +75,7 @@ def check_rights(name: str, rights: Iterable[str]) -> None:
 class Leftover:
     """An element of a client's description that is kept as text and given back, but not in force.
 
-    ``name``: of an element of the description that came after a later one, so it was not read; "" for an unknown one.
+    ``name``: of a setting that came after a later element, so it was not read; "" for an unknown element.
     ``after``: the last element that was read before it, "" at the start. ``markup``: the whole element.
     """
 

@@ -188,7 +188,8 @@ class QueuePartition(LockedStore):
             message.enqueued_sequence_number = number
         self.size += len(message.bare) + message.overhead  # its size, without a call
         if self._audit is not None:
-            self._audit.stored(self.path, message, Arrival.FORWARDED if message.hops else Arrival.SENT)
+            how = Arrival.SENT if due is None else Arrival.SCHEDULED
+            self._audit.stored(self.path, message, Arrival.FORWARDED if message.hops else how)
         if self._duplicates is not None and not message.is_ping:
             self._duplicates.accepted(message.message_id, number, now)
             if self._change_log is not None:

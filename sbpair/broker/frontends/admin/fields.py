@@ -204,7 +204,8 @@ def arrange(rows: Sequence[Row[Shown]], elements: Sequence[Element]) -> Arranged
         place = places.get(name or "")
         if name is None or place is None or place <= reached:
             after = "" if reached < 0 else rows[reached].element
-            known = name if name is not None and place is not None else ""
+            is_setting = place is not None and not isinstance(rows[place], Report | Kept)
+            known = name if name is not None and is_setting else ""
             leftovers.append(Leftover(known, after, atom.markup_of(each)))
             continue
         reached = place
@@ -271,7 +272,7 @@ def write_fields(
     """Return the ``description`` of ``entity`` in that form, with its counts."""
     counts, kept = entity.counts(form.now), entity.kept
     following: dict[str, list[str]] = {}
-    for each in kept.leftovers:
+    for each in kept.leftovers if form.version != OLDEST else ():  # that form has no place for them
         following.setdefault(each.after, []).append(each.markup)
     parts = following.get("", [])
     for row in rows:

@@ -460,14 +460,12 @@ class _Call:
 
 def unread(kept: KeptText) -> Iterator[str]:
     """Return, for whoever runs the broker, what a client sent and the service does not read."""
-    for each in kept.late:
+    late = ", ".join(f"{each.name} (it came after {each.after})" for each in kept.late)
+    if late:
         yield (
-            f"{each.name} is not in force: it came after {each.after}. The service reads the elements of a description "
-            "in its own order only; it keeps this one as text, and a GET returns it"
+            f"not in force: {late}. The service reads a description in its own order only; it keeps the rest as text, "
+            "and shows it in a GET"
         )
-    unknown = sum(not each.name for each in kept.leftovers)
-    if unknown:
-        yield f"{unknown} unknown elements are kept as text, as in the service"
 
 
 _TARGETS = (
