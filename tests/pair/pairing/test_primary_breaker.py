@@ -262,8 +262,9 @@ def test_what_could_open_it_again_is_no_clean_state(entity: Entity) -> None:
     other = Entity()
     other.unanswered(10.0)
     assert not other.breaker.is_clean(10.0)
-    other.accepted(80.0)
-    assert other.breaker.is_clean(80.0)
+    assert not other.breaker.is_clean(300.0)  # nothing was answered since
+    other.accepted(301.0)
+    assert other.breaker.is_clean(301.0)
 
 
 def test_an_entity_that_is_known_to_be_healthy_is_asked_at_once_and_nothing_is_remembered(
