@@ -24,11 +24,27 @@ from tests.cloud.exchanges import ATOM, Exchange, Node, Recording, children, ent
 
 HOST = "contoso.servicebus.windows.net"
 SET_BY_THE_SERVICE = {
-    *["SizeInBytes", "MessageCount", "CreatedAt", "UpdatedAt", "AccessedAt", "CountDetails", "SubscriptionCount"],
+    *[
+        "SizeInBytes",
+        "MessageCount",
+        "CreatedAt",
+        "UpdatedAt",
+        "AccessedAt",
+        "CountDetails",
+        "SubscriptionCount",
+    ],
     *["EntityAvailabilityStatus", "SqlFilterCount", "CorrelationFilterCount"],
 }
 VARIES = {
-    *["SizeInBytes", "MessageCount", "CountDetails", "SubscriptionCount", "CreatedAt", "UpdatedAt", "AccessedAt"],
+    *[
+        "SizeInBytes",
+        "MessageCount",
+        "CountDetails",
+        "SubscriptionCount",
+        "CreatedAt",
+        "UpdatedAt",
+        "AccessedAt",
+    ],
     *["PrimaryKey", "SecondaryKey", "CreatedTime", "ModifiedTime"],
 }
 TAIL = re.compile(r"\s*TrackingId:.*$", re.DOTALL)
