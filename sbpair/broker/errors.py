@@ -66,6 +66,7 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -94,6 +95,7 @@ from sbpair.pair.amqp.errors import (
 )
 
 _MORE = " To know more visit https://aka.ms/sbResourceMgrExceptions. "
+_OF_SUBSCRIPTIONS = re.compile("/subscriptions/", re.IGNORECASE)
 _LOW_BITS = 2**48 - 1  # the service shows a number without its partition
 
 
@@ -120,11 +122,14 @@ class EntityNotFoundError(BrokerError):
         self.path = path
 
     def text_at(self, host: str) -> str:
-        """Return the service's text, which names the entity by its address."""
-        return (
-            f"The messaging entity 'sb://{host}/{self.path}' could not be found. "
-            "To know more visit https://aka.ms/sbResourceMgrExceptions."
+        """Return the service's text, which names the entity by its address, a subscription by its topic's."""
+        parts = _OF_SUBSCRIPTIONS.split(self.path, maxsplit=1)
+        name = (
+            f"sb://{host}/{self.path}"
+            if len(parts) == 1
+            else f"{host.partition('.')[0]}:Topic:{parts[0]}|{parts[1]}"
         )
+        return f"The messaging entity '{name}' could not be found.{_MORE}".rstrip()
 
 
 class TargetNotFoundError(EntityNotFoundError):

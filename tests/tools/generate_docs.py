@@ -21,6 +21,7 @@ from tests.tools import public
 from tests.tools.blocks import (
     api,
     broker,
+    cloud,
     command_line,
     contract,
     evidence,
@@ -45,6 +46,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         syphon,
         processor,
         broker,
+        cloud,
         command_line,
         contract,
         observation,

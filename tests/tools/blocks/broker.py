@@ -114,6 +114,31 @@ def frame_actions() -> str:
     return table(("action", "effect on the frame"), rows)
 
 
+def wire_numbers() -> str:
+    """The numbers that the broker announces over AMQP by default, and those of ``fast``."""
+    from sbpair.broker.frontends.amqp.numbers import FAST, SERVICE, WireNumbers
+
+    def of(each: WireNumbers) -> tuple[str, ...]:
+        return (
+            f"{each.max_frame_size:,} bytes",
+            f"{each.handle_max + 1:,}",
+            f"{each.limits.incoming_window:,} frames",
+            f"{each.request_credit}",
+            "settled" if each.answers_settled else "unsettled",
+            f"{each.first_delivery_id:,}",
+        )
+
+    names = (
+        "largest frame",
+        "links of a session",
+        "window",
+        "credit for requests",
+        "answers of `$cbs` and `$management`",
+        "first delivery id of a session",
+    )
+    return table(("", "default", "`fast`"), zip(names, of(SERVICE), of(FAST), strict=True))
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "entity-fields": entity_fields,
     "description-orders": description_orders,
@@ -125,4 +150,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "scenarios": scenarios,
     "fixtures": fixtures,
     "frame-actions": frame_actions,
+    "wire-numbers": wire_numbers,
 }

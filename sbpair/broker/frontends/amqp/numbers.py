@@ -49,8 +49,8 @@ FAST = WireNumbers(
     request_credit=200,
     answers_settled=True,
     largest_claim=65_536,
-    first_delivery_id=2
-    ** 30,  # far from the client's own ids, since the Python SDK mixes up the two directions
+    # far from the client's own ids, since the Python SDK mixes up the two directions
+    first_delivery_id=2**30,
 )
 
 
