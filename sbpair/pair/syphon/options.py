@@ -63,7 +63,7 @@ class SyphonOptions:
     operation_timeout: timedelta = timedelta(seconds=60)
     """How long a peer may take to answer, or be silent, before its connection counts as lost; 1 s to 10 min."""
     retry_backoff_max: timedelta = timedelta(seconds=30)
-    """Maximum delay between attempts to reach a destination, or a side that refuses none; 100 ms to 10 min."""
+    """Maximum delay between attempts to reach a destination, or a side that accepts connections; 100 ms to 10 min."""
     stop_timeout: timedelta = timedelta(seconds=10)
     """How long messages in flight may take to finish when the syphon stops; 0 to 10 min."""
     report_forwards: bool = False

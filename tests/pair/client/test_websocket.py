@@ -151,7 +151,7 @@ async def test_a_namespace_that_goes_down_is_a_lost_connection_and_is_reached_ag
     await until(lambda: syphon.counters.completed == 1)
 
     pair.primary.take_down("reset")
-    await until(lambda: pair.secondary.connection_count == 0)
+    await until(lambda: pair.primary.connection_count == 0)
     pair.primary.bring_up()
     await pair.park([parked(2)])
 
