@@ -1,17 +1,30 @@
-"""Tampered journals on Spark: a sample; all cases are `python -m tests.trials.tampering`."""
+"""Tampered journals and incidents on both engines: a sample; all cases are `python -m tests.trials.tampering`."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.data.audit.tampering import cases
-from tests.trials.tampering.__main__ import played
+from tests.trials.tampering.__main__ import played_incidents, tampered_stories
+from tests.trials.tampering.playing import played
 
 
 @pytest.mark.long
 @pytest.mark.trial
 @pytest.mark.spec("R-141", "R-142")
 @pytest.mark.parametrize(("engine", "every"), [("local", 11), ("spark", 31)])
-def test_of_a_sample_of_tamperings_no_audit_is_green_by_mistake(engine: str, every: int) -> None:
-    some = list(cases([7]))[::every]
+def test_of_a_sample_of_tamperings_no_audit_is_green_by_mistake(
+    engine: str, every: int, tmp_path: Path
+) -> None:
+    some = list(tampered_stories([7], tmp_path))[::every]
+    assert played(engine, some)["wrong"] == []
+
+
+@pytest.mark.long
+@pytest.mark.trial
+@pytest.mark.spec("R-221", "R-222", "R-223", "R-224", "R-225", "R-227")
+@pytest.mark.parametrize(("engine", "every"), [("local", 7), ("spark", 5)])
+def test_of_a_sample_of_incidents_each_audit_gives_what_is_owed(engine: str, every: int) -> None:
+    some = list(played_incidents([11]))[::every]
     assert played(engine, some)["wrong"] == []

@@ -45,6 +45,11 @@ class FormatOptions:
             hint = f"did you mean {by_key[near[0]]}?" if near else f"the options are {', '.join(known)}"
             raise self.wrong(f"unknown option {name!r}; {hint}")
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether Spark passed no option but its own."""
+        return not self._options.keys() - SPARKS_OWN
+
     def wrong(self, text: str) -> ValueError:
         """A ValueError for this format; ``text`` must not contain a secret."""
         return ValueError(f"{self._form}: {text}")
@@ -213,9 +218,16 @@ class PairReference:
 
 def pair_reference(given: FormatOptions, timeout: float) -> PairReference:
     """The pair given by the options PAIR and WIRE. Raises ValueError when they are invalid."""
+    primary, secondary = namespace_reference(given, PRIMARY), namespace_reference(given, SECONDARY)
+    if (primary.reference, primary.host, primary.address) == (
+        secondary.reference,
+        secondary.host,
+        secondary.address,
+    ):
+        raise given.wrong(f"{primary.option} and {secondary.option} name the same namespace: a pair has two")
     return PairReference(
-        namespace_reference(given, PRIMARY),
-        namespace_reference(given, SECONDARY),
+        primary,
+        secondary,
         wire_options(given, timeout),
         given.text("primaryNamespaceName"),
         given.whole("backlogQueueCount", 10, 1, 10_000),

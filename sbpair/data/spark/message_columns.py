@@ -18,7 +18,7 @@ from sbpair.pair.envelope.values import AliasError
 from .glimpse import Glimpse
 from .message_rows import ALIASES, OF_BODY, REASONS, VALUES, Row, body_of, partition_key_of, seconds, state_of
 from .section_values import FIELDS, NO_ENTRIES, UNUSUAL, Entries, entries_of, fields_of
-from .typed_values import storable
+from .typed_values import is_beyond, storable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +66,8 @@ def _columns(messages: Sequence[Glimpse], names: Iterable[str]) -> Columns:
     """The values of the columns ``names``: times in milliseconds, and both maps as ENTRIES."""
     count = len(messages)
     wanted = {ENTRIES if name in MAPS else name for name in names}
+    if TROUBLE in wanted:
+        wanted |= {"enqueued_time", "expires_at"}
     if "expires_at" in wanted:
         wanted.add(EXPIRY)
     columns: Columns = {name: [None] * count for name in wanted}
@@ -85,6 +87,7 @@ def _fill_positions(messages: Sequence[Glimpse], columns: Columns, odd: set[int]
         columns["sequence_number"] = [message.number or 0 for message in messages]
     if "enqueued_time" in columns:
         columns["enqueued_time"] = [storable(message.enqueued_at or None) for message in messages]
+        odd.update(place for place, message in enumerate(messages) if is_beyond(message.enqueued_at))
     if "state" in columns:
         columns["state"] = [state_of(message) for message in messages]
 
@@ -126,6 +129,8 @@ def _fill_headers(messages: Sequence[Glimpse], columns: Columns, odd: set[int]) 
             if absolute is None and span is not None and enqueued:
                 absolute = enqueued + span
             ends[index] = storable(absolute)
+            if is_beyond(absolute):
+                odd.add(index)  # which is told
 
 
 def _fill_application(messages: Sequence[Glimpse], columns: Columns, odd: set[int]) -> None:

@@ -30,7 +30,7 @@ from sbpair.pair.envelope.values import AliasError, read_duration, read_instant,
 
 from .glimpse import Glimpse
 from .section_values import Entries
-from .typed_values import storable, text_of, type_name
+from .typed_values import is_beyond, storable, text_of, type_name
 
 T = TypeVar("T")
 PARTITION_KEY = aliases.ANNOTATION_PARTITION_KEY.encode()
@@ -102,7 +102,15 @@ class Row:
     @property
     def trouble(self) -> str | None:
         _ = self.aliases
-        return "; ".join(self.troubles) or None
+        beyond = [
+            f"{name} is {int(milliseconds or 0)} ms since 1970, which no table holds"
+            for name, milliseconds in (
+                ("enqueued_time", self.message.enqueued_at),
+                ("expires_at", self.expires_at),
+            )
+            if is_beyond(milliseconds)
+        ]
+        return "; ".join([*self.troubles, *beyond]) or None
 
     def _alias(self, key: str, read: Callable[[str, object], object]) -> object:
         application = self.application

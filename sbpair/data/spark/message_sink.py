@@ -15,7 +15,7 @@ from __future__ import annotations
 import atexit
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -43,6 +43,7 @@ from .outgoing import (
     PropertyTypes,
     id_maker,
     id_strategy,
+    known_names,
     outgoing_rows,
     property_types,
 )
@@ -102,9 +103,10 @@ class _SinkWriter:
         if overwrite:
             raise ValueError('sbpair: messages cannot be overwritten; use mode("append")')
         read = SinkOptions.of(options)
-        kinds = {each.name: each.dataType.simpleString() for each in schema.fields}
+        names = known_names(schema.names)
+        kinds = {name: each.dataType.simpleString() for name, each in zip(names, schema.fields, strict=True)}
         strategy = id_strategy(kinds, read.strategy, read.entity_path, read.id_columns)
-        return cls(read, tuple(kinds), strategy, _property_types(schema))
+        return cls(read, tuple(kinds), strategy, _property_types(names, schema))
 
     def _send(self, rows: Iterator[Row | pa.RecordBatch], prefix: str) -> Sent:
         options = self._options
@@ -127,11 +129,11 @@ class _SinkWriter:
             return cast(Sent, sending.sent)
 
 
-def _property_types(schema: StructType) -> PropertyTypes:
+def _property_types(names: Sequence[str], schema: StructType) -> PropertyTypes:
     """The types of the column ``application_properties``. Raises ValueError when they cannot be sent."""
-    for each in schema.fields:
+    for name, each in zip(names, schema.fields, strict=True):
         kind = each.dataType
-        if each.name != "application_properties":
+        if name != "application_properties":
             continue
         fields: dict[str, str] = {}
         if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):

@@ -66,6 +66,18 @@ class OutgoingRow:
         return None if session is None else str(session)
 
 
+def known_names(names: Sequence[str]) -> tuple[str, ...]:
+    """The names as in COLUMNS, without regard to case, as Spark resolves them.
+
+    Names that differ in nothing but case are possible with ``spark.sql.caseSensitive`` alone: then each is itself.
+    """
+    by_key = {name.lower(): name for name in COLUMNS}
+    keys = [name.lower() for name in names]
+    return tuple(
+        by_key.get(key, name) if keys.count(key) == 1 else name for name, key in zip(names, keys, strict=True)
+    )
+
+
 def id_strategy(
     columns: Mapping[str, str],
     strategy: str | None,
@@ -75,7 +87,8 @@ def id_strategy(
     """Validate ``columns`` (name: Spark type) and return the message id strategy to use.
 
     ``strategy`` is the configured one, None for the default; ``id_columns`` are the columns to hash.
-    Raises ValueError naming the column when rows with these columns cannot be sent.
+    Names are as in COLUMNS: see :func:`known_names`. Raises ValueError naming the column when rows with these columns
+    cannot be sent.
     """
     for name, kind in columns.items():
         kinds = COLUMNS.get(name)

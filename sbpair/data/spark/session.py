@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from .requirements import require_driver_packages, use_java
@@ -35,6 +36,9 @@ SHORT_JOB = {
 
 An audit runs with them at any size, since the JVM only moves its packets.
 """
+
+INSTALLED = ("pyspark_sbpair_journal", "pyspark_sbpair", "pyspark_sbpair_syphon")
+"""The modules of a wheel whose formats Spark registers itself, in the order of :func:`sources`."""
 
 MAX_ERROR_LENGTH = 300  # characters of an error
 _LINE = re.compile(r"^(?P<name>[\w.]+): (?P<text>.+)$", re.MULTILINE)
@@ -73,9 +77,14 @@ def _warehouse() -> str:
 
 
 def register(spark: SparkSession) -> None:
-    """Register sbpair's formats with ``spark``, which may be a Spark Connect session."""
-    for source in sources():
-        spark.dataSource.register(source)
+    """Register sbpair's formats with ``spark``, which may be a Spark Connect session, where Spark did not do so itself.
+
+    Spark registers those of a wheel that is installed where the driver runs.
+    """
+    runs_here = hasattr(spark, "_jsparkSession")  # a server of Spark Connect may have another environment
+    for module, source in zip(INSTALLED, sources(), strict=True):
+        if not (runs_here and find_spec(module)):
+            spark.dataSource.register(source)
 
 
 def sources() -> tuple[type[DataSource], ...]:

@@ -96,6 +96,11 @@ class SourceOptions:
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """Raises ValueError naming the option when an option is invalid."""
         given = FormatOptions(FORM, options, KNOWN)
+        if given.is_empty:
+            raise given.wrong(
+                "no option arrived. Spark hands those of CREATE TABLE to no source in Python: create a view instead, "
+                "CREATE TEMPORARY VIEW orders USING sbpair OPTIONS (queueName 'orders', ...)"
+            )
         settles = given.choice("settlement", "none", ("none", "complete")) == "complete"
         starting = _numbers(given, "startingSequenceNumbers", EARLIEST, (EARLIEST, LATEST))
         if settles and starting != EARLIEST:

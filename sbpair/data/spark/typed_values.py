@@ -16,7 +16,8 @@ from uuid import UUID
 from sbpair.pair.amqp import types
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-FIRST_INSTANT, LAST_INSTANT = -62_135_596_800_000, 253_402_300_799_999  # ms: the years 1 to 9999
+FIRST_INSTANT, LAST_INSTANT = -9_223_372_036_854, 9_223_372_036_854  # ms: what pandas holds, in nanoseconds
+NEVER = 253_402_214_400_000  # ms: the last day of the year 9999, which .NET calls never
 NAMES: tuple[tuple[type, str], ...] = (
     (bool, "boolean"),
     (types.UByte, "ubyte"),
@@ -97,8 +98,18 @@ def instant(milliseconds: int | None) -> datetime | None:
 
 
 def storable(milliseconds: int | None) -> int | None:
-    """A time in milliseconds since the epoch; None if there is none, or it is beyond what datetime can represent."""
-    return None if milliseconds is None or not FIRST_INSTANT <= milliseconds <= LAST_INSTANT else milliseconds
+    """A time in milliseconds since the epoch; None for none, for one that cannot be stored, and for never."""
+    return milliseconds if is_storable(milliseconds) else None
+
+
+def is_storable(milliseconds: int | None) -> bool:
+    """Whether Spark, Python in every time zone, and pandas can hold the time."""
+    return milliseconds is not None and FIRST_INSTANT <= milliseconds <= LAST_INSTANT
+
+
+def is_beyond(milliseconds: int | None) -> bool:
+    """Whether a time cannot be stored, and is not the one that means never."""
+    return milliseconds is not None and not is_storable(milliseconds) and milliseconds < NEVER
 
 
 def in_utc(moment: datetime) -> datetime:

@@ -347,5 +347,5 @@ async def _receive(pair: Pair, journals: Path) -> None:
     arrived = await take(pair.primary, "orders", pair.primary.counts("orders").active)
     ids = tuple(message_id(each) for each in arrived)
     with Journal(journals, role=WriterRole.RECEIVER, pair=PairLabels("contoso", "contoso-dr")) as journal:
-        for number, key in enumerate(ids, 1):
+        for number, key in enumerate((*ids, "healthy"), 1):
             journal.write(MessagesReceived("orders", (key,), ("",), (number,)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 
-from sbpair.data.spark import format_options
-from sbpair.data.spark.message_sink import SinkOptions, paired_client
-from sbpair.data.spark.syphon_source import DrainOptions, syphon_between
+from sbpair.spark import format_options
+from sbpair.spark.message_sink import SinkOptions, paired_client
+from sbpair.spark.source_options import SourceOptions
+from sbpair.spark.syphon_source import DrainOptions, syphon_between
 
 HOSTS = ("one.example", "two.example")
 STRINGS = {
@@ -38,3 +39,17 @@ def test_each_side_is_given_by_a_string_or_by_a_name(
         assert ways == [("gate.example", 5671, True), ("gate.example", 5672, True)]
         reached = [side.access() for side in client._runtime.sides]
         assert [(each.host, each.port, each.route.over_websocket) for each in reached] == ways
+
+
+@pytest.mark.spec("R-236")
+@pytest.mark.parametrize("given", [STRINGS, NAMES], ids=["string", "name"])
+def test_a_pair_of_one_namespace_is_refused_before_any_task_runs(given: dict[str, str]) -> None:
+    one = next(iter(given.values()))
+    with pytest.raises(ValueError, match="name the same namespace: a pair has two"):
+        SinkOptions.of(dict.fromkeys(given, one))
+
+
+@pytest.mark.spec("R-235")
+def test_a_table_whose_options_did_not_arrive_is_told_of_the_view() -> None:
+    with pytest.raises(ValueError, match="CREATE TEMPORARY VIEW"):
+        SourceOptions.of({})

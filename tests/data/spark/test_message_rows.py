@@ -73,6 +73,24 @@ def test_an_expiry_is_that_of_the_message_or_its_time_to_live_after_it_was_enque
     assert row(relative)["time_to_live"] == 0.5
 
 
+NEVER = Timestamp(253_402_300_799_999)  # what .NET calls never
+FAR = Timestamp(10_000_000_000_000)  # in the year 2286: more nanoseconds than pandas holds
+
+
+@pytest.mark.spec("R-231")
+@pytest.mark.parametrize("columns", [(), ("expires_at", "trouble")], ids=["all columns", "two columns"])
+def test_an_expiry_that_means_never_is_null_and_one_that_no_table_holds_is_told(
+    columns: tuple[str, ...],
+) -> None:
+    never, far = (
+        row(Message(None, {}, POSITION, Properties(absolute_expiry_time=at)), *columns) for at in (NEVER, FAR)
+    )
+
+    assert (never["expires_at"], never["trouble"]) == (None, None)
+    assert far["expires_at"] is None
+    assert far["trouble"] == "expires_at is 10000000000000 ms since 1970, which no table holds"
+
+
 @pytest.mark.spec("R-79")
 def test_properties_keep_their_types_beside_their_text() -> None:
     sent = Message(

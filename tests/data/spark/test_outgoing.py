@@ -17,6 +17,7 @@ from sbpair.data.spark.outgoing import (
     digest,
     id_maker,
     id_strategy,
+    known_names,
     outgoing,
     outgoing_message,
     to_message,
@@ -33,6 +34,12 @@ BOTH = {"connectionString": "env:ONE", "secondaryConnectionString": "env:TWO"}
 
 def row(body: object = "x", **values: object):
     return outgoing(("body", *values), (body, *values.values()))
+
+
+@pytest.mark.spec("R-237")
+def test_columns_are_found_without_regard_to_case_as_spark_does() -> None:
+    assert known_names(["Body", "SUBJECT", "own"]) == ("body", "subject", "own")
+    assert known_names(["subject", "Subject"]) == ("subject", "Subject")
 
 
 def test_a_hash_is_of_all_that_a_message_says_but_its_id() -> None:

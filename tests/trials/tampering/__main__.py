@@ -1,10 +1,12 @@
-"""Tampered journals: no audit is green by mistake, none fails, and each says what is wrong (R-141, R-142).
+"""Tampered journals and incidents: no audit is green by mistake, none fails, and each says what is wrong.
 
     python -m tests.trials.tampering [--seeds 2] [--engines local spark] [--into docs/evidence/tampering.json]
+    python -m tests.trials.tampering --incidents [--seeds 9] [--into docs/evidence/incidents.json]
     python -m tests.tools.generate_docs
 
-Every story, file and tampering of tests/data/audit/tampering.py, once for each seed, on each engine. Progress on
-standard error; one line of JSON at the end. Exits with 1 when one case does not hold.
+Every story, file and tampering of tests/audit/tampering.py, once for each seed, with a manifest; or every incident of
+tests/audit/incidents.py in each shape, with and without one. On each engine. Progress on standard error; one line of
+JSON at the end. Exits with 1 when one case does not hold.
 """
 
 from __future__ import annotations
@@ -13,109 +15,97 @@ import argparse
 import json
 import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from sbpair.audit import Engine, Expected, LocalEngine, audit
-from sbpair.data.audit import job
-from tests.data.audit.tampering import STORIES, TAMPERINGS, Case, Told, cases, tampered, told, what_is_wrong
+from sbpair.audit import Expected, Summary
+from tests.audit.incidents import Drawn, drawn
+from tests.audit.tampering import STORIES, Case, Told, cases, tampered, told, what_is_wrong
 from tests.trials.grey.page import machine
-from tests.trials.tampering.together import at_once
-
-BATCH = 370  # audits at once on Spark
+from tests.trials.tampering.playing import played
 
 
-def _show(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+@dataclass(frozen=True)
+class TamperedStory:
+    """A story one of whose files was tampered with, and a manifest made before."""
+
+    case: Case
+    original: Told
+
+    @property
+    def kind(self) -> str:
+        return self.case.tampering
+
+    def __str__(self) -> str:
+        return str(self.case)
+
+    def write(self, place: Path) -> Expected:
+        return tampered(self.case, self.original, place)
+
+    def what_is_wrong(self, found: Summary) -> str | None:
+        return what_is_wrong(self.case, self.original, found)
 
 
-def _audited(directory: Path, expected: Expected, engine: Engine) -> Any:
-    return audit(directory / "journals", directory / "out", expected=expected, engine=engine)
+@dataclass(frozen=True)
+class PlayedIncident:
+    """An incident, audited with a manifest or without one."""
+
+    drawn: Drawn
+    has_manifest: bool
+
+    @property
+    def kind(self) -> str:
+        return self.drawn.incident.name
+
+    def __str__(self) -> str:
+        return f"{self.drawn} {'with' if self.has_manifest else 'without'} a manifest"
+
+    def write(self, place: Path) -> Expected | None:
+        expected = self.drawn.happens(place)
+        return expected if self.has_manifest else None
+
+    def what_is_wrong(self, found: Summary) -> str | None:
+        return self.drawn.what_is_wrong(found, has_manifest=self.has_manifest)
 
 
-def _judged(case: Case, original: Told, found: Any) -> str | None:
-    return f"failed: {found!r}" if isinstance(found, Exception) else what_is_wrong(case, original, found)
+def tampered_stories(seeds: Sequence[int], directory: Path) -> Iterator[TamperedStory]:
+    originals = {story: told(story, directory / story) for story in STORIES}
+    yield from (TamperedStory(case, originals[case.story]) for case in cases(seeds))
 
 
-def _in_batches(
-    some: Sequence[Case], originals: dict[str, Told], directory: Path, engine: Engine, size: int
-) -> Iterator[tuple[Case, str | None, bool]]:
-    """Each case, what is wrong with its audit, and whether that is green."""
-    for start in range(0, len(some), size):
-        batch = some[start : start + size]
-        place = directory / f"{start}"
-        audits = []
-        for number, case in enumerate(batch):
-            here = place / f"{number}"
-            here.mkdir(parents=True)
-            expected = tampered(case, originals[case.story], here / "journals")
-            audits.append(lambda engine, here=here, expected=expected: _audited(here, expected, engine))
-        for case, found in zip(batch, at_once(engine, audits), strict=True):
-            is_green = not isinstance(found, Exception) and found.is_conserved
-            yield case, _judged(case, originals[case.story], found), is_green
-        _show(f"{min(start + size, len(some))} of {len(some)} cases")
-
-
-def _engine(name: str) -> tuple[Engine, int, Any]:
-    """The engine, the audits at once, and what ends it."""
-    if name == "local":
-        return LocalEngine(1), 1, lambda: None
-    from sbpair.data.spark.session import SHORT_JOB
-    from sbpair.spark import build_session
-    from sbpair.spark.audit import SparkEngine
-
-    session = build_session("tampering", master="local[2,2]", settings=SHORT_JOB)
-    return SparkEngine(session), BATCH, session.stop
-
-
-def played(name: str, some: Sequence[Case]) -> dict[str, Any]:
-    """All cases on one engine."""
-    engine, size, end = _engine(name)
-    began, wrong = time.monotonic(), []
-    count: Counter[str] = Counter()
-    green: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as directory, mock.patch.object(job, "page", return_value=""):
-        originals = {story: told(story, Path(directory) / "told" / story) for story in STORIES}
-        for case, problem, is_green in _in_batches(some, originals, Path(directory) / "cases", engine, size):
-            count[case.tampering] += 1
-            green[case.tampering] += is_green
-            if problem is not None:
-                wrong.append(f"{case}: {problem}")
-                _show(wrong[-1])
-    end()
-    return {
-        "engine": name, "cases": len(some), "seconds": round(time.monotonic() - began, 1), "wrong": wrong,
-        "tamperings": {each: {"cases": count[each], "green": green[each]} for each in TAMPERINGS},
-    }  # fmt: skip
+def played_incidents(seeds: Sequence[int]) -> Iterator[PlayedIncident]:
+    for each in drawn(seeds):
+        yield from (PlayedIncident(each, has_manifest) for has_manifest in (False, True))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--incidents", action="store_true", help="incidents in place of tampered stories")
     parser.add_argument("--seeds", type=int, default=2, help="default %(default)s")
     parser.add_argument("--engines", nargs="+", choices=("local", "spark"), default=["local", "spark"])
     parser.add_argument("--limit", type=int, help="the first cases only")
     parser.add_argument("--into", type=Path, help="a stored result, of which the engines played are replaced")
     asked = parser.parse_args()
-    some = list(cases(range(asked.seeds)))[: asked.limit]
+    seeds = range(asked.seeds)
     found: dict[str, Any] = {"runs": []}
     if asked.into is not None and asked.into.exists():
         found = json.loads(asked.into.read_text("utf-8"))
-    new = [played(name, some) for name in asked.engines]
+    with tempfile.TemporaryDirectory() as directory:
+        every = played_incidents(seeds) if asked.incidents else tampered_stories(seeds, Path(directory))
+        some = list(every)[: asked.limit]
+        new = [played(name, some) for name in asked.engines]
     kept = {each["engine"]: each for each in (*found["runs"], *new)}
     found = {"at": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine(), "seeds": asked.seeds,
              "runs": [kept[name] for name in ("local", "spark") if name in kept]}  # fmt: skip
-    text = json.dumps(found, indent=1) + "\n"
     if asked.into is None:
         sys.stdout.write(json.dumps(found) + "\n")
     else:
-        asked.into.write_text(text, "utf-8")
+        asked.into.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     return 1 if any(each["wrong"] for each in new) else 0
 
 

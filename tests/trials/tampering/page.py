@@ -24,15 +24,40 @@ def stored(name: str) -> Mapping[str, Any]:
 
 def run() -> str:
     """When and where the runs were made, and what they found."""
-    rows = _where(stored("tampering"))
+    return _run("tampering", "green by mistake, failed or not named")
+
+
+def incidents_run() -> str:
+    return _run("incidents", "green or red by mistake, or failed")
+
+
+def _run(name: str, wrong: str) -> str:
+    rows = _where(stored(name))
     rows += [
-        (
-            ENGINES[each["engine"]],
-            f"{each['cases']} cases: {len(each['wrong'])} green by mistake, failed or not named",
-        )
-        for each in stored("tampering")["runs"]
+        (ENGINES[each["engine"]], f"{each['cases']} cases: {len(each['wrong'])} {wrong}")
+        for each in stored(name)["runs"]
     ]
     return table(("", ""), rows)
+
+
+def incidents() -> str:
+    """A row for each incident, what is owed to it, and how many audits were green on each engine."""
+    from tests.audit.incidents import INCIDENTS  # needs the packages of an audit
+
+    runs = stored("incidents")["runs"]
+    rows = [
+        (name, each.owed.value, ", ".join(each.shapes), *(_green(run, name) for run in runs))
+        for name, each in INCIDENTS.items()
+    ]
+    return table(
+        ("incident", "owed", "who keeps journals", *(f"green, {ENGINES[run['engine']]}" for run in runs)),
+        rows,
+    )
+
+
+def _green(run: Mapping[str, Any], name: str) -> str:
+    found = run["kinds"].get(name, {"green": 0, "cases": 0})
+    return f"{found['green']} of {found['cases']}"
 
 
 def tamperings() -> str:
@@ -44,7 +69,7 @@ def tamperings() -> str:
         (
             name,
             "yes" if tampering.hides else "",
-            *(f"{each['tamperings'][name]['green']} of {each['tamperings'][name]['cases']}" for each in runs),
+            *(_green(each, name) for each in runs),
         )
         for name, tampering in TAMPERINGS.items()
     ]
@@ -90,5 +115,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "tampering-run": run,
     "tampering-stories": stories,
     "tampering-table": tamperings,
+    "incidents-run": incidents_run,
+    "incidents-table": incidents,
     "daily-run": daily,
 }

@@ -165,7 +165,10 @@ class _Fold:
 
     def has(self, *names: str) -> Bools:
         """The mentions with any of these facts."""
-        found: Bools = self.facts & sum(FACTS[name] for name in names) != 0
+        wanted = sum(FACTS[name] for name in names)
+        if not self.seen & wanted:
+            return np.zeros(len(self.facts), bool)
+        found: Bools = self.facts & wanted != 0
         return found
 
     def _of_context(self, texts: Texts) -> tuple[Ints, list[str]]:
@@ -175,6 +178,8 @@ class _Fold:
 
     def _fold(self, how: object, values: Ints, which: Bools) -> Ints:
         assert callable(how)  # noqa: S101  (for mypy)
+        if not which.any():
+            return np.full(self.size, NULL)
         found: Ints = how(self.group[which], values[which], self.size)
         return found
 

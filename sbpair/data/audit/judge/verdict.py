@@ -218,7 +218,8 @@ def judge(messages: Messages, evidence: Evidence) -> Judgement:
     seen: dict[str, Ints] = {name: np.minimum(columns[name], 1) for name in COUNTS}
     seen |= {name: np.sign(columns[name]) for name in BALANCES}
     seen |= {name: _compare(columns[a], how, columns[b]) for name, (a, how, b) in COMPARISONS}
-    sizes = [(pair, len(pairs) + 1), *((values + 1, 3) for values in seen.values())]
+    varying = (values for values in seen.values() if values.min(initial=0) != values.max(initial=0))
+    sizes = [(pair, len(pairs) + 1), *((values + 1, 3) for values in varying)]
     _, first, inverse = np.unique(combine(sizes), return_index=True, return_inverse=True)
     rules, reasons, kinds = [], [], []
     for row in first:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -318,12 +319,14 @@ class _Block:
 
     def _passed(self, rows: Bools) -> int | None:
         """When the last of the messages received in these rows was enqueued, without sessions, which wait apart."""
-        sessions = self.block.column("session_ids")
-        named = np.asarray(pc.fill_null(pc.not_equal(sessions.flatten(), ""), False))
-        apart = np.asarray(pc.list_parent_indices(sessions), np.int64)[named]
-        chosen = self.block.rows.filter(pa.array(rows & ~np.isin(np.arange(len(rows)), apart)))
-        enqueued = _maximum(integers(chosen.column("enqueued").flatten()))
-        return enqueued * MILLIS if enqueued else _maximum(integers(chosen.column("at")))
+        chosen = rows & ~self.of_sessions
+        lists = self.block.column("enqueued")
+        if lists.null_count < len(lists):
+            of_row = np.asarray(pc.list_parent_indices(lists))
+            enqueued = _maximum(integers(lists.flatten())[chosen[of_row]])
+            if enqueued:
+                return enqueued * MILLIS
+        return _maximum(self.at[chosen])
 
     def _offsets(self, rows: Bools) -> tuple[int, int] | None:
         """The least and the greatest difference of a writer's two clocks, in microseconds."""
@@ -335,6 +338,21 @@ class _Block:
             return None
         apart = at[is_known] - mono[is_known].astype(np.int64)
         return int(apart.min()), int(apart.max())
+
+    @cached_property
+    def has_nameless(self) -> bool:
+        """Whether any message of this block has no id."""
+        ids = self.block.column("message_id"), self.block.column("message_ids").flatten()
+        return any(pc.any(pc.equal(each, "")).as_py() for each in ids)
+
+    @cached_property
+    def of_sessions(self) -> Bools:
+        """The rows with a message of a session."""
+        found, lists = np.zeros(len(self.at), bool), self.block.column("session_ids")
+        named = np.asarray(pc.fill_null(pc.not_equal(lists.flatten(), ""), False))
+        if named.any():
+            found[np.asarray(pc.list_parent_indices(lists))[named]] = True
+        return found
 
     def _nameless(self, rows: Bools) -> int:
         """The messages of these rows that have no id."""
@@ -385,7 +403,7 @@ class _Block:
                 pass
         if kind.event not in EVENTS:
             part.unknown = count
-        if kind.event in MANY:
+        if kind.event in MANY and self.has_nameless:
             part.nameless = self._nameless(rows)
         writer.add(part)
         if kind.role == "syphon":

@@ -9,7 +9,7 @@ from dataclasses import astuple
 import numpy as np
 import pyarrow as pa
 
-from ..judge.grouping import hashes, integers, nullable
+from .grouping import NULL, Ints, hashes, integers, nullable
 from .mentions import MentionContext, Mentions
 
 OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -61,18 +61,25 @@ def gather(packets: Iterator[bytes]) -> Mentions | None:
 
 
 def _columns(mentions: Mentions) -> list[pa.Array]:
-    numbers = (mentions.at, mentions.sent_in, mentions.number, mentions.enqueued)
-    session = mentions.session if mentions.session is not None else pa.nulls(len(mentions.context))
-    return [pa.array(mentions.context), *map(nullable, numbers), mentions.message, session]
+    numbers = (mentions.at, mentions.sent_in, mentions.number)
+    count = len(mentions.context)
+    enqueued = nullable(mentions.enqueued) if _is_known(mentions.enqueued) else pa.nulls(count)
+    session = mentions.session if mentions.session is not None else pa.nulls(count)
+    return [pa.array(mentions.context), *map(nullable, numbers), enqueued, mentions.message, session]
+
+
+def _is_known(numbers: Ints) -> bool:
+    return bool((numbers != NULL).any())
 
 
 def _schema(mentions: Mentions) -> pa.Schema:
     number, text = pa.int64(), pa.string()
+    enqueued = number if _is_known(mentions.enqueued) else pa.null()
     kind = pa.null() if mentions.session is None else text
     names = ("context", "at", "sent_in", "number", "enqueued", "message", "session")
     contexts = json.dumps([astuple(context) for context in mentions.contexts])
     return pa.schema(
-        zip(names, (number, number, number, number, number, text, kind), strict=True),
+        zip(names, (number, number, number, number, enqueued, text, kind), strict=True),
         metadata={"contexts": contexts},
     )
 
