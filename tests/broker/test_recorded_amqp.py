@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from sbpair.broker.entities import SubscriptionDescription, TopicDescription
+from sbpair.broker.frontends.amqp.client_connection import ClientConnection
 from sbpair.pair.amqp.composite import decode_composite, encode_composite
 from sbpair.pair.amqp.events import LinkDetached
 from sbpair.pair.amqp.frames import AMQP_HEADER, SASL_HEADER, frame
@@ -27,8 +29,6 @@ from sbpair.pair.amqp.performatives import (
     Transfer,
 )
 from sbpair.pair.amqp.types import Symbol
-from sbpair.broker.entities import SubscriptionDescription, TopicDescription
-from sbpair.broker.frontends.amqp.client_connection import ClientConnection
 from tests.cloud.facts import facts
 from tests.tools.source import ROOT
 

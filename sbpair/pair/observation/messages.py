@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
 from typing import Protocol
+
+from sbpair.pair.ground.enqueued import enqueued_of
 
 
 class Receipt(Protocol):
@@ -90,11 +91,3 @@ def messages_received(path: str, messages: Iterable[ReceivedFields]) -> Messages
         tuple(int(message.sequence_number or 0) for message in every),
         tuple(map(enqueued_of, every)),
     )
-
-
-def enqueued_of(message: object) -> int:
-    """When the broker enqueued a message, in milliseconds since the epoch; 0 if unknown, or if it was scheduled."""
-    at = getattr(message, "enqueued_time_utc", None)  # of every message of the SDK and of a processor
-    if not isinstance(at, datetime) or getattr(message, "scheduled_enqueue_time_utc", None) is not None:
-        return 0
-    return round(at.timestamp() * 1000)

@@ -15,8 +15,8 @@ from sbpair.pair.client.errors import condition_text
 from sbpair.pair.client.link import Receiver
 from sbpair.pair.client.locks import LockClock
 from sbpair.pair.client.settling import Settlements, release
+from sbpair.pair.ground.enqueued import enqueued_of
 from sbpair.pair.ground.side import Side
-from sbpair.pair.observation.messages import enqueued_of
 
 from . import events
 from .context import Context

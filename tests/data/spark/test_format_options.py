@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 
-from sbpair.spark import format_options
-from sbpair.spark.message_sink import SinkOptions, paired_client
-from sbpair.spark.source_options import SourceOptions
-from sbpair.spark.syphon_source import DrainOptions, syphon_between
+from sbpair.data.spark import format_options
+from sbpair.data.spark.message_sink import SinkOptions, paired_client
+from sbpair.data.spark.source_options import SourceOptions
+from sbpair.data.spark.syphon_source import DrainOptions, syphon_between
 
 HOSTS = ("one.example", "two.example")
 STRINGS = {

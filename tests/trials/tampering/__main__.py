@@ -4,9 +4,9 @@
     python -m tests.trials.tampering --incidents [--seeds 9] [--into docs/evidence/incidents.json]
     python -m tests.tools.generate_docs
 
-Every story, file and tampering of tests/audit/tampering.py, once for each seed, with a manifest; or every incident of
-tests/audit/incidents.py in each shape, with and without one. On each engine. Progress on standard error; one line of
-JSON at the end. Exits with 1 when one case does not hold.
+Every story, file and tampering of tests/data/audit/tampering.py, once for each seed, with a manifest; or every
+incident of tests/data/audit/incidents.py in each shape, with and without one. On each engine. Progress on standard
+error; one line of JSON at the end. Exits with 1 when one case does not hold.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from sbpair.audit import Expected, Summary
-from tests.audit.incidents import Drawn, drawn
-from tests.audit.tampering import STORIES, Case, Told, cases, tampered, told, what_is_wrong
+from tests.data.audit.incidents import Drawn, drawn
+from tests.data.audit.tampering import STORIES, Case, Told, cases, tampered, told, what_is_wrong
 from tests.trials.grey.page import machine
 from tests.trials.tampering.playing import played
 

@@ -42,7 +42,7 @@ def _run(name: str, wrong: str) -> str:
 
 def incidents() -> str:
     """A row for each incident, what is owed to it, and how many audits were green on each engine."""
-    from tests.audit.incidents import INCIDENTS  # needs the packages of an audit
+    from tests.data.audit.incidents import INCIDENTS  # needs the packages of an audit
 
     runs = stored("incidents")["runs"]
     rows = [

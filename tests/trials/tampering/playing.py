@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from unittest import mock
 
-from sbpair.audit import Engine, Expected, LocalEngine, Summary, audit, job
+from sbpair.audit import Engine, Expected, LocalEngine, Summary, audit
+from sbpair.data.audit import job
 from tests.trials.tampering.together import at_once
 
 BATCH = 370  # audits at once on Spark
@@ -78,9 +79,9 @@ def _engine(name: str) -> tuple[Engine, int, Callable[[], None]]:
     """The engine, the audits at once, and what ends it."""
     if name == "local":
         return LocalEngine(1), 1, lambda: None
+    from sbpair.data.spark.session import SHORT_JOB
     from sbpair.spark import build_session
     from sbpair.spark.audit import SparkEngine
-    from sbpair.spark.session import SHORT_JOB
 
     session = build_session("tampering", master="local[2,2]", settings=SHORT_JOB)
     return SparkEngine(session), BATCH, session.stop

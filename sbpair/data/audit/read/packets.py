@@ -9,7 +9,7 @@ from dataclasses import astuple
 import numpy as np
 import pyarrow as pa
 
-from .grouping import NULL, Ints, hashes, integers, nullable
+from ..judge.grouping import NULL, Ints, hashes, integers, nullable
 from .mentions import MentionContext, Mentions
 
 OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
