@@ -69,7 +69,7 @@ logger = logging.getLogger("sbpair.syphon")
 
 FIRST_ATTEMPT = 5.0  # seconds that the first attempt to connect to the primary may take before messages land
 LANDING_CHECK_INTERVAL = 1.0  # seconds between checks of whether messages may land
-ASKED_EVERY = 3.0  # seconds between two attempts to reach a side that refuses connections, at most
+ASKED_EVERY = 2.0  # seconds between two attempts to reach a side that refuses connections, at most
 CONNECT_WITHIN = 15.0  # seconds for an attempt: a peer that is silent for longer is asked anew
 MIN_SESSION_SECONDS = 1.0  # seconds between the beginnings of two sessions, at least
 
