@@ -225,27 +225,28 @@ def test_the_longest_wait_is_the_one_given() -> None:
 
 
 def test_one_accepted_attempt_closes_it_only_where_hardly_any_other_failed(entity: Entity) -> None:
-    entity.accepted(10.0, 20)
     entity.unanswered(10.6)
+    assert entity.is_half_open(10.6)
     entity.accepted(11.2)
     assert not entity.is_half_open(11.2)
-    lonely = Entity()
-    lonely.unanswered(10.6)
-    assert lonely.is_half_open(10.6)
-    lonely.accepted(11.2)
-    assert lonely.is_half_open(11.2)
+    entity.unanswered(11.8)
+    assert entity.is_half_open(11.8)
+    entity.accepted(12.4)
+    assert entity.is_half_open(12.4)
 
 
 def test_the_share_of_the_attempts_that_ask_closes_it(entity: Entity) -> None:
     entity.unanswered(10.0)
+    entity.unanswered(10.0)
     assert entity.is_half_open(10.0)
-    entity.accepted(11.0, 8)
+    entity.accepted(11.0, 17)
     assert entity.is_half_open(11.0)
     entity.accepted(12.0)
     assert not entity.is_half_open(12.0)
 
 
 def test_a_failure_is_forgotten_in_a_minute_and_hardly_counts_after_a_quarter_of_one(entity: Entity) -> None:
+    entity.unanswered(10.0)
     entity.unanswered(10.0)
     assert entity.is_half_open(10.0)
     entity.accepted(11.0)
@@ -452,3 +453,41 @@ def test_a_message_that_no_backlog_queue_takes_has_the_primary_for_all_the_time_
     last = driver.steps[-1]
     assert isinstance(last, Attempt)
     assert last.until == 2.5
+
+
+@pytest.mark.spec("A-4")
+def test_an_entity_that_refuses_what_is_sent_is_not_silent(pair_of: Callable[..., Driver]) -> None:
+    driver = pair_of(redirects=True)
+    for _ in range(20):
+        driver.primary(driver.ok)
+        driver.now += 0.1
+    flows = []
+    for _ in range(5):
+        flows.append(driver.flow())
+        next(flows[-1])
+        driver.now += 0.04
+    driver.now += 0.1
+    parked = next(driver.flow())
+    assert isinstance(parked, Attempt)
+    assert parked.backlog is not None
+    with pytest.raises(StopIteration) as refused:
+        flows.pop().send(driver.fail(Failure.CONFIGURATION))
+    assert isinstance(refused.value.value, Refused)
+    step = next(driver.flow())
+    assert isinstance(step, Attempt)
+    assert step.backlog is None
+
+
+def test_share_that_is_too_large_again_and_again_takes_longer_to_be_trusted(entity: Entity) -> None:
+    now, spans = 100.0, []
+    for _ in range(3):
+        for _ in range(3):
+            entity.busy(now)
+        assert entity.is_half_open(now)
+        began = now
+        while entity.is_half_open(now):
+            now += 1.0
+            entity.accepted(now, 2)
+        spans.append(now - began)
+        now += 13.0  # what failed no longer decides
+    assert spans[0] < 12.0 <= spans[1] < 24.0 <= spans[2] <= 30.0

@@ -490,6 +490,8 @@ class Pair:
                     breaker.failed(began, now, is_unanswered=False, is_probe=True)
                 send.reason = ParkReason.NOT_ASKED
                 return now
+            if not is_unanswered:
+                breaker.patience.heard(now)
             is_stale = not (is_unanswered or is_fresh or is_probe)
             if is_stale and may_be_stale(result, classification, send, now):
                 if health.state is EntityState.FAILED_OVER:

@@ -63,6 +63,10 @@ class Patience:
         if now >= self._next_at or took * FACTOR > self.seconds or not self._is_known:
             self._learn(now)
 
+    def heard(self, now: float) -> None:
+        """Record that the entity answered, though with a refusal: it is not silent."""
+        self._answered_at = now
+
     def has_answered_since(self, began: float) -> bool:
         """Whether any attempt was answered after ``began``."""
         return self._answered_at > began

@@ -18,8 +18,51 @@ from .patience import Patience
 
 PROBE_INTERVAL = 1.0  # seconds between two sends that ask a half-open entity
 SPAN = 60.0  # seconds in which *busy* and unanswered attempts are remembered; the last fifth of it decides
+FIRST_HOLD, MAX_HOLD = (
+    12.0,
+    30.0,
+)  # seconds that a share counts as too large, where it was so within a minute before
 BUSY_SHARE, FEW_BUSY = 0.2, 2
 UNANSWERED_SHARE, FEW_UNANSWERED = 0.1, 1  # they are dearer: each holds its caller
+
+
+class FailedShare:
+    """Whether too large a share of the last attempts failed in one way, and not by chance.
+
+    Where it was too large a moment ago few attempts are made, of which few are many; and where it is again and again,
+    it takes longer each time to be trusted.
+    """
+
+    def __init__(self, share: float, few: int) -> None:
+        self._share, self._few = share, few
+        self._attempts = RecentAttempts(SPAN)
+        self._is_large = False
+        self._large_until = self._over_at = -math.inf
+        self._hold = 0.0
+
+    def record(self, now: float, *, has_failed: bool) -> None:
+        """Record one attempt."""
+        (self._attempts.failed if has_failed else self._attempts.succeeded)(now)
+
+    def is_large(self, now: float) -> bool:
+        """Whether the share is too large."""
+        if self._is_large:
+            if now >= self._large_until and self._attempts.is_rare(self._share, 0, now):
+                self._is_large, self._over_at = False, now
+        elif not self._attempts.is_rare(self._share, self._few, now, chance=1.0):
+            is_again = now - self._over_at < SPAN
+            self._hold = min(max(2 * self._hold, FIRST_HOLD), MAX_HOLD) if is_again else 0.0
+            self._large_until, self._is_large = now + self._hold, True
+        return self._is_large
+
+    def is_clean(self, now: float) -> bool:
+        """Whether no failure is remembered."""
+        return not self._is_large and self._attempts.is_clean(now)
+
+    def forget(self) -> None:
+        """Forget all attempts."""
+        self._attempts.forget()
+        self._is_large, self._over_at, self._hold = False, -math.inf, 0.0
 
 
 class PrimaryBreaker:
@@ -31,26 +74,17 @@ class PrimaryBreaker:
     def __init__(self, attempts: RecentAttempts, longest: float) -> None:
         self.patience = Patience(longest)
         self._attempts = attempts
-        self._busy, self._silence = RecentAttempts(SPAN), RecentAttempts(SPAN)
+        self._busy = FailedShare(BUSY_SHARE, FEW_BUSY)
+        self._silence = FailedShare(UNANSWERED_SHARE, FEW_UNANSWERED)
         self._is_half_open = False
         self._unanswered = 0  # attempts in a row
         self._asks_at = -math.inf  # when a send may ask next, while half open
 
     def is_half_open(self, now: float) -> bool:
         """Whether one send at a time asks the entity. May be called in any thread."""
-        self._is_half_open = (
-            self._unanswered > 0
-            or not self._attempts.is_over(now)
-            or self._are_many(self._silence, UNANSWERED_SHARE, FEW_UNANSWERED, now)
-            or self._are_many(self._busy, BUSY_SHARE, FEW_BUSY, now)
-        )
+        is_large = self._silence.is_large(now) | self._busy.is_large(now)
+        self._is_half_open = is_large or self._unanswered > 0 or not self._attempts.is_over(now)
         return self._is_half_open
-
-    def _are_many(self, failed: RecentAttempts, share: float, few: int, now: float) -> bool:
-        """Whether too many failed lately, and not by chance; of the few attempts while half open, few are many."""
-        if self._is_half_open:
-            return not failed.is_rare(share, 0, now)
-        return not failed.is_rare(share, few, now, chance=1.0)
 
     def may_ask(self, now: float) -> bool:
         """Whether a send may ask the entity now."""
@@ -71,8 +105,8 @@ class PrimaryBreaker:
     def accepted(self, began: float, now: float) -> None:
         """Record an attempt that was accepted."""
         self._unanswered = 0
-        self._busy.succeeded(now)
-        self._silence.succeeded(now)
+        self._busy.record(now, has_failed=False)
+        self._silence.record(now, has_failed=False)
         if self._is_half_open:
             self._asks_at = max(now, began + PROBE_INTERVAL)
 
@@ -82,7 +116,7 @@ class PrimaryBreaker:
         The first send after the one that opened the breaker asks at once, later ones after the interval.
         """
         if is_unanswered:
-            self._silence.failed(now)
+            self._silence.record(now, has_failed=True)
             self._unanswered += not self.patience.has_answered_since(began)
         if is_probe:
             self._asks_at = max(now, began + PROBE_INTERVAL)
@@ -94,7 +128,7 @@ class PrimaryBreaker:
         """
         self._unanswered = 0
         if is_first:
-            self._busy.failed(now)
+            self._busy.record(now, has_failed=True)
         self._asks_at = now + max(pause, PROBE_INTERVAL)
 
     def reset(self) -> None:
