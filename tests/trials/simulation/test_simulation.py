@@ -28,6 +28,7 @@ from sbpair.pairing.classify import classify as true_classify
 from sbpair.pairing.fence import Fence
 from sbpair.pairing.health import EntityHealth, Input
 from sbpair.pairing.pair import Pair, SpoolUse
+from sbpair.pairing.primary_breaker import PrimaryBreaker
 from sbpair.pairing.spool.schedule import ReplaySchedule
 from sbpair.processor.credit import ProcessorWindow
 from sbpair.processor.deduplication import Deduplication, Sighting
@@ -444,6 +445,10 @@ def waits_as_long_as_a_hint_says_whatever_time_is_left(monkeypatch: pytest.Monke
     monkeypatch.setattr(Pair, "_primary_until", lambda self, send, health, now: now + 30.0)
 
 
+def waits_for_an_answer_as_long_as_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PrimaryBreaker, "seconds", lambda self: 60.0)
+
+
 def never_asks_again_for_a_token_that_did_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tokens, "_was_put", lambda self, path, task: task.exception())
 
@@ -497,6 +502,7 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (sends_again_what_is_answered_late, "G-4"),
     (takes_no_answer_for_accepted, "G-20"),
     (waits_as_long_as_a_hint_says_whatever_time_is_left, "G-18"),
+    (waits_for_an_answer_as_long_as_there_is_time, "H-56"),
     (never_asks_again_for_a_token_that_did_not_come, "liveness"),
     (judges_by_share_before_an_interval_of_trouble, "G-12"),
     (raises_what_a_trial_could_not_send, "failed: ConnectionError"),
@@ -511,7 +517,7 @@ SHOWN_BY = {
     completes_what_lands_on_its_own: 6,
     lands_and_completes_nothing: 10,
     lands_and_goes_home: 6,
-    waits_as_long_as_a_hint_says_whatever_time_is_left: 53,
+    waits_as_long_as_a_hint_says_whatever_time_is_left: 170,
     never_asks_again_for_a_token_that_did_not_come: 31,
     judges_by_share_before_an_interval_of_trouble: 5,
     raises_what_a_trial_could_not_send: 42,
