@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
@@ -222,6 +222,20 @@ def _write_any(out: bytearray, value: object) -> None:
     out += encode(value)
 
 
+def with_symbols(mapping: Mapping[object, object]) -> dict[object, object]:
+    """Return a map with symbols in place of strings as keys, as fields, filter sets and annotations want (2.8.13).
+
+    A key that is no ASCII text stays a string.
+    """
+    return {
+        Symbol(key) if type(key) is str and key.isascii() else key: value for key, value in mapping.items()
+    }
+
+
+def _write_fields(out: bytearray, value: dict[object, object]) -> None:
+    out += encode(with_symbols(value))
+
+
 BOOLEAN = FieldType("a boolean", write_boolean, _instance(bool))
 UBYTE = FieldType("a ubyte", write_ubyte, _whole(1 << 8))
 USHORT = FieldType("a ushort", write_ushort, _whole(1 << 16))
@@ -231,5 +245,6 @@ STRING = FieldType("a string", write_string, _instance(str))
 SYMBOL = FieldType("a symbol", write_symbol, _read_symbol)
 BINARY = FieldType("binary", write_binary, _instance(bytes))
 MAP = FieldType("a map", _write_any, _instance(dict))
+FIELDS = FieldType("a map with symbols as keys", _write_fields, _instance(dict))
 SYMBOLS = FieldType("symbols", _write_symbols, _read_symbols)
 ANYTHING = FieldType("anything", _write_any, lambda value: value)

@@ -81,11 +81,13 @@ class Connection(Endpoint):
         first_delivery_id: int = 0,
         first_transfer_id: int = FIRST_TRANSFER_ID,
         limits: Limits | None = None,
+        answer_open: Callable[[Open, Open], Open] | None = None,
     ) -> None:
         """Create a connection; a client queues its SASL init and open at once, and sends frames after the outcome.
 
         A client uses the first of `mechanisms`, with `initial_response`; a server offers all of them. The connection
-        closes after a silence of the peer of twice `idle_time_out`, the announced one (2.4.5).
+        closes after a silence of the peer of twice `idle_time_out`, the announced one (2.4.5). `answer_open` returns a
+        server's open for that of its client: ours as it would be, theirs.
 
         Raises LocalProtocolError for a `max_frame_size` below 512.
         """
@@ -114,6 +116,7 @@ class Connection(Endpoint):
             None if idle_time_out is None else int(idle_time_out * 1000),
             properties=properties,
         )
+        self._answer_open = answer_open
         self._first_delivery_id = first_delivery_id
         self.first_transfer_id = first_transfer_id
         self._greeting: list[bytes] = []  # sent before any frame
@@ -229,11 +232,11 @@ class Connection(Endpoint):
         elif _is_due(self._heartbeat_due(), now) and not self._out:
             self._out.append(EMPTY_FRAME)
 
-    def authenticate(self, accepted: bool) -> None:
+    def authenticate(self, accepted: bool, welcome: bytes | None = None) -> None:
         """Server: answer a SaslInitReceived. Raises LocalProtocolError without one to answer."""
         if self._is_finished:
             return
-        self._handshake.authenticate(accepted)
+        self._handshake.authenticate(accepted, welcome)
         if not accepted:
             self._finish(Condition(UNAUTHORIZED_ACCESS, "authentication failed"))
             return
@@ -414,6 +417,7 @@ class Connection(Endpoint):
         self.remote_max_frame_size = performative.max_frame_size
         self._handshake_deadline = None
         if self.local is UNOPENED:
+            self._adapt_to(performative)
             self._send_open()
         self.report(ConnectionOpened(performative))
 
@@ -469,6 +473,13 @@ class Connection(Endpoint):
         self._finish(performative.error)
 
     # Open and close
+
+    def _adapt_to(self, theirs: Open) -> None:
+        if self._answer_open is not None:
+            self._open = opened = self._answer_open(self._open, theirs)
+            self._max_frame_size = opened.max_frame_size
+            if opened.idle_time_out is not None:
+                self._idle_time_out = opened.idle_time_out / 1000
 
     def _send_open(self) -> None:
         self.local = OPEN

@@ -157,6 +157,7 @@ def _is_shareable(state: DeliveryState | None) -> bool:
     return state is None or isinstance(state, Accepted | Released)
 
 
+_pack_one: Final = struct.Struct(">IBBHIBBBBIBB").pack
 _pack_disposition: Final = struct.Struct(">IBBHIBBBBIBIB").pack
 _DISPOSITION_AND_LIST8: Final = 0x005315C0
 _TRUE: Final = 0x41
@@ -170,6 +171,25 @@ def write_disposition(
     if not isinstance(state, Accepted | Released):
         return None
     outcome = _outcome(state)
+    if first == last:
+        size = 9 + len(outcome)
+        return (
+            _pack_one(
+                13 + size,
+                2,
+                0,
+                channel,
+                _DISPOSITION_AND_LIST8,
+                size,
+                5,
+                _TRUE if role else _FALSE,
+                0x70,
+                first,
+                0x40,
+                _TRUE if settled else _FALSE,
+            )
+            + outcome
+        )
     size = 13 + len(outcome)
     return (
         _pack_disposition(

@@ -107,11 +107,11 @@ class Handshake:
             self._amqp_header(header)
         return position + 8
 
-    def authenticate(self, accepted: bool) -> None:
+    def authenticate(self, accepted: bool, welcome: bytes | None = None) -> None:
         """Server: send the SASL outcome. Raises LocalProtocolError unless a client is waiting for it."""
         if self.phase is not HandshakePhase.AUTHENTICATING:
             raise LocalProtocolError("no SASL exchange is waiting for an outcome")
-        self._send(SaslOutcome(OK if accepted else AUTH))
+        self._send(SaslOutcome(OK, welcome) if accepted else SaslOutcome(AUTH))
         if accepted:
             self.phase = HandshakePhase.AMQP_HEADER
 

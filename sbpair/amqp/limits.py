@@ -35,8 +35,8 @@ class Limits:
     """Unsettled deliveries of one session, per direction."""
     incoming_window: int = 8192
     """Transfer frames a peer may send before the next flow (2.5.6)."""
-    outgoing_window: int = 65535
-    """The outgoing-window that is announced (2.5.6)."""
+    outgoing_window: int | None = 65535
+    """The outgoing-window that is announced (2.5.6); None for the peer's incoming-window."""
     handshake_timeout: float = 20.0
     """From the creation of the connection to the peer's open."""
     close_timeout: float = 10.0

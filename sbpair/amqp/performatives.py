@@ -11,6 +11,7 @@ from .composite import (
     ANYTHING,
     BINARY,
     BOOLEAN,
+    FIELDS,
     MAP,
     STRING,
     SYMBOL,
@@ -46,7 +47,7 @@ class Condition:
 
     symbol: Annotated[str, SYMBOL]
     description: Annotated[str | None, STRING] = None
-    info: Annotated[AmqpMap | None, MAP] = None
+    info: Annotated[AmqpMap | None, FIELDS] = None
 
 
 CONDITION = nested_field(Condition)
@@ -88,7 +89,7 @@ class Modified:
 
     delivery_failed: Annotated[bool | None, BOOLEAN] = None
     undeliverable_here: Annotated[bool | None, BOOLEAN] = None
-    message_annotations: Annotated[AmqpMap | None, MAP] = None
+    message_annotations: Annotated[AmqpMap | None, FIELDS] = None
 
 
 Outcome = Accepted | Rejected | Released | Modified
@@ -142,9 +143,9 @@ class Source:
     expiry_policy: Annotated[str | None, SYMBOL] = None
     timeout: Annotated[int | None, UINT] = None
     dynamic: Annotated[bool | None, BOOLEAN] = None
-    dynamic_node_properties: Annotated[AmqpMap | None, MAP] = None
+    dynamic_node_properties: Annotated[AmqpMap | None, FIELDS] = None
     distribution_mode: Annotated[str | None, SYMBOL] = None
-    filter: Annotated[AmqpMap | None, MAP] = None
+    filter: Annotated[AmqpMap | None, FIELDS] = None
     default_outcome: Annotated[DeliveryState | None, STATE] = None
     outcomes: Annotated[tuple[str, ...] | None, SYMBOLS] = None
     capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
@@ -160,7 +161,7 @@ class Target:
     expiry_policy: Annotated[str | None, SYMBOL] = None
     timeout: Annotated[int | None, UINT] = None
     dynamic: Annotated[bool | None, BOOLEAN] = None
-    dynamic_node_properties: Annotated[AmqpMap | None, MAP] = None
+    dynamic_node_properties: Annotated[AmqpMap | None, FIELDS] = None
     capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
 
 
@@ -213,7 +214,7 @@ class Open:
     incoming_locales: Annotated[tuple[str, ...] | None, SYMBOLS] = None
     offered_capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
     desired_capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
-    properties: Annotated[AmqpMap | None, MAP] = None
+    properties: Annotated[AmqpMap | None, FIELDS] = None
 
 
 @composite(0x11, "amqp:begin:list")
@@ -228,7 +229,7 @@ class Begin:
     handle_max: Annotated[int, UINT] = MAX_UINT
     offered_capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
     desired_capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
-    properties: Annotated[AmqpMap | None, MAP] = None
+    properties: Annotated[AmqpMap | None, FIELDS] = None
 
 
 @composite(0x12, "amqp:attach:list")
@@ -249,7 +250,7 @@ class Attach:
     max_message_size: Annotated[int | None, ULONG] = None
     offered_capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
     desired_capabilities: Annotated[tuple[str, ...] | None, SYMBOLS] = None
-    properties: Annotated[AmqpMap | None, MAP] = None
+    properties: Annotated[AmqpMap | None, FIELDS] = None
 
 
 @composite(0x13, "amqp:flow:list")
@@ -267,7 +268,7 @@ class Flow:
     available: Annotated[int | None, UINT] = None
     drain: Annotated[bool, BOOLEAN] = False
     echo: Annotated[bool, BOOLEAN] = False
-    properties: Annotated[AmqpMap | None, MAP] = None
+    properties: Annotated[AmqpMap | None, FIELDS] = None
 
 
 @composite(0x14, "amqp:transfer:list")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from .composite import with_symbols
 from .decoding import DecodeBudget, decode, skip
 from .encoding import encode
 from .errors import DecodeError
@@ -47,6 +48,7 @@ class Sections(NamedTuple):
     footer: bytes = b""
 
 
+_ANNOTATIONS = frozenset((Section.DELIVERY_ANNOTATIONS, Section.MESSAGE_ANNOTATIONS, Section.FOOTER))
 # descriptor -> index in Sections
 _BODY = 5
 _PLACES = {0x70: 0, 0x71: 1, 0x72: 2, 0x73: 3, 0x74: 4, 0x75: 5, 0x76: 5, 0x77: 5, 0x78: 6}
@@ -202,7 +204,7 @@ def decode_map_section(section: bytes) -> dict[object, object]:
 
 def encode_map_section(code: int, mapping: dict[object, object]) -> bytes:
     """Encode a map section with this descriptor. Raises EncodeError."""
-    return bytes((0x00, 0x53, code)) + encode(mapping)
+    return bytes((0x00, 0x53, code)) + encode(with_symbols(mapping) if code in _ANNOTATIONS else mapping)
 
 
 # Fields and entries
@@ -310,7 +312,14 @@ def join_fields(code: int, fields: list[bytes], wide: bool = False) -> bytes:
 
 
 def join_entries(code: int, entries: list[tuple[object, bytes]]) -> bytes:
-    """Build a map section from entries with encoded values; b"" without entries."""
+    """Build a map section from entries with encoded values; b"" without entries.
+
+    Keys of annotations are symbols, whatever they were given as.
+    """
+    if code in _ANNOTATIONS:
+        entries = [
+            (Symbol(key) if type(key) is str and key.isascii() else key, value) for key, value in entries
+        ]
     return map_section(code, b"".join(encode(key) + value for key, value in entries), 2 * len(entries))
 
 

@@ -29,6 +29,7 @@ from .errors import (
 )
 from .events import DispositionReceived, Event, LinkAttached, SessionBegun, SessionEnded
 from .fast_path import DispositionTail, write_disposition
+from .handshake import ConnectionRole
 from .link import Link, ReceiverLink, SenderLink
 from .outgoing import OutgoingTransfers
 from .performatives import (
@@ -92,6 +93,7 @@ class Session(Endpoint):
         self.restores_window = True
         """Whether a flow restores our window once half is used; else :meth:`flow` does."""
         self._half_window = self._window // 2
+        self._outgoing_window = connection.limits.outgoing_window or self._window
         self._reader = connection.reader
         self._ours: dict[int, Link] = {}  # by our handle
         self._theirs: dict[int, Link] = {}  # by the peer's handle
@@ -184,14 +186,14 @@ class Session(Endpoint):
     # Output
 
     def begin(self) -> None:
-        limits, connection = self.connection.limits, self.connection
+        connection = self.connection
         self.local = OPEN
         self.send(
             Begin(
                 self.remote_channel,
                 self.out.next_id,
                 self._window,
-                limits.outgoing_window,
+                self._outgoing_window,
                 connection.handle_max,
             )
         )
@@ -215,7 +217,7 @@ class Session(Endpoint):
             None if self.remote is UNOPENED else self._next_incoming_id,
             self._window,
             self.out.next_id,
-            self.connection.limits.outgoing_window,
+            self._outgoing_window,
             echo=echo,
         )
         if link is not None:
@@ -266,6 +268,8 @@ class Session(Endpoint):
         self._next_incoming_id = begin.next_outgoing_id
         self._transfers_seen = self.next_delivery_id + self._next_incoming_id
         self._remote_handle_max = begin.handle_max
+        if self.connection.limits.outgoing_window is None:
+            self._outgoing_window = begin.incoming_window
         if self.local is UNOPENED:
             self.begin()
         self.out.open_window(begin.incoming_window)
@@ -403,10 +407,7 @@ class Session(Endpoint):
             link.receive_flow(flow)
 
     def _receive_attach(self, attach: Attach, weight: int) -> None:
-        if attach.handle > self.connection.handle_max:
-            raise PeerConnectionError(
-                FRAMING_ERROR, f"handle {attach.handle} is above {self.connection.handle_max}"
-            )
+        self._check_handle(attach.handle)
         if attach.handle in self._theirs:
             raise PeerSessionError(HANDLE_IN_USE, f"handle {attach.handle} is attached")
         key = (attach.name, not attach.role)
@@ -425,6 +426,22 @@ class Session(Endpoint):
         link.charge(weight)
         link.receive_attach(attach)
         self.report(LinkAttached(link, attach))
+
+    def _check_handle(self, handle: int) -> None:
+        """Raise unless the peer may attach another link: PeerConnectionError (2.7.2), of a server PeerSessionError.
+
+        A server ends the session only, in the words of Service Bus, with one link less than there are handles.
+        """
+        most = self.connection.handle_max
+        if self.connection.role is ConnectionRole.CLIENT:
+            if handle > most:
+                raise PeerConnectionError(FRAMING_ERROR, f"handle {handle} is above {most}")
+        elif handle > most or len(self._theirs) >= most:
+            raise PeerSessionError(
+                RESOURCE_LIMIT_EXCEEDED,
+                "Cannot allocate more handles to the current session or connection. The maximum number of handles "
+                f"allowed is {most}. Please free up resources and try again.",
+            )
 
     def _receive_detach(self, detach: Detach) -> None:
         link = self._theirs.pop(detach.handle, None)
@@ -477,7 +494,9 @@ class Session(Endpoint):
         handle = len(self._ours)
         if handle in self._ours:
             handle = next(free for free in range(handle) if free not in self._ours)
-        if handle > self._remote_handle_max:
+        # one less than a handle-max allows: Service Bus ends a session with more
+        is_beyond = handle >= self._remote_handle_max > 0 or handle > self._remote_handle_max
+        if is_beyond:
             text = f"the peer allows handles up to {self._remote_handle_max}"
             raise failure(text) if failure else PeerSessionError(RESOURCE_LIMIT_EXCEEDED, text)
         return handle

@@ -35,6 +35,7 @@ EVENT_FIELDS: tuple[tuple[str, str], ...] = (
     ("created", "array<string>"),
     ("dead_lettered", "bigint"),
     ("description", "string"),
+    ("enqueued", "array<bigint>"),
     ("error", "string"),
     ("file", "bigint"),
     ("forwarded", "bigint"),

@@ -58,6 +58,7 @@ class PairEvidence:
     stranded_from: int | None = None
     drained_at: int | None = None
     emptied_at: int | None = None
+    passed_at: int | None = None  # of the last message of the entity that a receiver received
     primary_from: int | None = None
     primary_until: int | None = None
     secondary_from: int | None = None
@@ -79,6 +80,8 @@ class Evidence:
         writers: Iterable[WriterFacts],
         syphons: Mapping[tuple[str | None, str | None], Mapping[str, SyphonFacts]],
         emptied: Mapping[tuple[str | None, str], int],
+        passed: Mapping[tuple[str | None, str], int],
+        locks_lost: Mapping[str | None, int | None],
         skew: float,
     ) -> None:
         self._skew = round(skew * MICROS)
@@ -93,6 +96,8 @@ class Evidence:
         self._drained = {pair: self._drain_by(found.values()) for pair, found in syphons.items()}
         self._killed = {pair: self._find_killed_among(found) for pair, found in syphons.items()}
         self._emptied = {place: at - self._skew for place, at in emptied.items()}
+        self._passed = {place: at - self._skew for place, at in passed.items()}
+        self._locks_lost = dict(locks_lost)
 
     def of(self, primary: str | None, path: str, secondary: str | None) -> PairEvidence:
         """The evidence on messages of the entity ``path``, in lower case as the namespaces are."""
@@ -113,11 +118,25 @@ class Evidence:
             stranded_from=stranded_from,
             drained_at=drained_at,
             emptied_at=None if primary is None else self._emptied.get((primary, path)),
+            passed_at=None if primary is None else self._passed.get((primary, path)),
             primary_from=None if here is None else here.start,
             primary_until=None if here is None else here.until,
             secondary_from=None if there is None else there.start,
             secondary_until=None if there is None else there.until,
         )
+
+    def emptied_at(self, primary: str | None, path: str) -> int | None:
+        """When a receiver last found this queue or subscription empty."""
+        return None if primary is None else self._emptied.get((primary, path))
+
+    def locks_lost(self, primary: str | None) -> int | None:
+        """The messages that syphons forwarded without removing them, by their last counters; None if one has none."""
+        return self._locks_lost.get(primary)
+
+    @property
+    def kept(self) -> frozenset[str | None]:
+        """The namespaces whose broker recorded all."""
+        return frozenset(name for name, each in self._kept.items() if each.is_whole)
 
     @property
     def skew(self) -> int:

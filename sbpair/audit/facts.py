@@ -23,8 +23,9 @@ from .event_names import EVENTS
 from .evidence import SyphonFacts
 from .flow import FlowFacts, FlowStep, flow
 from .grouping import NULL, Bools, Ints, integers, least, most, total
-from .journal_listing import Unread, plain_of
-from .mentions import MANY, Block, Kind
+from .journal_listing import Unread
+from .mentions import MANY, MILLIS, Block, Kind
+from .survey import SurveyedFile, key_of
 from .timeline import STATE_CHANGES, StateEvent
 from .writers import WriterFacts, greatest, runs, smallest
 
@@ -40,9 +41,12 @@ READ_OF_RARE = (
     "dead_lettered",
     "released",
     "reason",
+    "lock_lost",
+    "pending",
 )
 
 
+BESIDE_A_PART = "the same file beside it, without .gz, is not whole: was a restore interrupted?"
 MAX_MONO = 2.0**62  # microseconds of a monotonic clock: beyond it a record is damaged
 
 
@@ -56,16 +60,39 @@ class StateChange:
 
 
 @dataclass(frozen=True, slots=True)
-class FileSums:
-    """The checksum of a file's lines as they were found, and as its closing record says; None without one."""
+class FileFacts:
+    """What the lines of one file say about it.
 
+    ``found`` and ``written`` are the checksum of its lines, as they were found and as its closing record says; None
+    without one. ``closed_at`` is the ordinal of that record, ``last`` the last one in the file.
+    """
+
+    writer: str = ""
     found: int = 0
     written: int | None = None
-    writer: str = ""
+    closed_at: int | None = None
+    last: int | None = None
 
-    def __add__(self, other: FileSums) -> FileSums:
-        written = greatest((self.written, other.written))
-        return FileSums(self.found + other.found, written, self.writer or other.writer)
+    def __add__(self, other: FileFacts) -> FileFacts:
+        return FileFacts(
+            self.writer or other.writer,
+            self.found + other.found,
+            greatest((self.written, other.written)),
+            greatest((self.closed_at, other.closed_at)),
+            greatest((self.last, other.last)),
+        )
+
+    def is_altered(self) -> bool:
+        return self.written is not None and self.written != self.found
+
+    def is_cut(self, file: SurveyedFile) -> bool:
+        return self.closed_at is None and not file.is_open
+
+    def goes_on(self, file: SurveyedFile) -> bool:
+        """Whether anything follows the closing record."""
+        return self.closed_at is not None and (
+            file.has_tail or (self.last is not None and self.last > self.closed_at)
+        )
 
 
 Pair = tuple[str | None, str | None]
@@ -78,13 +105,15 @@ class Facts:
     writers: dict[str, WriterFacts] = field(default_factory=dict)
     syphons: dict[tuple[Pair, str], SyphonFacts] = field(default_factory=dict)
     emptied: dict[tuple[str | None, str, str], int] = field(default_factory=dict)  # primary, path, writer
+    passed: dict[tuple[str | None, str], int] = field(default_factory=dict)  # by the broker's clock, if known
     clocks: dict[str, tuple[int, float]] = field(default_factory=dict)  # the last record: ordinal, seconds
-    counters: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # ordinal, receives, settled
+    counters: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    """The last of each syphon: ordinal, receives, settled, and those that were forwarded and not removed."""
     changes: list[StateChange] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     flows: dict[str, FlowFacts] = field(default_factory=dict)
     unread: list[Unread] = field(default_factory=list)
-    files: dict[str, FileSums] = field(default_factory=dict)  # by name
+    files: dict[str, FileFacts] = field(default_factory=dict)  # by key_of their names
 
     def add(self, other: Facts) -> None:
         """Add the facts of another part."""
@@ -95,6 +124,8 @@ class Facts:
             self.syphons[key] = syphon if known is None else _both(known, syphon)
         for place, at in other.emptied.items():
             self.emptied[place] = max(at, self.emptied.get(place, at))
+        for queue, at in other.passed.items():
+            self.passed[queue] = max(at, self.passed.get(queue, at))
         for name, clock in other.clocks.items():
             self.clocks[name] = max(clock, self.clocks.get(name, clock))
         for name, counter in other.counters.items():
@@ -105,13 +136,19 @@ class Facts:
         self.counts.update(other.counts)
         self.unread += other.unread
         for name, sums in other.files.items():
-            self.files[name] = self.files.get(name, FileSums()) + sums
+            self.files[name] = self.files.get(name, FileFacts()) + sums
 
-    def hold_against_checksums(self) -> None:
-        """Mark the writers of complete files whose lines are not those that were written. Call once, with all parts."""
-        for sums in self.files.values():
-            if sums.written is not None and sums.written != sums.found:
-                self.writers.setdefault(sums.writer, WriterFacts(sums.writer)).altered += 1
+    def hold_against(self, files: Mapping[str, SurveyedFile]) -> None:
+        """Mark the writers of files that were cut, changed or continued. Call once, with all parts."""
+        for key, file in files.items():
+            if (found := self.files.get(key)) is None:
+                continue
+            writer = self.writers.setdefault(found.writer, WriterFacts(found.writer))
+            writer.altered += found.is_altered()
+            writer.cut += found.is_cut(file)
+            writer.continued += found.goes_on(file)
+            if file.packed and (found.closed_at is None or found.is_altered()):
+                self.unread.append(Unread(file.packed, BESIDE_A_PART))
 
     def corrections(self) -> list[ClockCorrection]:
         """One correction for each writer that recorded a clock difference; the last record counts."""
@@ -140,6 +177,10 @@ class Facts:
         for (primary, path, name), at in emptied.items():
             place = (aliases.name(primary), path, name)
             self.emptied[place] = max(at, self.emptied.get(place, at))
+        passed, self.passed = self.passed, {}
+        for (primary, path), at in passed.items():
+            known = (aliases.name(primary), path)
+            self.passed[known] = max(at, self.passed.get(known, at))
 
     def state_events(self, shifts: Mapping[str, int]) -> list[StateEvent]:
         """The state changes, by writer and ordinal."""
@@ -155,8 +196,8 @@ class Facts:
             direct=self.counts["direct"] + self.counts["replayed"],
             parked=self.counts["parked"],
             forwarded=self.counts["forwarded"],
-            polls=sum(receives for _, receives, _ in self.counters.values()),
-            settled=sum(settled for _, _, settled in self.counters.values()),
+            polls=sum(receives for _, receives, _, _ in self.counters.values()),
+            settled=sum(settled for _, _, settled, _ in self.counters.values()),
             pings=max(0, self.counts["pings"] - self.counts["failed pings"]),
             received=self.counts["received"],
         )
@@ -165,6 +206,17 @@ class Facts:
         found: dict[Pair, dict[str, SyphonFacts]] = {}
         for (pair, writer), syphon in self.syphons.items():
             found.setdefault(pair, {})[writer] = syphon
+        return found
+
+    def locks_lost(self) -> dict[str | None, int | None]:
+        """By primary, what its syphons forwarded and did not remove; None where one did not count to its end."""
+        found: dict[str | None, int | None] = {}
+        for name, writer in self.writers.items():
+            if writer.role != "syphon":
+                continue
+            known = found.get(writer.primary, 0)
+            is_known = known is not None and writer.has_end and name in self.counters
+            found[writer.primary] = (known or 0) + self.counters[name][3] if is_known else None
         return found
 
     def when_emptied(self) -> dict[tuple[str | None, str], int]:
@@ -218,7 +270,7 @@ def facts(block: Block, file: str) -> Facts:
 
 class _Block:
     def __init__(self, block: Block, file: str) -> None:
-        self.block, self.file = block, file
+        self.block, self.file, self.key = block, file, key_of(file)
         self.size = len(block.kinds)
         self.at = integers(block.column("at"))
         self.ordinal = integers(block.column("ordinal"))
@@ -239,27 +291,39 @@ class _Block:
             ordinals = self.ordinal[self._rows_of(name)]
             known = ordinals[ordinals != NULL]
             found.writers[name].runs, found.writers[name].lines = runs(known), len(known)
-            found.writers[name].file = plain_of(self.file) or None
+            found.writers[name].file = self.file or None
             found.writers[name].offsets = self._offsets(self._rows_of(name))
-        lines = integers(self.block.column(columns.LINE_CHECKSUM))
-        before = int(lines[lines != NULL].sum()) - self._of_closing(lines)
-        found.files[self.file] = found.files.get(self.file, FileSums()) + FileSums(before)
+        if self.file:
+            found.files[self.key] = self._file()
         self._bill(found)
         for kind, row in self._rare():
             _rare_row(kind, row, found)
         return found
 
-    def _closing(self, writer: str, rows: Bools, found: Facts) -> None:
-        """Note what the closing record of this file says of its content; one without a checksum is older."""
-        written = integers(self.block.column("checksum"))[rows]
-        if (known := written[written != NULL]).size:
-            known_sums = found.files.get(self.file, FileSums())
-            found.files[self.file] = known_sums + FileSums(0, int(known.max()), writer)
-
-    def _of_closing(self, lines: Ints) -> int:
-        """The sum of those lines that are closing records, which no checksum includes."""
+    def _file(self) -> FileFacts:
+        """What this block says about its file; the closing record is not included in the checksum."""
         is_closing = np.array([kind.event == "journal_closed" for kind in self.block.kinds] or [False])
-        return int(lines[is_closing[self.block.kind] & (lines != NULL)].sum())
+        closing = is_closing[self.block.kind]
+        lines = integers(self.block.column(columns.LINE_CHECKSUM))
+        before = ~closing & (lines != NULL)
+        closers = [kind.writer for kind in self.block.kinds if kind.event == "journal_closed"]
+        writers = closers or [kind.writer for kind in self.block.kinds]
+        return FileFacts(
+            min(each or "" for each in writers),
+            int(lines[before].sum()),
+            _maximum(integers(self.block.column("checksum"))[closing]),
+            _maximum(self.ordinal[closing]),
+            _maximum(self.ordinal),
+        )
+
+    def _passed(self, rows: Bools) -> int | None:
+        """When the last of the messages received in these rows was enqueued, without sessions, which wait apart."""
+        sessions = self.block.column("session_ids")
+        named = np.asarray(pc.fill_null(pc.not_equal(sessions.flatten(), ""), False))
+        apart = np.asarray(pc.list_parent_indices(sessions), np.int64)[named]
+        chosen = self.block.rows.filter(pa.array(rows & ~np.isin(np.arange(len(rows)), apart)))
+        enqueued = _maximum(integers(chosen.column("enqueued").flatten()))
+        return enqueued * MILLIS if enqueued else _maximum(integers(chosen.column("at")))
 
     def _offsets(self, rows: Bools) -> tuple[int, int] | None:
         """The least and the greatest difference of a writer's two clocks, in microseconds."""
@@ -301,22 +365,27 @@ class _Block:
             case "journal_closed":
                 lost = integers(self.block.column("lost"))[rows]
                 is_last = pc.fill_null(self.block.column("is_last").filter(pa.array(rows)), False)
-                self._closing(name, rows, found)
                 part.closing_lost, part.has_end = max(0, int(lost.max())), bool(pc.any(is_last).as_py())
+                part.announced = _maximum(self.ordinal[rows][~np.asarray(is_last, bool)])
             case "journal_gap":
                 part.gap_lost = int(
                     total(self.block.kind, integers(self.block.column("lost")), self.size)[code]
                 )
             case "entity_emptied":
-                place = (primary, (kind.path or "").lower(), name)
+                by = (primary, (kind.path or "").lower(), name)
                 at = self.last[code]
                 if at is not None and kind.path is not None:
-                    found.emptied[place] = max(at, found.emptied.get(place, at))
+                    found.emptied[by] = max(at, found.emptied.get(by, at))
+            case "messages_received":
+                at = self._passed(rows)
+                if at is not None and kind.path is not None and kind.side != "secondary":
+                    place = (primary, kind.path.lower())
+                    found.passed[place] = max(at, found.passed.get(place, at))
             case _:
                 pass
         if kind.event not in EVENTS:
             part.unknown = count
-        if kind.role == "sender" and kind.event in MANY:
+        if kind.event in MANY:
             part.nameless = self._nameless(rows)
         writer.add(part)
         if kind.role == "syphon":
@@ -349,6 +418,11 @@ class _Block:
                 yield self.block.kinds[self.block.kind[row]], values
 
 
+def _maximum(values: Ints) -> int | None:
+    known = values[values != NULL]
+    return int(known.max()) if known.size else None
+
+
 def _or_zero(column: pa.Array) -> Ints:
     values = integers(column)
     return np.where(values == NULL, 0, values)
@@ -369,7 +443,8 @@ def _rare_row(kind: Kind, row: Mapping[str, Any], found: Facts) -> None:
             found.clocks[name] = max((ordinal, row["ahead"]), found.clocks.get(name, (ordinal, row["ahead"])))
     elif kind.event == "syphon_counters":
         settled = sum(row[each] or 0 for each in ("completed", "dead_lettered", "released"))
-        counter = (ordinal, row["receives"] or 0, settled)
+        remaining = sum(row[each] or 0 for each in ("lock_lost", "pending"))
+        counter = (ordinal, row["receives"] or 0, settled, remaining)
         found.counters[name] = max(counter, found.counters.get(name, counter))
     elif row["at"] is not None:
         event = StateEvent(

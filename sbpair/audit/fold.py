@@ -5,7 +5,7 @@ A group is a message, numbered from 0; each column of the result is an array wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from .aliases import Aliases
 from .canary_ids import PATTERN, PREFIX
 from .grouping import NULL, Bools, Ints, combine, count, least, most, ranks
-from .mentions import COUNTS, FACTS, POSITIONS, MentionContext, Mentions
+from .mentions import COUNTS, DEAD_LETTERS, FACTS, POSITIONS, MentionContext, Mentions
 
 RECORDED_TWICE = {  # parking and spooling have events of their own, and send_accepted where that is enabled
     "parked": ("parked_events", "accepted_by_backlog"),
@@ -24,20 +24,31 @@ RECORDED_TWICE = {  # parking and spooling have events of their own, and send_ac
     "detoured_ambiguously": ("stored_ambiguously", "accepted_ambiguously"),
 }
 AMBIGUITIES = ("raised_ambiguously", "detoured_ambiguously", "accepted_by_primary_ambiguously")
-HELD = {  # copies in a broker's store: added minus removed
-    "held": ("put", "taken"),
-    "held_in_backlog": ("put_in_backlog", "taken_from_backlog"),
-}
-PARTS = {part for parts in (*RECORDED_TWICE.values(), AMBIGUITIES, *HELD.values()) for part in parts}
+HELD_IN_BACKLOG = ("put_in_backlog", "taken_from_backlog")  # copies in a broker's store: added, removed
+PARTS = {
+    *(part for parts in RECORDED_TWICE.values() for part in parts), *AMBIGUITIES, *HELD_IN_BACKLOG, "put", "taken",
+}  # fmt: skip
 TIMES = {  # the first or last time of the mentions with any of these facts
     "sent_at": (least, ("is_sent",)),
     "parked_at": (least, ("is_parked",)),
     "last_parked_at": (most, ("is_parked",)),
     "set_aside_at": (most, ("set_aside", "expired")),
+    "first_home_at": (least, ("accepted_by_primary", "forwarded")),
     "home_at": (most, ("accepted_by_primary", "forwarded")),
+    "stored_at": (least, ("taken_in",)),
+    "put_at": (most, ("put",)),
+    "backlogged_at": (least, ("backlogged",)),
     "forwarded_at": (most, ("forwarded",)),
     "received_at": (least, ("received",)),
 }
+HANDS = {  # the writer of the one who did it, if it is one
+    "sender": ("is_sent",),
+    "syphon": ("forwarded",),
+    "receiver": ("received",),
+    "broker": ("taken_in",),
+    "other broker": ("backlogged",),
+}
+BALANCED = ("put", "taken", "is_done")
 Texts: TypeAlias = "Sequence[str | None]"
 Entity: TypeAlias = "tuple[str | None, str]"
 
@@ -70,31 +81,38 @@ class Messages:
     is_promised: Bools  # whether the sender keeps the order of the session
     numbers: Mapping[str, Ints]
     forwards: Forwards
+    hands: Mapping[str, Ints]  # by HANDS, as an index into ``senders``; NULL for none, or several
+    held_in: Ints  # a destination that has a copy, as an index into ``destinations``
+    destinations: list[str]  # "" for a queue, or the end of the path of a subscription
 
     def __len__(self) -> int:
         return len(self.message)
 
 
 def fold(
-    mentions: Mentions, shifts: Mapping[str, int], aliases: Aliases, runs: Mapping[str, int]
+    mentions: Mentions,
+    shifts: Mapping[str, int],
+    aliases: Aliases,
+    runs: Mapping[str, int],
+    kept: Container[str | None] = (),
 ) -> Messages:
     """Fold ``mentions``, which hold all mentions of their messages.
 
     ``shifts`` are corrections of writers' times, in microseconds; ``aliases`` are other names of namespaces;
-    ``runs`` are the runs of the writers, which may use the same ids.
+    ``runs`` are the runs of the writers, which may use the same ids; ``kept`` are primaries whose broker recorded all.
     """
     contexts = [aliases.in_context(each) for each in mentions.contexts]
     mentions = replace(mentions, contexts=contexts)
     shift = np.array([shifts.get(each.writer or "", 0) for each in mentions.contexts], np.int64)
     shift = shift[mentions.context]
     at = np.where(mentions.at == NULL, NULL, mentions.at + shift)
-    return _Fold(_with_paths(replace(mentions, at=at)), runs).messages()
+    return _Fold(_with_landed(_with_paths(replace(mentions, at=at))), runs, kept).messages()
 
 
 class _Fold:
-    def __init__(self, mentions: Mentions, runs: Mapping[str, int]) -> None:
+    def __init__(self, mentions: Mentions, runs: Mapping[str, int], kept: Container[str | None]) -> None:
         self.of = mentions
-        self.runs = runs
+        self.runs, self.kept = runs, kept
         facts = np.array([context.facts for context in mentions.contexts], np.int64)
         self.facts = facts[mentions.context]
         self.seen = int(np.bitwise_or.reduce(facts, initial=0))
@@ -116,11 +134,14 @@ class _Fold:
         secondary, secondaries = self._of_context([context.secondary for context in self.of.contexts])
         writer, writers = self._of_context([context.writer for context in self.of.contexts])
         is_sent = self.has("is_sent")
-        sender = self._only(writer, is_sent)
+        hands = {name: self._only(writer, self.has(*facts)) for name, facts in HANDS.items()}
+        sender = hands["sender"]
         sent_in = self._fold(least, self.of.sent_in, is_sent)
         has_raised = self.has("raised") & (writer == sender[self.group])
-        session, is_promised = self._sessions()
+        session, is_promised, is_misplaced = self._sessions()
         numbers = self._numbers()
+        held_in, destinations = self._balance(numbers)
+        numbers["misplaced"] = is_misplaced
         return Messages(
             self.message,
             self.entity,
@@ -137,6 +158,9 @@ class _Fold:
             is_promised,
             numbers,
             self._forwards(writer, numbers["copies"]),
+            hands,
+            held_in,
+            destinations,
         )
 
     def has(self, *names: str) -> Bools:
@@ -159,23 +183,29 @@ class _Fold:
         first, last = self._fold(least, values, which), self._fold(most, values, which)
         return np.where(first == last, first, NULL)
 
-    def _sessions(self) -> tuple[pa.Array, Bools]:
-        """The session of each message, and whether its order is kept. A message in a backlog has another session id."""
+    def _sessions(self) -> tuple[pa.Array, Bools, Ints]:
+        """The session of each message, whether its order is kept, and 1 where records name two sessions.
+
+        A message in a backlog has another session id.
+        """
         if self.of.session is None:
-            return pa.nulls(self.size, pa.string()), np.zeros(self.size, bool)
+            return pa.nulls(self.size, pa.string()), np.zeros(self.size, bool), np.zeros(self.size, np.int64)
         encoded = self.of.session.dictionary_encode()
         rank, ordered = ranks([text or None for text in encoded.dictionary.to_pylist()])
         index = np.asarray(encoded.indices.fill_null(len(rank)), np.int64)
         session = np.where(self.has("is_in_store_of_backlog"), NULL, np.append(rank, NULL)[index])
         greatest = most(self.group, session, self.size)
+        is_misplaced = (least(self.group, session, self.size) != greatest).astype(np.int64)
         is_promised = np.zeros(self.size, bool)
         is_promised[self.group[self.has("is_kept_in_order") & (session != NULL)]] = True
-        return pa.array(ordered, pa.string()).take(pa.array(greatest, mask=greatest == NULL)), is_promised
+        sessions = pa.array(ordered, pa.string()).take(pa.array(greatest, mask=greatest == NULL))
+        return sessions, is_promised, is_misplaced
 
     def _numbers(self) -> dict[str, Ints]:
         counts = {name: self._count(name) for name in COUNTS}
         counts |= {name: np.maximum(counts[a], counts[b]) for name, (a, b) in RECORDED_TWICE.items()}
-        counts |= {name: counts[put] - counts[taken] for name, (put, taken) in HELD.items()}
+        put, taken = HELD_IN_BACKLOG
+        counts["held_in_backlog"] = counts[put] - counts[taken]
         ambiguities = sum((counts[name] for name in AMBIGUITIES), np.zeros(self.size, np.int64))
         kept = {name: each for name, each in counts.items() if name not in PARTS}
         received = self._fold(least, self.of.number, self.has("received"))
@@ -186,13 +216,43 @@ class _Fold:
         return {
             **kept,
             **times,
+            "enqueued_at": self._fold(least, self.of.enqueued, self.has("received")),
             "backlog": most(self.group, backlog[self.of.context], self.size),
             "sequence_number": np.where(received == NULL, stored, received),
             "copies": copies,
+            "unnumbered": count(self.group[self.has("received") & (self.of.number == NULL)], self.size),
             "canary": self._canaries(),
             "ambiguities": ambiguities,
             "of_two_runs": self._of_two_runs(copies),
         }
+
+    def _balance(self, numbers: dict[str, Ints]) -> tuple[Ints, list[str]]:
+        """Add up what brokers recorded at each destination, and return where a copy is that did not leave.
+
+        A queue is one destination, and so is each subscription; dead letters belong to theirs. ``shortfall``: how often
+        the entity accepted the message without storing it or dropping it as a duplicate. ``undelivered``: how many of
+        the copies that a destination stored, one for each time that the message was accepted, reached nobody.
+        """
+        times = np.maximum(times_accepted(numbers), 1)
+        homeward = np.minimum(numbers["forwarded"], np.maximum(numbers["parked"], 1))
+        taken_in = numbers.pop("taken_in")
+        numbers["undelivered"] = np.zeros(self.size, np.int64)
+        numbers["held"] = np.zeros(self.size, np.int64)
+        held_in = np.full(self.size, NULL)
+        of_context = [each.place.removesuffix(DEAD_LETTERS) for each in self.of.contexts]
+        place, places = self._of_context([*of_context])
+        here = self.has("put", "taken", "is_done")
+        for code in np.unique(place[here]).tolist():
+            at = here & (place == code)
+            put, taken, done = (count(self.group[at & self.has(name)], self.size) for name in BALANCED)
+            wanted = np.minimum(put, times)
+            numbers["undelivered"] = np.maximum(numbers["undelivered"], wanted - done)
+            numbers["held"] += put - taken
+            held_in[(put > taken) & (wanted > done)] = code
+            if places[code]:  # a topic took in what its subscriptions have
+                taken_in = np.maximum(taken_in, put)
+        numbers["shortfall"] = np.maximum(numbers["accepted_by_primary"] + homeward - taken_in, 0)
+        return held_in, places
 
     def _canaries(self) -> Ints:
         """1 for a message with the id of a drill's canary that no sender's journal contains."""
@@ -226,9 +286,14 @@ class _Fold:
         """The greatest number of copies at one place: distinct numbers there.
 
         A receiver and a broker may report different numbers of one message, so they count as places of their own.
-        An arrival without a number counts as a copy of its own.
+        An arrival without a number counts as a copy of its own, unless the broker tells all copies.
         """
-        arrival = np.flatnonzero(self.has("is_arrival"))
+        is_arrival = self.has("is_arrival")
+        is_told = np.array([primary in self.kept for primary, _ in self.entities] or [False])[self.entity]
+        if is_told.any():
+            is_told &= count(self.group[self.has("put")], self.size) > 0
+            is_arrival &= ~(is_told[self.group] & (self.of.number == NULL))
+        arrival = np.flatnonzero(is_arrival)
         arrivals = count(self.group[arrival], self.size)
         arrival = arrival[arrivals[self.group[arrival]] > 1]
         copies = np.minimum(arrivals, 1)
@@ -236,18 +301,24 @@ class _Fold:
             return copies
         places = [context.place + context.in_store for context in self.of.contexts]
         place, _ = self._of_context(list(places))
+        namespace = np.array([each.on_secondary for each in self.of.contexts], np.int64)[self.of.context]
         writer, _ = self._of_context([context.writer or "" for context in self.of.contexts])
         number, position = self.of.number[arrival], self.of.sent_in[arrival]
         is_known = number != NULL
         own = np.where(is_known, -1, writer[arrival])  # with the position, in place of the number
         group, at = self.group[arrival], place[arrival]
-        rows = np.column_stack([group, at, own, np.where(is_known, number, position)])
+        rows = np.column_stack([group, at, own, np.where(is_known, number, position), namespace[arrival]])
         distinct = np.unique(rows, axis=0)
         held = combine([(distinct[:, 0], self.size), (distinct[:, 1], len(places) + 1)])
         first = np.flatnonzero(np.diff(held, prepend=-1))
         there = np.diff(np.append(first, len(held)))
         np.maximum.at(copies, distinct[first, 0], there)
         return copies
+
+
+def times_accepted(numbers: Mapping[str, Ints]) -> Ints:
+    """How often each message was accepted."""
+    return numbers["accepted_by_primary"] + numbers["parked"] + numbers["spooled"] - numbers["left_spool"]
 
 
 def _entity(context: MentionContext) -> Entity:
@@ -272,17 +343,40 @@ def _with_paths(mentions: Mentions) -> Mentions:
         found = [known.setdefault(replace(context, path=path), len(contexts) + len(known)) for path in paths]
         rows.append(np.full(len(found), row))
         codes.append(np.array(found))
-    chosen = np.concatenate(rows)
-    index = pa.array(chosen)
-    return Mentions(
-        contexts + list(known),
-        np.concatenate(codes),
-        mentions.at[chosen],
-        mentions.sent_in[chosen],
-        mentions.number[chosen],
-        mentions.message.take(index),
-        None if mentions.session is None else mentions.session.take(index),
-    )
+    return mentions.choose(np.concatenate(rows), contexts + list(known), np.concatenate(codes))
+
+
+def _with_landed(mentions: Mentions) -> Mentions:
+    """Give what the secondary's broker records of messages that landed to the same messages of the primary."""
+    landed = _landed(mentions)
+    if not landed:
+        return mentions
+    contexts, context = list(mentions.contexts), mentions.context.copy()
+    is_landed = pc.is_in(mentions.message, pa.array({message for message, _ in landed}))
+    known: dict[MentionContext, int] = {}
+    for row in np.flatnonzero(np.asarray(is_landed)):
+        each = contexts[context[row]]
+        if each.in_store != "entity":
+            continue
+        primary = landed.get((mentions.message[row].as_py(), _entity(each)))
+        if primary is not None:
+            there = replace(
+                each, primary=primary, secondary=each.primary, on_secondary=True,
+                facts=each.facts & ~(FACTS["taken_in"] | FACTS["handed_on"]),
+            )  # fmt: skip
+            context[row] = known.setdefault(there, len(contexts) + len(known))
+    return replace(mentions, contexts=contexts + list(known), context=context)
+
+
+def _landed(mentions: Mentions) -> dict[tuple[str, Entity], str | None]:
+    """The primary for which a message landed, by its id, and its entity on the secondary."""
+    has_landed = np.array([bool(each.facts & FACTS["landed"]) for each in mentions.contexts])
+    found: dict[tuple[str, Entity], str | None] = {}
+    for row in np.flatnonzero(has_landed[mentions.context]) if has_landed.any() else ():
+        each = mentions.contexts[mentions.context[row]]
+        there = each.secondary, (each.path or "").lower()
+        found[mentions.message[row].as_py(), there] = each.primary
+    return found
 
 
 def _paths_of_parked(mentions: Mentions, ids: pa.Array) -> dict[tuple[str | None, str], list[str]]:

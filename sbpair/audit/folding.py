@@ -13,12 +13,18 @@ import pyarrow.compute as pc
 
 from .aliases import Aliases
 from .canary_ids import drill_of
-from .clocks import MICROS
+from .clocks import (
+    MICROS,
+    Apart,
+    behind_namespaces,
+    between_writers,
+    differences,
+    one_way_differences,
+)
 from .engine import Packet, TaskResult
 from .evidence import Evidence
-from .fold import Messages, fold
-from .grouping import NULL, Bools, Ints
-from .killed import times_accepted
+from .fold import Messages, fold, times_accepted
+from .grouping import NULL, Ints
 from .order import in_sessions
 from .packets import gather
 from .storage import Storage
@@ -57,7 +63,13 @@ class Found:
     killed: Counter[str] = field(default_factory=Counter)  # messages whose copies its end explains, by syphon
     canaries: Counter[str] = field(default_factory=Counter)  # that no sender's journal contains, by drill
     repeated: int = 0
-    shown: float = 0.0  # the minimum clock difference in seconds that messages show
+    apart: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By how many microseconds an event precedes its cause, at most, by the writers of cause and event."""
+    behind: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By how many microseconds a writer is behind the clock of a primary, at least."""
+    again: Counter[str] = field(default_factory=Counter)
+    """Copies of messages that only a second forward explains, by primary."""
+    dropped: int = 0  # as duplicates, by brokers
     waits: dict[tuple[str | None, int | None], Waits] = field(default_factory=dict)
     missing: int = 0
     in_sessions: int = 0
@@ -75,9 +87,32 @@ class Found:
         self.killed.update(other.killed)
         self.canaries.update(other.canaries)
         self.repeated += other.repeated
-        self.shown = max(self.shown, other.shown)
+        self.apart = worst(self.apart, other.apart)
+        for pair, micros in other.behind.items():
+            self.behind[pair] = max(micros, self.behind.get(pair, micros))
+        self.again.update(other.again)
+        self.dropped += other.dropped
         self.missing += other.missing
         self.in_sessions += other.in_sessions
+
+    @property
+    def shown(self) -> float:
+        """The minimum clock difference in seconds that messages show."""
+        return max(self.all_apart.values(), default=0) / MICROS
+
+    @property
+    def all_apart(self) -> dict[tuple[str, str], int]:
+        """The greatest differences that messages show, of two writers, or of a primary's clock and a writer."""
+        return worst(self.apart, between_writers(self.behind))
+
+
+def worst(one: Apart, other: Apart) -> dict[tuple[str, str], int]:
+    """The greatest differences of both."""
+    merged = dict(one)
+    for pair, micros in other.items():
+        merged[pair] = max(micros, merged.get(pair, micros))
+    ordered = sorted(merged.items(), key=lambda each: (-each[1], each[0]))
+    return dict(ordered[:MAX_ROWS])
 
 
 def _trouble(row: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -106,7 +141,7 @@ class Fold:
         mentions = gather(packets)
         if mentions is None or not len(mentions.message):
             return
-        messages = fold(mentions, self.shifts, self.aliases, self.runs)
+        messages = fold(mentions, self.shifts, self.aliases, self.runs, self.evidence.kept)
         judgement = judge(messages, self.evidence)
         table = messages_table(messages, judgement)
         self.out.write_table("messages", table, part)
@@ -141,30 +176,24 @@ def findings(messages: Messages, judgement: Judgement, table: pa.Table, copies: 
         ),
         canaries=Counter(map(drill_of, messages.message.filter(pa.array(numbers["canary"] > 0)).to_pylist())),
         repeated=int((times_accepted(numbers) > 1).sum()),
-        shown=_least_skew(numbers, judgement.is_traced),
+        apart=worst(differences(messages), one_way_differences(messages, judgement.is_traced)),
+        behind=behind_namespaces(messages),
+        again=_again(messages, copies),
+        dropped=int(numbers["dropped"].sum()),
         waits=_waits(messages),
         missing=int(judgement.where(Verdict.LOST).sum()),
         in_sessions=len(messages) - messages.session.null_count,
     )
 
 
-def _least_skew(numbers: Mapping[str, Ints], is_traced: Bools) -> float:
-    """The minimum clock difference in seconds, shown by messages that left a place before they reached it.
-
-    A message is parked before it is forwarded, and received afterwards unless it took another path.
-    """
-    one_way = numbers["accepted_by_primary"] + numbers["spooled"] + numbers["raised"] == 0
-    one_way &= is_traced & (numbers["parked"] == 1) & (numbers["forwarded"] == 1)
-    return max(
-        latest(numbers["parked_at"], numbers["forwarded_at"], np.ones(len(one_way), bool)),
-        latest(numbers["forwarded_at"], numbers["received_at"], one_way),
-    )
-
-
-def latest(cause: Ints, effect: Ints, which: Bools) -> float:
-    """By how many seconds a cause came after its effect, at most; 0 if none did."""
-    known = which & (cause != NULL) & (effect != NULL)
-    return int((cause - effect)[known].max(initial=0)) / MICROS
+def _again(messages: Messages, copies: pa.Table) -> Counter[str]:
+    """How many copies only a second forward explains, by primary; ``copies`` is the table of duplicates."""
+    found: Counter[str] = Counter()
+    for row in copies.select(["primary", "copies", "explained", "again", "killed"]).to_pylist():
+        if row["again"] and not row["killed"]:
+            others = row["explained"] - row["again"]
+            found[row["primary"] or ""] += max(0, min(row["again"], row["copies"] - 1 - others))
+    return found
 
 
 _BY_NAME = [("path", "ascending"), ("message_id", "ascending")]

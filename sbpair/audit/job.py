@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from .aliases import Aliases
-from .engine import Engine, LocalEngine
+from .engine import Engine, LocalEngine, Packets
 from .evidence import Evidence
 from .expected import Expected
 from .facts import Facts
@@ -34,6 +34,8 @@ from .verdict import Verdict
 SKEW = 1.0
 """The tolerated difference between the clocks of two machines by default, in seconds."""
 REPORT, SUMMARY = "report.html", "summary.json"
+ACCEPTABLE = (Verdict.DELETED.value,)
+"""What may be meant, although a message reached nobody."""
 INCOMPLETE = "_incomplete"  # what is written until all of it is there
 TABLES = ("messages", "writers", "duplicates", "order", "waits", "missing")
 
@@ -50,19 +52,22 @@ def audit(
     skew: float = SKEW,
     aliases: Mapping[str, str] | None = None,
     expected: Expected | None = None,
+    accept: Mapping[str, int] | None = None,
     at: datetime | None = None,
 ) -> Summary:
     """Audit the journals below the directory ``journal`` and write the results to ``out``, a directory or a URI.
 
     An earlier audit there is replaced once this one is complete. ``skew`` is the tolerated difference between the
     clocks of two machines in seconds, 0 or more; ``engine`` is this machine by default; ``aliases`` gives namespaces
-    their names by the other names that journals use; ``expected`` says which journals must be there; ``at`` is the
-    time that the report shows, now by default.
+    their names by the other names that journals use; ``expected`` says which journals must be there; ``accept`` is the
+    number of messages that were meant to be deleted, as ``{"deleted": 50}``; ``at`` is the time that the report shows,
+    now by default.
 
-    Raises ValueError for an invalid ``skew`` or alias, ForeignFilesError when ``out`` holds files that are not of an
-    earlier audit, and OSError when it cannot be written.
+    Raises ValueError for an invalid ``skew``, alias or ``accept``, ForeignFilesError when ``out`` holds files that are
+    not of an earlier audit, and OSError when it cannot be written.
     """
     check_skew(skew)
+    check_accepted(accept or {})
     reading = journal if isinstance(journal, ReadPlan) else plan(str(journal))
     place = Storage(str(out))
     names = Aliases(aliases or {})
@@ -74,7 +79,7 @@ def audit(
     place.clear([INCOMPLETE])
     new = place.below(INCOMPLETE)
     run = engine or LocalEngine()
-    summary = _audit(reading, new, run, skew, names, expected or Expected())
+    summary = _audit(reading, new, run, skew, names, expected or Expected(), accept or {})
     made = Made(without_secret(reading.directory), at or datetime.now(UTC))
     new.write_text(REPORT, page(summary, made))
     new.write_text(SUMMARY, as_json(summary) + "\n")
@@ -83,24 +88,33 @@ def audit(
 
 
 def _audit(
-    reading: ReadPlan, out: Storage, engine: Engine, skew: float, aliases: Aliases, expected: Expected
+    reading: ReadPlan,
+    out: Storage,
+    engine: Engine,
+    skew: float,
+    aliases: Aliases,
+    expected: Expected,
+    accept: Mapping[str, int],
 ) -> Summary:
     """Audit and write the tables."""
     scattered = engine.scatter(reading.tasks, Read(reading.parts), reading.parts)
     facts = facts_of_unread(reading.unread)
-    for each in scattered.answers():
-        facts.add(each)
-    facts.hold_against_checksums()
+    for of_files in scattered.answers():
+        for each in of_files.values():
+            facts.add(each)
+    facts.hold_against(reading.files)
     facts.named(aliases)
     clocks = facts.corrections()
     facts.corrected(clocks)
-    evidence = Evidence(facts.writers.values(), facts.of_syphons(), facts.when_emptied(), skew)
     runs = separate_runs(facts.writers.values())
     shifts = {clock.writer: clock.micros for clock in clocks}
-    folded = scattered.regroup(Fold(shifts, aliases, runs, evidence, reading.parts, out))
-    found = Found()
-    for each in folded.answers():
-        found.add(each)
+    evidence = evidence_of(facts, skew)
+    folded, found = _fold(scattered, Fold(shifts, aliases, runs, evidence, reading.parts, out))
+    if found.shown > skew:  # what the clocks could explain is no proof
+        folded.close()
+        out.clear(["missing", "duplicates"])
+        evidence = evidence_of(facts, found.shown)
+        folded, found = _fold(scattered, Fold(shifts, aliases, runs, evidence, reading.parts, out))
     sessions = SessionCounts()
     if found.in_sessions:
         ordered = folded.regroup(Order(out))
@@ -111,7 +125,27 @@ def _audit(
         step.close()
     _write_rest(out, facts, found, sessions)
     missed = expected.differences(facts.writers.values())
-    return summarise(facts, clocks, found, sessions, skew, missed)
+    return summarise(facts, clocks, found, sessions, skew, missed, accept)
+
+
+def _fold(scattered: Packets, work: Fold) -> tuple[Packets, Found]:
+    folded = scattered.regroup(work)
+    found = Found()
+    for each in folded.answers():
+        found.add(each)
+    return folded, found
+
+
+def evidence_of(facts: Facts, skew: float) -> Evidence:
+    """The evidence of ``facts``, whose times are corrected, with clocks that differ by ``skew`` seconds."""
+    return Evidence(
+        facts.writers.values(),
+        facts.of_syphons(),
+        facts.when_emptied(),
+        facts.passed,
+        facts.locks_lost(),
+        skew,
+    )
 
 
 def _write_rest(out: Storage, facts: Facts, found: Found, sessions: SessionCounts) -> None:
@@ -154,6 +188,13 @@ def _plain(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds")
     return str(value.value) if isinstance(value, Enum) else str(value)
+
+
+def check_accepted(accept: Mapping[str, int]) -> None:
+    """Raise ValueError for a verdict that nobody can mean."""
+    for name, count in accept.items():
+        if name not in ACCEPTABLE or count < 0:
+            raise ValueError(f"{name}={count} cannot be accepted: give a number of {' or '.join(ACCEPTABLE)}")
 
 
 def check_skew(skew: float) -> None:

@@ -65,7 +65,11 @@ class LineEnds:
 
         Raises NotADirectoryError or FileNotFoundError when the directory cannot be listed.
         """
-        seen, journals = self._seen, list_journals(self._directory)
+        return self.ends_of(list_journals(self._directory))
+
+    def ends_of(self, journals: Mapping[str, FileStatus]) -> dict[str, int]:
+        """The ends of these files, listed just now."""
+        seen = self._seen
         ends = {name: found.size for name, found in journals.items() if is_gzipped(name)}
         for name, (before, end) in seen.items():
             if name in journals and before[1:] == journals[name][1:]:

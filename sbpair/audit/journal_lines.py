@@ -11,6 +11,7 @@ block is parsed with the columns that it seems to have, and again with all of th
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -148,6 +149,8 @@ def _fields(block: bytes) -> set[str]:
 
 def _rows(block: bytes, name: str, at: int, columns: _Columns) -> Iterator[pa.RecordBatch]:
     own, whole = columns.own, columns.whole
+    if not at and block.startswith(codecs.BOM_UTF8):
+        block, at = block[len(codecs.BOM_UTF8) :], len(codecs.BOM_UTF8)
     sums = _checksums(block) if LINE_CHECKSUM in whole.names else None
     try:
         block.isascii() or block.decode()
@@ -182,9 +185,11 @@ def _count(block: bytes) -> int:
 
 
 def _checksums(block: bytes) -> pa.Array:
-    """The CRC-32 of each line of ``block``."""
+    """The CRC-32 of each line of ``block``, without what a transfer as text adds to its end."""
     whole = block if block.endswith(b"\n") else block + b"\n"
-    lines = map(_WITHOUT_END, io.BytesIO(whole))  # far faster than split()
+    lines: Iterator[bytes] = map(_WITHOUT_END, io.BytesIO(whole))  # far faster than split()
+    if b"\r\n" in block:
+        lines = (line.removesuffix(b"\r") for line in lines)
     return pa.array(np.fromiter(map(zlib.crc32, lines), np.int64))
 
 

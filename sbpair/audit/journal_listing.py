@@ -14,7 +14,7 @@ from __future__ import annotations
 import codecs
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -51,6 +51,8 @@ class Listing:
 
     journals: dict[str, FileStatus]
     unread: tuple[Unread, ...]
+    packed: frozenset[str] = frozenset()
+    """The compressed files that are not read because the same file is there without .gz."""
 
 
 def list_files(directory: str) -> Listing:
@@ -67,13 +69,17 @@ def list_files(directory: str) -> Listing:
         elif why := _why_unread(directory, each.path):
             unread.append(Unread(each.path, why))
 
-    journals = _journals(directory, other)
-    return Listing(journals, tuple(sorted(unread, key=lambda each: each.name)))
+    found = _journals(directory, other)
+    packed = _packed(found)
+    journals = {name: each for name, each in found.items() if name not in packed}
+    return Listing(journals, tuple(sorted(unread, key=lambda each: each.name)), packed)
 
 
 def list_journals(directory: str) -> dict[str, FileStatus]:
     """Like :func:`list_files`, but only the journals; opens no file."""
-    return _journals(directory, lambda other: None)
+    found = _journals(directory, lambda other: None)
+    packed = _packed(found)
+    return {name: each for name, each in found.items() if name not in packed}
 
 
 def open_plain(directory: str, name: str) -> BinaryIO:
@@ -102,8 +108,11 @@ def _journals(directory: str, other: Callable[[FileStatus | Unread], None]) -> d
                 final not in found or each.path == final
             ):  # a closed file, whatever was left of it while it was open
                 found[final] = each
-    copies = {name for name in found if is_gzipped(name) and plain_of(name) in found}
-    return {name: each for name, each in sorted(found.items()) if name not in copies}
+    return dict(sorted(found.items()))
+
+
+def _packed(found: Mapping[str, FileStatus]) -> frozenset[str]:
+    return frozenset(name for name in found if is_gzipped(name) and plain_of(name) in found)
 
 
 def _is_journal(path: str) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .evidence import Evidence, KilledSyphon
-from .fold import Messages
+from .fold import Messages, times_accepted
 from .grouping import NULL, Bools, Ints, most
 
 
@@ -29,22 +29,23 @@ class Unrecorded:
     writers: Mapping[int, list[str]] = field(default_factory=dict)
 
 
-def times_accepted(numbers: Mapping[str, Ints]) -> Ints:
-    """How often each message was accepted."""
-    return numbers["accepted_by_primary"] + numbers["parked"] + numbers["spooled"] - numbers["left_spool"]
-
-
-def count_explained(numbers: Mapping[str, Ints], unrecorded: Ints | int = 0) -> Ints:
-    """How many extra copies of each message have an explanation, if so many forwards of it were not recorded (G-4)."""
+def count_explained(numbers: Mapping[str, Ints], again: Ints) -> Ints:
+    """How many extra copies of each message have an explanation, of which ``again`` are second forwards (G-4)."""
     sent_again = np.maximum(times_accepted(numbers) - 1, 0)
-    forwarded = numbers["forwarded"] + numbers["landed"] + unrecorded
-    found: Ints = numbers["ambiguities"] + sent_again + np.maximum(forwarded - numbers["parked"], 0)
+    found: Ints = numbers["ambiguities"] + sent_again + again
+    return found
+
+
+def times_forwarded_again(numbers: Mapping[str, Ints], unrecorded: Ints | int = 0) -> Ints:
+    """How often each message was forwarded after the first time, if so many forwards were not recorded."""
+    found: Ints = np.maximum(numbers["forwarded"] + numbers["landed"] + unrecorded - numbers["parked"], 0)
     return found
 
 
 def needs_killed(numbers: Mapping[str, Ints]) -> Bools:
     """Which messages have copies that no record explains, and were parked: a killed syphon may explain them."""
-    found: Bools = (numbers["parked"] > 0) & (numbers["copies"] - 1 > count_explained(numbers))
+    again = times_forwarded_again(numbers)
+    found: Bools = (numbers["parked"] > 0) & (numbers["copies"] - 1 > count_explained(numbers, again))
     return found
 
 

@@ -6,7 +6,8 @@ in SQLite, and in Spark for the live queries. A mention is then a few numbers an
 
 A message is identified by primary, entity (both compared without case) and message id, since two entities may use
 the same ids. A topic's subscriptions and an entity's dead-letter queue are *places* of the entity where a copy may
-arrive; one copy at each of two subscriptions counts as one copy.
+arrive; one copy at each of two subscriptions counts as one copy. A message that landed on the secondary is the same
+message.
 
 The journal of a broker is per namespace. Its events on a backlog queue belong to the primary in the queue's name:
 their ``in_store`` is ``'backlog'``; it is ``'entity'`` for events on entities, and null for journals of others.
@@ -15,7 +16,7 @@ their ``in_store`` is ``'backlog'``; it is ``'entity'`` for events on entities, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -31,12 +32,13 @@ MANY = ("send_accepted", "message_parked", "message_spooled", "spool_replayed", 
         "duplicates_dropped")  # fmt: skip
 SINGLE = ("message_set_aside", "spooled_message_refused")
 BACKLOGS = "/x-servicebus-transfer/"  # in the name of a backlog queue, after the primary (P-10)
-SUBSCRIPTIONS, SUB_QUEUES = "/subscriptions", ("/$deadletterqueue", "/$transfer")
+DEAD_LETTERS = "/$deadletterqueue"
+SUBSCRIPTIONS, SUB_QUEUES = "/subscriptions", (DEAD_LETTERS, "/$transfer")
 IS_BACKLOG = "role = 'broker' AND backlog_queue <> ''"
 IN_STORE = """CASE WHEN role <> 'broker' THEN NULL WHEN backlog_queue = '' THEN 'entity'
     WHEN backlog IS NOT NULL THEN 'backlog' ELSE 'dead letters of a backlog' END"""
 HERE, PARKED_HERE = "in_store = 'entity'", "in_store = 'backlog'"
-IS_ALIVE = "place NOT LIKE '%$deadletterqueue'"
+IS_ALIVE = f"place NOT LIKE '%{DEAD_LETTERS}'"
 NO_NUMBER = 0  # in a receiver's record, for a message without a sequence number
 
 # The counts of a message, and the mentions that each counts.
@@ -63,12 +65,17 @@ COUNTS: Mapping[str, str] = {
     "received": "event = 'messages_received'",
     # from the journal of a broker
     "stored": f"{HERE} AND event IN ('messages_stored', 'duplicates_dropped')",
+    "taken_in": f"{HERE} AND place = ''"
+    " AND (event = 'messages_stored' AND how IN ('sent', 'scheduled') OR event = 'duplicates_dropped')",
+    "dropped": f"{HERE} AND event = 'duplicates_dropped'",
+    "scheduled": f"{HERE} AND event = 'messages_stored' AND how = 'scheduled'",
     "handed_on": f"{HERE} AND event = 'messages_stored' AND how = 'forwarded'",
     "completed": f"{HERE} AND event = 'messages_removed' AND how IN ('completed', 'received')",
     "buried": f"{HERE} AND event = 'messages_removed' AND how = 'dead-lettered' AND reason <> '{EXPIRED}'",
     "expired_there": f"{HERE} AND event = 'messages_removed'"
     f" AND (how = 'expired' OR how = 'dead-lettered' AND reason = '{EXPIRED}')",
-    "deleted": "event = 'messages_removed' AND how IN ('deleted', 'cancelled')",
+    "deleted": "event = 'messages_removed' AND how = 'deleted'",
+    "cancelled": "event = 'messages_removed' AND how = 'cancelled'",
     "backlogged": f"{PARKED_HERE} AND event IN ('messages_stored', 'duplicates_dropped')",
     # changes of the number of copies in a broker's store
     "put": f"{HERE} AND {IS_ALIVE} AND event = 'messages_stored'",
@@ -83,10 +90,14 @@ CLASSES: Mapping[str, str] = {
     "is_in_store_of_backlog": PARKED_HERE,
     # whose session, if any, has its order kept by the sender
     "is_kept_in_order": "event IN ('message_parked', 'message_spooled')",
+    # copies that left a destination, because they reached somebody, or another entity
+    "is_done": f"{HERE} AND event = 'messages_removed'"
+    f" AND (how IN ('completed', 'received') OR {IS_ALIVE} AND how IN ('forwarded', 'published'))",
     # mentions with a valid sequence number of the entity
     "is_arrival": f"event = 'messages_received' OR {HERE} AND event = 'messages_stored'",
 }
 FACTS = {name: 1 << bit for bit, name in enumerate((*COUNTS, *CLASSES))}
+MILLIS = 1000  # microseconds per millisecond
 POSITIONS = 2**20  # more than the messages of an event, so that ordinal and position fit into one number
 KINDS_REMEMBERED = 4096
 
@@ -122,6 +133,8 @@ class MentionContext:
     writer: str | None
     backlog: int | None
     facts: int
+    file: str = ""  # of the journal, by survey.key_of
+    on_secondary: bool = False  # whether it says what became of a message that landed
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +158,23 @@ class Mentions:
     at: Ints  # microseconds since the epoch, by the writer's clock
     sent_in: Ints  # the place in the writer's journal: ordinal * POSITIONS + index in the event
     number: Ints  # the broker's sequence number
+    enqueued: Ints  # microseconds since the epoch, by the broker's clock, from a receiver's record
     message: pa.Array
     session: pa.Array | None  # None if no mention has one
+
+    def choose(self, rows: Ints, contexts: list[MentionContext], context: Ints) -> Mentions:
+        """These rows, with ``context`` as an index into ``contexts``."""
+        index = pa.array(rows)
+        return Mentions(
+            contexts,
+            context,
+            self.at[rows],
+            self.sent_in[rows],
+            self.number[rows],
+            self.enqueued[rows],
+            self.message.take(index),
+            None if self.session is None else self.session.take(index),
+        )
 
 
 def block(rows: pa.RecordBatch) -> Block:
@@ -164,9 +192,9 @@ def block(rows: pa.RecordBatch) -> Block:
     return Block(rows, kinds, kind.astype(np.int64))
 
 
-def mentions(block: Block) -> Mentions:
-    """The messages named in the events of ``block``."""
-    contexts = [context(kind) for kind in block.kinds]
+def mentions(block: Block, file: str = "") -> Mentions:
+    """The messages named in the events of ``block``, which are in the ``file`` of this key."""
+    contexts = [replace(context(kind), file=file) for kind in block.kinds]
     many = _where(block, MANY)
     lists = block.column("message_ids")
     parts = [_of_lists(block, many, lists)]
@@ -185,10 +213,13 @@ def mentions(block: Block) -> Mentions:
     which = block.kind[row]
     number = _element(block.column("sequence_numbers"), row, position)
     number[(number == NO_NUMBER) | ((facts[which] & FACTS["is_arrival"]) == 0)] = NULL
+    enqueued = _element(block.column("enqueued"), row, position)
+    enqueued = np.where((enqueued == NULL) | (enqueued == NO_NUMBER), NULL, enqueued * MILLIS)
     ordinal = integers(block.column("ordinal"))[row]
     sent_in = np.where(ordinal == NULL, NULL, ordinal * POSITIONS + position)
     session = _sessions(block, row, position)
-    return Mentions(contexts, which, integers(block.column("at"))[row], sent_in, number, message, session)
+    at = integers(block.column("at"))[row]
+    return Mentions(contexts, which, at, sent_in, number, enqueued, message, session)
 
 
 def _where(block: Block, events: tuple[str, ...]) -> Bools:
@@ -251,8 +282,9 @@ def context(kind: Kind) -> MentionContext:
         place, path = _place(path)
     in_store, facts = _classify(kind, place)
     return MentionContext(
-        _lower(primary), _lower(secondary), path, place, in_store, kind.writer, kind.backlog, facts
-    )
+        _lower(primary), _lower(secondary), path, place, in_store, kind.writer, kind.backlog, facts,
+        on_secondary=kind.role == "receiver" and kind.side == "secondary",
+    )  # fmt: skip
 
 
 def _place(path: str) -> tuple[str, str]:

@@ -36,6 +36,7 @@ def join(several: Sequence[Mentions]) -> Mentions:
         np.concatenate([each.at for each in several]),
         np.concatenate([each.sent_in for each in several]),
         np.concatenate([each.number for each in several]),
+        np.concatenate([each.enqueued for each in several]),
         pa.concat_arrays([each.message for each in several]),
         sessions,
     )
@@ -60,7 +61,7 @@ def gather(packets: Iterator[bytes]) -> Mentions | None:
 
 
 def _columns(mentions: Mentions) -> list[pa.Array]:
-    numbers = (mentions.at, mentions.sent_in, mentions.number)
+    numbers = (mentions.at, mentions.sent_in, mentions.number, mentions.enqueued)
     session = mentions.session if mentions.session is not None else pa.nulls(len(mentions.context))
     return [pa.array(mentions.context), *map(nullable, numbers), mentions.message, session]
 
@@ -68,10 +69,10 @@ def _columns(mentions: Mentions) -> list[pa.Array]:
 def _schema(mentions: Mentions) -> pa.Schema:
     number, text = pa.int64(), pa.string()
     kind = pa.null() if mentions.session is None else text
-    names = ("context", "at", "sent_in", "number", "message", "session")
+    names = ("context", "at", "sent_in", "number", "enqueued", "message", "session")
     contexts = json.dumps([astuple(context) for context in mentions.contexts])
     return pa.schema(
-        zip(names, (number, number, number, number, text, kind), strict=True),
+        zip(names, (number, number, number, number, number, text, kind), strict=True),
         metadata={"contexts": contexts},
     )
 
@@ -88,6 +89,6 @@ def _read(packet: bytes) -> Mentions:
     with pa.ipc.open_stream(packet) as reader:
         rows = reader.read_all().combine_chunks().to_batches()[0]
     contexts = [MentionContext(*values) for values in json.loads(rows.schema.metadata[b"contexts"])]
-    context, at, sent_in, number = (integers(rows.column(index)) for index in range(4))
-    session = None if pa.types.is_null(rows.column(5).type) else rows.column(5)
-    return Mentions(contexts, context, at, sent_in, number, rows.column(4), session)
+    context, at, sent_in, number, enqueued = (integers(rows.column(index)) for index in range(5))
+    session = None if pa.types.is_null(rows.column(6).type) else rows.column(6)
+    return Mentions(contexts, context, at, sent_in, number, enqueued, rows.column(5), session)

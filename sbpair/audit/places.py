@@ -18,6 +18,7 @@ class Place(IntEnum):
     ENTITY = 0
     BACKLOG = 1
     SPOOL = 2
+    LANDED = 3
 
 
 def name_places(messages: Messages, kind: Ints, evidence: Evidence) -> tuple[Ints, list[str]]:
@@ -31,8 +32,11 @@ def name_places(messages: Messages, kind: Ints, evidence: Evidence) -> tuple[Int
         (kinds, len(Place)),
         _column(messages.entity[rows], kinds != Place.SPOOL),
         *(
-            _column(each[rows], kinds == Place.BACKLOG)
-            for each in (messages.secondary, messages.numbers["backlog"])
+            _column(each[rows], which)
+            for each, which in (
+                (messages.secondary, (kinds == Place.BACKLOG) | (kinds == Place.LANDED)),
+                (messages.numbers["backlog"], kinds == Place.BACKLOG),
+            )
         ),
         _column(messages.sender[rows], kinds == Place.SPOOL),
     ]
@@ -52,6 +56,10 @@ def _name(messages: Messages, row: int, place: Place, evidence: Evidence) -> str
     match place:
         case Place.ENTITY:
             return f"the entity {messages.paths[messages.path[row]]} on {primary}"
+        case Place.LANDED:
+            secondary = messages.secondary[row]
+            there = "the secondary" if secondary == NULL else messages.secondaries[secondary]
+            return f"the entity {messages.paths[messages.path[row]]} on {there}"
         case Place.BACKLOG:
             number, secondary = messages.numbers["backlog"][row], messages.secondary[row]
             queue = "a backlog queue" if number == NULL else f"the backlog queue {primary}{BACKLOGS}{number}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,16 +11,17 @@ import pyarrow as pa
 from .columns import LINE_CHECKSUM, arrow_schema
 from .engine import Packet, TaskResult
 from .facts import Facts, facts
-from .journal_files import FileRange, nothing, pack, ranges, whole_lines
+from .journal_files import FileRange, nothing, pack, ranges
 from .journal_lines import batches, unread_rows
-from .journal_listing import Unread, list_files
+from .journal_listing import Unread
 from .mentions import block, mentions
 from .packets import join, scatter
+from .survey import SurveyedFile, key_of, survey
 
 READ = (
     "ahead", "ambiguous", "at", "backlog", "backlog_queue", "cause", "checksum", "completed", "count", "dead_lettered",
-    "event", "how", "is_last", "lost", "message_id", "message_ids", "mono", "ordinal", "pair",
-    "path", "reason", "receives", "released", "stored_in", "role", "sequence_numbers", "session_id",
+    "enqueued", "event", "how", "is_last", "lock_lost", "lost", "message_id", "message_ids", "mono", "ordinal", "pair",
+    "path", "pending", "reason", "receives", "released", "stored_in", "role", "sequence_numbers", "session_id",
     "session_ids", "side", "writer",
 )  # fmt: skip
 """The columns of a journal that an audit needs."""
@@ -35,10 +37,11 @@ MAX_PARTS = 2000
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The plan: the ranges of files for each task, their size, and the files that are not read."""
+    """The plan: the ranges of files for each task, their size, the files, and those that are not read."""
 
     tasks: list[tuple[FileRange, ...]]
     size: int
+    files: Mapping[str, SurveyedFile]
     unread: tuple[Unread, ...]
     directory: str = ""  # where the journals are
 
@@ -50,12 +53,12 @@ class ReadPlan:
 
 def plan(directory: str) -> ReadPlan:
     """Plan the reading of the journals below ``directory``. Raises OSError when it cannot be listed."""
-    available = whole_lines(directory)
-    empty = (Unread(name, "it has no complete line") for name, end in available.items() if not end)
-    most = _share(sum(available.values()), TASK_BYTES)
-    tasks = [tuple(each) for each in pack(ranges(directory, nothing, available, most), most)]
+    found = survey(directory)
+    ends = found.ends
+    most = _share(sum(ends.values()), TASK_BYTES)
+    tasks = [tuple(each) for each in pack(ranges(directory, nothing, ends, most), most)]
     size = sum(each.end - each.start for task in tasks for each in task)
-    return ReadPlan(tasks, size, (*list_files(directory).unread, *empty), directory)
+    return ReadPlan(tasks, size, found.files, found.unread, directory)
 
 
 def _share(size: int, least: int) -> int:
@@ -65,18 +68,19 @@ def _share(size: int, least: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The work of a task: returns the Facts of its files, and packets of mentions."""
+    """The work of a task: returns the Facts of each file by its key, and packets of mentions."""
 
     parts: int
 
     def __call__(self, pieces: Sequence[FileRange]) -> Iterator[TaskResult | Packet]:
-        schema, found, several = SCHEMA, Facts(), []
+        schema, found, several = SCHEMA, defaultdict[str, Facts](Facts), []
         for piece in pieces:
+            key = key_of(piece.name)
             for rows in batches(piece, schema):
                 each = block(rows)
-                found.add(facts(each, piece.name))
-                several.append(mentions(each))
-        yield TaskResult(found)
+                found[key].add(facts(each, piece.name))
+                several.append(mentions(each, key))
+        yield TaskResult(dict(found))
         if several:
             yield from (Packet(part, content) for part, content in scatter(join(several), self.parts))
 

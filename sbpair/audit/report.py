@@ -24,7 +24,9 @@ MEANING = {
     Verdict.RECOVERED: "its send raised an error, but it arrived",
     Verdict.DEAD_LETTERED: "dead-lettered, with a reason",
     Verdict.EXPIRED: "its time to live had passed",
-    Verdict.DELETED: "deleted, cancelled, or removed with its entity",
+    Verdict.CANCELLED: "cancelled while it was scheduled",
+    Verdict.DELETED: "deleted by hand, or with its entity: it reached nobody",
+    Verdict.MISPLACED: "it arrived in another session than it was sent to",
     Verdict.ACCEPTED: "an entity accepted it; no journal shows what became of it",
     Verdict.WAITING: "in its entity, a backlog queue or a spool",
     Verdict.LOST: "it was accepted, but is stored nowhere and was not received",
@@ -56,7 +58,6 @@ def document(summary: Summary, made: Made, content: Iterable[str]) -> str:
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width,initial-scale=1'><title>sbpair audit</title>",
         f"<style>{STYLE}</style><h1>Is every message accounted for?</h1>",
-        f"<p><b>{escape(tally(summary))}</b></p>",
         _headline(summary),
         f"<p>{escape(sources(summary))}<br><small>{escape(made.directory)}, {made.at:%Y-%m-%d %H:%M:%S} UTC, "
         f"sbpair {__version__}</small></p>",
@@ -73,6 +74,7 @@ def sections(summary: Summary) -> list[str]:
         section("Where messages wait", _waiting(summary)),
         section("Not as expected", _missed_section(summary)),
         section("Files not read", _unread(summary)),
+        section("Files that were forgotten", _forgotten(summary)),
         section("Entities", _entities(summary)),
         section("Timeline (UTC)", flow_figure(summary.flow, summary.step, summary.timeline)),
         section("Failovers", _timeline(summary.timeline)),
@@ -88,44 +90,41 @@ def sections(summary: Summary) -> list[str]:
     ]
 
 
-ALWAYS = (Verdict.LOST, Verdict.WAITING)  # told in the first sentence, even if there are none
+ALWAYS = (Verdict.LOST, Verdict.WAITING)  # told in the first line, even if there are none
+TOLD = (
+    *ALWAYS, Verdict.UNEXPECTED, Verdict.MISPLACED, Verdict.UNPROVEN, Verdict.DELETED, Verdict.DEAD_LETTERED,
+    Verdict.EXPIRED, Verdict.CANCELLED,
+)  # fmt: skip
 
 
-def tally(summary: Summary) -> str:
-    """How many messages there are, and how many of them are lost and waiting: the sentence that people look for."""
+def headline(summary: Summary) -> str:
+    """The result of the audit on one line: how many messages have which fate, and what the journals leave open."""
+    if not summary.messages:
+        where = f"on these days, {summary.before} before" if summary.before else "in these journals"
+        return f"no messages {where}" + _unproven("; ", summary)
     told = [
-        f"{verdict.value} {count}"
-        for verdict in (*ALWAYS, Verdict.UNEXPECTED, Verdict.UNPROVEN)
-        if (count := summary.verdicts[verdict]) or verdict in ALWAYS
+        _of_verdict(summary, verdict) for verdict in TOLD if summary.verdicts[verdict] or verdict in ALWAYS
     ]
-    doubt = "" if summary.is_proved else ", by journals that do not prove that these are all"
-    return f"{summary.messages} messages: {', '.join(told)}{doubt}"
+    if summary.dropped:
+        told.append(f"dropped as duplicates {summary.dropped}")
+    if summary.unexplained:
+        told.append(f"{summary.unexplained} with more copies than can be explained")
+    if summary.sessions_broken:
+        told.append(f"{summary.sessions_broken} ordered sessions out of order")
+    rest = (
+        "; all accounted for" + _not_followed(summary) if summary.is_conserved else _unproven("; ", summary)
+    )
+    return f"{summary.messages} messages: {', '.join(told)}{rest}"
+
+
+def _of_verdict(summary: Summary, verdict: Verdict) -> str:
+    count, accepted = summary.verdicts[verdict], summary.accepted.get(verdict.value, 0)
+    return f"{verdict.value} {count}" + (f" (accepted {accepted})" if accepted else "")
 
 
 def is_shown(verdict: Verdict, count: int) -> bool:
     """Whether a verdict has a line of its own: that nothing is lost is worth one."""
     return bool(count) or verdict is Verdict.LOST
-
-
-def headline(summary: Summary) -> str:
-    """The result of the audit on one line."""
-    counts = summary.verdicts
-    bad = [
-        f"{counts[verdict]} {verdict.value}"
-        for verdict in Verdict
-        if counts[verdict] and verdict not in SOUND
-    ]
-    if summary.unexplained:
-        bad.append(f"{summary.unexplained} with more copies than can be explained")
-    if summary.sessions_broken:
-        bad.append(f"{summary.sessions_broken} ordered sessions out of order")
-    if bad:
-        return f"{summary.messages} messages, of these " + ", ".join(bad) + _unproven("; ", summary)
-    if not summary.messages:
-        return "no messages in these journals" + _unproven("; ", summary)
-    if not summary.is_proved:
-        return _unproven("", summary) + f"; {summary.messages} messages were read, all accounted for"
-    return f"{summary.messages} messages, all accounted for{_not_followed(summary)}"
 
 
 def _not_followed(summary: Summary) -> str:
@@ -148,11 +147,19 @@ def sources(summary: Summary) -> str:
 
 def _unproven(before: str, summary: Summary) -> str:
     """The reasons for which there may be messages unknown to the audit; "" if there are none."""
+    holed = summary.holed
+    why = sorted({each.reason for each in holed if each.reason})
     reasons = [
         f"{len(journals)} {one if len(journals) == 1 else more}"
+        + (f" ({'; '.join(why)})" if journals is holed else "")
         for journals, one, more in (
             (summary.unread, "file not read", "files not read"),
-            (summary.holed, "journal with gaps", "journals with gaps"),
+            (holed, "journal with gaps", "journals with gaps"),
+            (
+                summary.unfinished,
+                "journal whose next file is missing",
+                "journals whose next files are missing",
+            ),
         )
         if journals
     ]
@@ -164,7 +171,8 @@ def _unproven(before: str, summary: Summary) -> str:
     if summary.is_clock_moved:
         reasons.append(f"a writer's clock moved by {summary.moved:.1f} s (--skew {summary.skew:g}s)")
     if summary.is_skew_exceeded:
-        reasons.append(f"clocks differ by at least {summary.shown:.1f} s (--skew {summary.skew:g}s)")
+        whose = "".join(f" of {each.earlier} and {each.later}" for each in summary.apart[:1])
+        reasons.append(f"clocks{whose} differ by at least {summary.shown:.1f} s (--skew {summary.skew:g}s)")
     return f"{before}unproven: {', '.join(reasons)}" if reasons else ""
 
 
@@ -198,6 +206,12 @@ def _unread(summary: Summary) -> str:
         return ""
     note = "<p>These files may be journals with messages that are not counted here.</p>"
     return note + table(("file", "reason"), rows)
+
+
+def _forgotten(summary: Summary) -> str:
+    rows: list[Row] = [((name, why), False) for name, why in summary.forgotten.items()]
+    note = "<p>These files do not count, and their writers prove nothing by what they do not mention.</p>"
+    return note + table(("file", "reason"), rows) if rows else ""
 
 
 def _entities(summary: Summary) -> str:
@@ -369,10 +383,14 @@ def _clocks(summary: Summary) -> str:
     note = f"<p>Clocks were assumed to differ by at most {summary.skew:g} s.</p>"
     if summary.is_skew_exceeded:
         note = (
-            f"<p>Messages were forwarded up to {summary.shown:.1f} s before they were parked, or received before "
-            f"they were forwarded: clocks differ by at least that, more than the {summary.skew:g} s allowed. "
-            "Audit again with a larger --skew.</p>"
+            f"<p>Messages were received up to {summary.shown:.1f} s before they were sent or forwarded, or forwarded "
+            f"before they were parked: clocks differ by at least that, more than the {summary.skew:g} s allowed. "
+            "What this could explain is not called lost. Audit again with a larger --skew.</p>"
         )
+        apart: list[Row] = [
+            ((each.earlier, each.later, f"{each.seconds:.1f} s"), True) for each in summary.apart
+        ]
+        note += table(("clock", "is ahead of that of", "by at least"), apart)
     if not rows:
         return note if summary.is_skew_exceeded else ""
     found = "<p>These syphons measured a difference to the secondary's clock; their times are corrected.</p>"

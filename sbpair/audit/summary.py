@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from .bill import Charge, bill
-from .clocks import ClockCorrection, moment
+from .clocks import MICROS, ClockCorrection, moment
 from .facts import Facts
 from .flow import FlowStep
 from .folding import MAX_ROWS, Found
@@ -17,7 +17,7 @@ from .journal_listing import Unread
 from .order import OrderVerdict, SessionCounts
 from .timeline import Episode, timeline
 from .verdict import SOUND, Verdict
-from .writers import GAPS, NOT_READ, WriterFacts
+from .writers import GAPS, LACKS_NEXT, SHORT, UNREAD, WriterFacts
 
 UNKNOWN = "?"
 
@@ -105,6 +105,15 @@ class SessionOrder:
     overtaking: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ClocksApart:
+    """Two writers whose clocks differ by ``seconds`` or more: what ``later`` did precedes its cause by ``earlier``."""
+
+    earlier: str
+    later: str
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Summary:
     """The results of an audit."""
@@ -139,6 +148,12 @@ class Summary:
     """The messages that wait, by place, the most first; at most MAX_ROWS places."""
     canaries: dict[str, int] = field(default_factory=dict)
     """The messages with ids of canaries that no sender's journal contains, by the id of the drill."""
+    dropped: int = 0  # copies that brokers dropped as duplicates
+    accepted: dict[str, int] = field(default_factory=dict)
+    """How many messages of a verdict are known and meant, though nothing arrived, by the verdict's name."""
+    apart: list[ClocksApart] = field(default_factory=list)  # the most first, at most MAX_ROWS
+    forgotten: dict[str, str] = field(default_factory=dict)  # files that a daily audit forgot, and why
+    before: int = 0  # messages of the days before those that a daily audit is about
     moved: float = 0.0  # how far a writer's wall clock moved while it wrote, at most, in seconds
 
     @property
@@ -155,17 +170,23 @@ class Summary:
         return [
             each
             for each in self.writers
-            if each.reason in GAPS or (each.role == UNKNOWN and each.reason not in (None, NOT_READ))
+            if each.reason in GAPS or (each.role == UNKNOWN and each.reason not in (None, UNREAD))
         ]
 
     @property
+    def unfinished(self) -> list[Writer]:
+        """The journals whose next file is missing."""
+        return [each for each in self.writers if each.reason == LACKS_NEXT]
+
+    @property
     def is_proved(self) -> bool:
-        """Whether there are messages, every journal that may name one was read completely, each primary has that
-        of a sender, and the clocks differ and moved by no more than ``skew``."""
+        """Whether there are messages, or were earlier, every journal that may name one was read whole, each primary has
+        that of a sender, and the clocks differ and moved by no more than ``skew``."""
         return (
-            bool(self.messages)
+            bool(self.messages or self.before)
             and not self.unread
             and not self.holed
+            and not self.unfinished
             and not self.unsent
             and not self.missed
             and not self.is_skew_exceeded
@@ -191,21 +212,20 @@ class Summary:
         """Whether every message is proved to be accounted for, every copy explained, and each order that was to be
         kept is."""
         # G-2, G-4, O-1
-        return (
-            self.is_proved
-            and is_conserved(self.verdicts)
-            and not self.unexplained
-            and not self.sessions_broken
-        )
+        return self.is_proved and not self.unsound and not self.unexplained and not self.sessions_broken
+
+    @property
+    def unsound(self) -> dict[Verdict, int]:
+        """The numbers of messages that are not accounted for: more of a verdict than were accepted."""
+        return {
+            verdict: count
+            for verdict, count in self.verdicts.items()
+            if verdict not in SOUND and count > self.accepted.get(verdict.value, 0)
+        }
 
     @property
     def messages(self) -> int:
         return sum(self.verdicts.values())
-
-
-def is_conserved(verdicts: dict[Verdict, int]) -> bool:
-    """Whether every message is accounted for: none lost, unexpected or unproven (G-2)."""
-    return all(not count or verdict in SOUND for verdict, count in verdicts.items())
 
 
 def summarise(
@@ -215,8 +235,10 @@ def summarise(
     sessions: SessionCounts,
     skew: float,
     missed: list[str],
+    accepted: Mapping[str, int],
+    forgotten: Mapping[str, str] | None = None,
 ) -> Summary:
-    """The summary; ``missed`` is what differs from the journals that were expected.
+    """The summary; ``missed`` is what differs from the journals that were expected, ``accepted`` what was meant.
 
     The times of ``facts`` are corrected by ``clocks``, but for the flow and the state changes.
     """
@@ -239,7 +261,7 @@ def summarise(
         ],
         repeated=found.repeated,
         duplicated=found.duplicated,
-        unexplained=found.unexplained,
+        unexplained=found.unexplained + _too_many(found, facts),
         duplicates=[
             Duplicate(
                 row["primary"] or UNKNOWN,
@@ -268,11 +290,36 @@ def summarise(
         skew=skew,
         shown=found.shown,
         missed=missed,
+        dropped=found.dropped,
+        accepted=dict(accepted),
+        apart=_apart(found, facts, skew),
+        forgotten=dict(forgotten or {}),
         waiting=dict(sorted(found.waiting.items(), key=lambda each: (-each[1], each[0]))[:MAX_ROWS]),
         killed=dict(sorted(found.killed.items())),
         canaries=dict(sorted(found.canaries.items())),
         moved=max((each.moved for each in facts.writers.values()), default=0.0),
     )
+
+
+def _too_many(found: Found, facts: Facts) -> int:
+    """How many copies are explained by second forwards that no syphon counted."""
+    lost = {primary or "": count for primary, count in facts.locks_lost().items()}
+    known = ((again, lost.get(primary)) for primary, again in found.again.items())
+    return sum(max(0, again - count) for again, count in known if count is not None)
+
+
+def _apart(found: Found, facts: Facts, skew: float) -> list[ClocksApart]:
+    def name(writer: str) -> str:
+        known = facts.writers.get(writer)
+        if known is not None:
+            return f"the {known.role} {writer[:SHORT]}"
+        return f"the namespace {writer}" if writer else "several writers"
+
+    return [
+        ClocksApart(name(cause), name(effect), micros / MICROS)
+        for (cause, effect), micros in found.all_apart.items()
+        if micros > skew * MICROS
+    ]
 
 
 def _order(row: Mapping[str, Any]) -> SessionOrder:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from .evidence import Evidence
 from .fold import Messages, place_in_journal
 from .grouping import NULL, Bools, Ints, nullable
-from .killed import count_explained, find_unrecorded
+from .killed import count_explained, find_unrecorded, times_forwarded_again
 from .verdict import VERDICTS, Judgement
 from .writers import WriterFacts
 
@@ -23,11 +23,12 @@ COUNTS_FIRST = (
 )  # fmt: skip
 TIMES = ("sent_at", "parked_at", "last_parked_at", "set_aside_at", "home_at", "forwarded_at", "received_at")
 COUNTS_LAST = (
-    "copies", "parked", "spooled", "held", "held_in_backlog", "sequence_number", "ambiguities", "landed",
+    "shortfall", "undelivered", "dropped", "cancelled", "copies", "parked", "spooled", "held", "held_in_backlog",
+    "sequence_number", "ambiguities", "landed",
 )  # fmt: skip
 DUPLICATES = (
-    "primary", "path", "message_id", "copies", "ambiguities", "parked", "forwarded", "explained", "is_explained",
-    "killed",
+    "primary", "path", "message_id", "copies", "ambiguities", "parked", "forwarded", "again", "explained",
+    "is_explained", "killed",
 )  # fmt: skip
 MISSING = ("primary", "path", "message_id", "session_id", "sent_at")
 
@@ -63,11 +64,15 @@ def duplicates_table(table: pa.Table, messages: Messages, evidence: Evidence) ->
     numbers = messages.numbers
     more = np.flatnonzero(numbers["copies"] > 1)
     lost = find_unrecorded(messages, evidence)
-    reasons = count_explained(numbers, lost.count)[more]
+    # a syphon forwards a message again only where it could not remove it, and counts that
+    may_repeat = np.array([evidence.locks_lost(primary) != 0 for primary, _ in messages.entities] or [True])
+    again = np.where(may_repeat[messages.entity], times_forwarded_again(numbers, lost.count), 0)
+    reasons = count_explained(numbers, again)[more]
     is_explained = (numbers["copies"][more] - 1 <= reasons) | (numbers["canary"][more] > 0)
     killed = [lost.writers.get(row, []) for row in more.tolist()]
-    whole = choose(table.select(DUPLICATES[:-3]), numbers["copies"] > 1)
+    whole = choose(table.select(DUPLICATES[:-4]), numbers["copies"] > 1)
     for name, column in (
+        ("again", pa.array(again[more], WHOLE)),
         ("explained", pa.array(reasons, WHOLE)),
         ("is_explained", pa.array(is_explained, YES)),
         ("killed", pa.array(killed, TEXTS)),
@@ -117,7 +122,8 @@ MESSAGES_SCHEMA = pa.schema(
 MISSING_SCHEMA = pa.schema([MESSAGES_SCHEMA.field(name) for name in MISSING])
 DUPLICATES_SCHEMA = pa.schema(
     [
-        *(MESSAGES_SCHEMA.field(name) for name in DUPLICATES[:-3]),
+        *(MESSAGES_SCHEMA.field(name) for name in DUPLICATES[:-4]),
+        ("again", WHOLE),
         ("explained", WHOLE),
         ("is_explained", YES),
         ("killed", TEXTS),

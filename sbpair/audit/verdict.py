@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 import numpy as np
 
 from .evidence import Evidence, PairEvidence
-from .fold import Messages
+from .fold import Messages, times_accepted
 from .grouping import NULL, Bools, Ints, combine, ranks
 from .places import Place, name_places
 from .sql import first_row
@@ -31,7 +31,9 @@ class Verdict(Enum):
         "dead-lettered"  # dead-lettered by the syphon or the broker, for a reason other than expiry
     )
     EXPIRED = "expired"  # removed or dead-lettered because its time to live had passed
-    DELETED = "deleted"  # deleted, cancelled, or removed with its entity, by the broker's journal
+    CANCELLED = "cancelled"  # while it was scheduled, by the broker's journal
+    DELETED = "deleted"  # by hand, or with its entity, by the broker's journal: it reached nobody
+    MISPLACED = "misplaced"  # it arrived in another session than it was sent to
     ACCEPTED = "accepted"  # by the primary, or landed on the secondary; no journal shows that it was received
     WAITING = "waiting"  # in a backlog queue, a spool or its entity, by journals that are complete
     LOST = "lost"  # accepted, but stored nowhere and not received
@@ -46,7 +48,7 @@ SOUND = (
     Verdict.RECOVERED,
     Verdict.DEAD_LETTERED,
     Verdict.EXPIRED,
-    Verdict.DELETED,
+    Verdict.CANCELLED,
     Verdict.ACCEPTED,
     Verdict.WAITING,
     Verdict.NOT_ACCEPTED,
@@ -57,12 +59,22 @@ SOUND = (
 COUNTS = (  # of a message: the rules see whether it is positive
     "received", "completed", "accepted_by_primary", "parked", "spooled", "handed_on", "raised", "forwarded",
     "landed", "stored", "backlogged", "expired_there", "buried", "deleted", "expired", "set_aside", "refused_in_spool",
-    "of_two_runs", "canary",
+    "of_two_runs", "canary", "cancelled", "undelivered", "shortfall", "scheduled", "misplaced", "unmatched",
 )  # fmt: skip
 BALANCES = ("held", "held_in_backlog")  # may be negative: the rules see the sign
 EVIDENCE = (
-    "senders_whole", "senders_tell", "syphons_whole", "syphons_cover", "receivers_whole", "primary_kept",
-    "secondary_kept", "has_stranded",
+    "senders_whole",
+    "senders_tell",
+    "syphons_whole",
+    "syphons_cover",
+    "receivers_whole",
+    "primary_kept",
+    "secondary_kept",
+    "has_stranded",
+)
+OF_PAIR = (  # times of the evidence
+    "stranded_from", "drained_at", "emptied_at", "passed_at", "primary_from", "primary_until", "secondary_from",
+    "secondary_until",
 )  # fmt: skip
 # Comparisons, unknown if either value is. Columns: those of a message, and of the evidence on its pair.
 COMPARISONS: tuple[tuple[str, tuple[str, str, str]], ...] = (
@@ -70,8 +82,10 @@ COMPARISONS: tuple[tuple[str, tuple[str, str, str]], ...] = (
     ("was_aside_last", ("set_aside_at", ">=", "home_at")),  # otherwise it was redriven
     ("is_beyond_syphons", ("backlog", ">=", "stranded_from")),
     ("was_emptied_later", ("emptied_at", ">", "home_at")),
+    ("was_passed", ("passed_at", ">", "home_at")),
+    ("was_emptied_around", ("held_emptied_at", ">", "put_at")),
     ("was_drained_later", ("drained_at", ">", "last_parked_at")),
-    ("was_home_after_start", ("home_at", ">", "primary_from")),
+    ("was_home_after_start", ("first_home_at", ">", "primary_from")),
     ("was_home_before_end", ("home_at", "<", "primary_until")),
     ("was_parked_after_start", ("parked_at", ">", "secondary_from")),
     ("was_parked_before_end", ("last_parked_at", "<", "secondary_until")),
@@ -87,8 +101,10 @@ FACTS: tuple[tuple[str, str], ...] = (
     ("is_strange", "NOT (accepted_by_primary + parked + spooled + handed_on > 0)"
      " AND raised = 0 AND backlogged = 0 AND senders_tell"),
     ("is_stranded", "has_stranded AND is_beyond_syphons"),
-    # recorded as accepted in a period that the broker's complete journal covers, which does not mention it
-    ("is_unseen", "stored = 0 AND primary_kept AND was_home_after_start AND was_home_before_end"),
+    # recorded as accepted in a period that the broker's complete journal covers, and not as often stored
+    ("is_unseen", "shortfall > 0 AND primary_kept AND was_home_after_start AND was_home_before_end"),
+    ("is_undelivered", "undelivered > 0 AND CASE WHEN landed > 0 THEN secondary_kept ELSE primary_kept END"),
+    ("is_told", "coalesce(primary_kept AND stored > 0, FALSE)"),
     ("is_never_parked", "parked > 0 AND backlogged = 0 AND secondary_kept"
      " AND was_parked_after_start AND was_parked_before_end"),
     ("left_backlog", "backlogged > 0 AND held_in_backlog <= 0 AND secondary_kept"),
@@ -111,25 +127,42 @@ class VerdictRule:
 # The first condition that is true decides.
 RULES = (
     VerdictRule("of_two_runs > 0", Verdict.UNPROVEN, "its id is of senders of two runs: audit each run by itself"),
+    VerdictRule("misplaced > 0", Verdict.MISPLACED),
+    VerdictRule("stored > 0 AND is_strange AND canary > 0", Verdict.CANARY),
+    VerdictRule("stored > 0 AND is_strange AND senders_whole", Verdict.UNEXPECTED),
+    # what a broker that recorded all says of each destination outranks an arrival at one of them
+    VerdictRule("is_unseen AND is_sent", Verdict.LOST),
+    VerdictRule("is_undelivered AND held > 0 AND was_emptied_around AND scheduled = 0", Verdict.UNPROVEN,
+     "by the broker's journal it is still there, and a receiver found the place empty: deferred, or lost"),
+    VerdictRule("is_undelivered AND held > 0 AND landed > 0", Verdict.WAITING, place=Place.LANDED),
+    VerdictRule("is_undelivered AND held > 0", Verdict.WAITING, place=Place.ENTITY),
+    VerdictRule("is_undelivered AND deleted > 0", Verdict.DELETED),
+    VerdictRule("is_undelivered AND buried > 0", Verdict.DEAD_LETTERED),
+    VerdictRule("is_undelivered AND expired_there > 0", Verdict.EXPIRED),
+    VerdictRule("is_undelivered AND cancelled > 0", Verdict.CANCELLED),
+    VerdictRule("arrived AND is_sent AND unmatched > 0 AND (shortfall > 0 OR NOT coalesce(primary_kept, FALSE))",
+     Verdict.UNPROVEN,
+     "its id was accepted more often than it arrived: a duplicate was dropped, or one is missing. {broker}"),
     VerdictRule("arrived AND is_sent", Verdict.DELIVERED),
     VerdictRule("arrived AND raised > 0", Verdict.RECOVERED),
     VerdictRule("arrived AND NOT senders_tell", Verdict.DELIVERED),  # healthy sends are not recorded
     VerdictRule("arrived AND canary > 0", Verdict.CANARY),
     VerdictRule("arrived AND senders_whole", Verdict.UNEXPECTED),
     VerdictRule("arrived", Verdict.UNPROVEN, "it arrived, but was it sent? {sender}"),
-    VerdictRule("stored > 0 AND is_strange AND canary > 0", Verdict.CANARY),
-    VerdictRule("stored > 0 AND is_strange AND senders_whole", Verdict.UNEXPECTED),
     VerdictRule("stored > 0 AND is_strange", Verdict.UNPROVEN, "the broker stored it, but was it sent? {sender}"),
-    VerdictRule("held > 0 AND primary_kept", Verdict.WAITING, place=Place.ENTITY),
     VerdictRule("expired_there > 0 AND held <= 0", Verdict.EXPIRED),
     VerdictRule("buried > 0 AND held <= 0", Verdict.DEAD_LETTERED),
     VerdictRule("deleted > 0 AND held <= 0 AND held_in_backlog <= 0", Verdict.DELETED),
+    VerdictRule("cancelled > 0 AND held <= 0 AND held_in_backlog <= 0", Verdict.CANCELLED),
     VerdictRule("held_in_backlog > 0 AND secondary_kept AND NOT is_home", Verdict.WAITING, place=Place.BACKLOG),
     VerdictRule("expired > 0 AND is_aside", Verdict.EXPIRED),
     VerdictRule("set_aside > 0 AND is_aside OR refused_in_spool > 0 AND NOT is_home", Verdict.DEAD_LETTERED),
-    VerdictRule("is_unseen AND is_sent", Verdict.LOST),
-    VerdictRule("is_home AND is_sent AND was_emptied_later AND receivers_whole AND NOT (primary_kept AND stored > 0)",
-     Verdict.LOST),
+    VerdictRule("is_home AND is_sent AND was_emptied_later AND NOT is_told", Verdict.UNPROVEN,
+     "it was not received, and a receiver found its entity empty: deferred, expired, or lost. {broker}"),
+    VerdictRule("is_home AND is_sent AND was_passed AND NOT is_told", Verdict.UNPROVEN,
+     "it was not received, and one that came later was: it waits, or was deferred, expired, or lost. {broker}"),
+    VerdictRule("is_sent AND shortfall > 0 AND primary_kept", Verdict.UNPROVEN,
+     "the broker's journal does not contain it, but it was accepted before its beginning, or near its end"),
     VerdictRule("is_home AND is_sent", Verdict.ACCEPTED),
     VerdictRule("is_home AND raised > 0", Verdict.ACCEPTED),
     VerdictRule("stored > 0", Verdict.ACCEPTED),  # its sender does not record healthy sends
@@ -175,8 +208,9 @@ def judge(messages: Messages, evidence: Evidence) -> Judgement:
     """The verdicts on ``messages``."""
     pairs, pair = _pairs(messages, evidence)
     columns = dict(messages.numbers)
-    for name in ("stranded_from", "drained_at", "emptied_at", "primary_from", "primary_until",
-                 "secondary_from", "secondary_until"):  # fmt: skip
+    columns["held_emptied_at"] = _emptied_around(messages, evidence)
+    columns["unmatched"] = np.maximum(times_accepted(columns) - np.maximum(columns["copies"], 1), 0)
+    for name in OF_PAIR:
         known = [getattr(each, name) for each in pairs]
         columns[name] = np.array([NULL if value is None else value for value in known] or [NULL], np.int64)[
             pair
@@ -214,6 +248,22 @@ _COMPARE = {">": np.greater, ">=": np.greater_equal, "<": np.less}
 def _compare(left: Ints, how: str, right: Ints) -> Ints:
     """1 for true, 0 for false, -1 for unknown."""
     found: Ints = np.where((left == NULL) | (right == NULL), -1, _COMPARE[how](left, right))
+    return found
+
+
+def _emptied_around(messages: Messages, evidence: Evidence) -> Ints:
+    """When the destination that has a copy of each message was found empty; NULL for never."""
+    found = np.full(len(messages), NULL)
+    rows = np.flatnonzero((messages.held_in != NULL) & (messages.numbers["landed"] == 0))
+    if len(rows):
+        size = len(messages.destinations)
+        codes, inverse = np.unique(messages.entity[rows] * size + messages.held_in[rows], return_inverse=True)
+        when = []
+        for code in codes.tolist():
+            primary, path = messages.entities[code // size]
+            at = evidence.emptied_at(primary, path + messages.destinations[code % size])
+            when.append(NULL if at is None else at)
+        found[rows] = np.array(when, np.int64)[inverse]
     return found
 
 

@@ -35,7 +35,11 @@ class WriterFacts:
     unreadable: int = 0
     unknown: int = 0  # events that this version does not know
     altered: int = 0  # files whose lines are not those that were written
-    nameless: int = 0  # messages of a sender without an id
+    cut: int = 0  # files with the name of a closed one, without a closing record
+    continued: int = 0  # files with something after their closing record
+    announced: int | None = None  # the last closing record that says that another file follows
+    pardoned: str = ""  # why a file of it was forgotten
+    nameless: int = 0  # messages without an id
     offsets: tuple[int, int] | None = None  # least and greatest difference of its two clocks
     closing_lost: int = 0
     gap_lost: int = 0
@@ -54,6 +58,10 @@ class WriterFacts:
         self.unreadable += other.unreadable
         self.unknown += other.unknown
         self.altered += other.altered
+        self.cut += other.cut
+        self.continued += other.continued
+        self.announced = greatest((self.announced, other.announced))
+        self.pardoned = self.pardoned or other.pardoned
         self.nameless += other.nameless
         self.offsets = span(self.offsets, other.offsets)
         self.closing_lost = max(self.closing_lost, other.closing_lost)
@@ -84,6 +92,11 @@ class WriterFacts:
         return max(self.closing_lost, self.gap_lost)
 
     @property
+    def lacks_next_file(self) -> bool:
+        """Whether its last file says that another one follows."""
+        return bool(self.runs) and self.announced == self.runs[-1][1] and not self.has_end
+
+    @property
     def moved(self) -> float:
         """How far its wall clock moved against its monotonic one, in seconds."""
         return 0.0 if self.offsets is None else (self.offsets[1] - self.offsets[0]) / MICROS
@@ -98,25 +111,38 @@ class WriterFacts:
         return self.reason is None
 
 
+UNREAD = "it was not read"
+FORGOTTEN = "a file of it was forgotten"
+LACKS_NEXT = "its next file is missing: the last one says that another follows"
 KILLED = "it has no closing record: killed, or still writing"
 REASONS: tuple[tuple[Callable[[WriterFacts], bool], str], ...] = (
-    (lambda found: found.unread > 0, "it was not read"),
+    (lambda found: found.unread > 0, UNREAD),
     (lambda found: found.unreadable > 0, "it has unreadable lines"),
     (lambda found: found.unknown > 0, "it has events that this version does not know"),
     (lambda found: found.nameless > 0, "it has messages without an id"),
-    (lambda found: bool(found.runs) and found.runs[0][0] > 0, "its beginning is missing"),
-    (lambda found: (found.missing or 0) > 0, "records are missing"),
+    (
+        lambda found: not found.pardoned and bool(found.runs) and found.runs[0][0] > 0,
+        "its beginning is missing",
+    ),
+    (lambda found: not found.pardoned and (found.missing or 0) > 0, "records are missing"),
     (lambda found: found.lost > 0, "events could not be written"),
     (lambda found: found.surplus > 0, "records occur twice: was a file copied?"),
+    (lambda found: found.cut > 0, "a file was cut: it has the name of a closed one, and no closing record"),
+    (lambda found: found.continued > 0, "a file goes on after its closing record"),
     (lambda found: found.altered > 0, "its lines are not those that were written: the checksum differs"),
+    (lambda found: found.lacks_next_file, LACKS_NEXT),
+    (lambda found: bool(found.pardoned), FORGOTTEN),
     (lambda found: not found.has_end, KILLED),
 )
 """Conditions and reasons for incompleteness, the gravest first; a writer without any has a complete journal."""
 
 SHORT = 8  # characters of a writer's UUID, enough to find its files
-NOT_READ = REASONS[0][1]
-GAPS = frozenset(reason for _, reason in REASONS[1:-1])
+GAPS = frozenset(reason for _, reason in REASONS) - {UNREAD, LACKS_NEXT, FORGOTTEN, KILLED}
 """The reasons for which a journal may have recorded messages that the audit does not know."""
+
+
+NOT_MENDED = GAPS - {"events could not be written"}
+"""The reasons that end when a damaged file is replaced by its right copy."""
 
 
 def span(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:

@@ -125,7 +125,9 @@ def milliseconds(span: int | timedelta) -> int:
 MAX_DURATION = "P10675199DT2H48M5.4775807S"
 """The largest 64-bit count of 100 ns ticks, which means never. An SDK may return it rounded to ``…5.477539S``."""
 
-_MAX_DURATION_MS = 922_337_203_685_477
+TICKS_PER_MS = 10_000
+MAX_TICKS = 2**63 - 1
+_MAX_DURATION_MS = MAX_TICKS // TICKS_PER_MS
 _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _PATTERN = re.compile(
     r"P(?=[0-9T])(?:([0-9]{1,9})Y)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9})D)?"
@@ -140,25 +142,38 @@ def parse_duration(text: str) -> int | None:
 
     Raises ValueError for any other text and for a negative or larger duration.
     """
+    milliseconds = parse_ticks(text) // TICKS_PER_MS
+    return None if milliseconds == _MAX_DURATION_MS else milliseconds
+
+
+def parse_ticks(text: str) -> int:
+    """Return an ISO 8601 duration in ticks of 100 ns, truncated. Raises ValueError as :func:`parse_duration`."""
     found = _PATTERN.fullmatch(text)
     if found is None:
         raise ValueError("it is not an ISO 8601 duration such as PT1M or P1DT12H")
     *units, fraction = found.groups()
     whole = sum(int(unit or 0) * size for unit, size in zip(units, _UNITS_MS, strict=True))
-    milliseconds = whole + int((fraction or "").ljust(3, "0")[:3])
-    if milliseconds > _MAX_DURATION_MS:
+    ticks = whole * TICKS_PER_MS + int((fraction or "").ljust(7, "0")[:7])
+    if ticks // TICKS_PER_MS > _MAX_DURATION_MS:
         raise ValueError(f"it is longer than {MAX_DURATION}")
-    return None if milliseconds == _MAX_DURATION_MS else milliseconds
+    return min(ticks, MAX_TICKS)
 
 
 def format_duration(milliseconds: int | None) -> str:
     """Return ``milliseconds`` (0 or more) as an ISO 8601 duration of days and smaller units; None gives the largest."""
     if milliseconds is None or milliseconds >= _MAX_DURATION_MS:
         return MAX_DURATION
+    return format_ticks(milliseconds * TICKS_PER_MS)
+
+
+def format_ticks(ticks: int) -> str:
+    """Return ticks of 100 ns as an ISO 8601 duration of days and smaller units."""
+    milliseconds, part = divmod(ticks, TICKS_PER_MS)
     days, rest = divmod(milliseconds, _DAY_MS)
     hours, rest = divmod(rest, _HOUR_MS)
     minutes, rest = divmod(rest, _MINUTE_MS)
-    seconds = f"{rest // 1000}.{rest % 1000:03}".rstrip("0").rstrip(".")
+    rest = rest * TICKS_PER_MS + part
+    seconds = f"{rest // 10_000_000}.{rest % 10_000_000:07}".rstrip("0").rstrip(".")
     date = f"{days}D" if days else ""
     parts = ((f"{hours}H", hours), (f"{minutes}M", minutes), (f"{seconds}S", rest))
     time = "".join(text for text, value in parts if value)

@@ -11,23 +11,36 @@ Every class carries the AMQP ``condition`` its links answer with, the HTTP ``sta
     ├── EntityDisabledError             403  40300  com.microsoft:entity-disabled
     ├── InvalidDescriptionError         400  40000  com.microsoft:argument-error
     │   ├── InvalidRuleError            400  40000  com.microsoft:argument-error
+    │   │   └── InvalidRuleNameError    400  40000  com.microsoft:argument-error
+    │   ├── InvalidNameError            400  40000  com.microsoft:argument-error
+    │   ├── FieldOutOfRangeError        400  40000  com.microsoft:argument-error
+    │   ├── FixedAtCreationError        400  40000  com.microsoft:argument-error
+    │   ├── ForwardingSessionsError     400  40000  com.microsoft:argument-error
+    │   ├── MessageSizeNotOfferedError  400  40000  com.microsoft:argument-error
+    │   ├── UnsupportedElementError     400  40000  com.microsoft:argument-error
     │   └── NotSupportedError           400  40000  amqp:not-implemented
     ├── InvalidArgumentError            400  40000  com.microsoft:argument-error
+    │   └── InvalidPageError            400  40000  (administration API only)
     ├── OutOfRangeError                 400  40000  com.microsoft:argument-out-of-range
     │   └── StateTooLargeError          400  40000  com.microsoft:argument-out-of-range
     ├── MalformedMessageError           400  40000  amqp:decode-error
     ├── NotAllowedError                 400  40000  amqp:not-allowed
+    │   ├── ReceivedFromTopicError      400  40000  amqp:not-found
     │   ├── SessionRequiredError        400  40000  amqp:not-allowed
     │   │   └── SessionIdMissingError   400  40000  amqp:not-allowed
     │   └── ForwardingEntityError       400  40000  amqp:not-allowed
     ├── OperationNotImplementedError    501  50100  amqp:not-implemented
     ├── UnauthorizedError               401  40100  amqp:unauthorized-access
+    │   ├── ClaimRequiredError          401  40100  amqp:unauthorized-access
+    │   ├── TargetTokenError            401  40100  (administration API only)
+    │   ├── TokenRefusedError           401  40100  (administration API only)
     │   ├── ManageRequiredError         401  40100  (administration API only)
     │   └── OperationUnauthorizedError  401  40100  (administration API only)
     ├── HopsExceededError               (no client ever sees it: the message is dead-lettered)
     ├── QuotaExceededError              403  40302  amqp:resource-limit-exceeded
     ├── MessageTooLargeError            400  40000  amqp:link:message-size-exceeded
     ├── HeaderTooLargeError             400  40000  amqp:link:message-size-exceeded
+    ├── PropertyTooLargeError           400  40000  amqp:internal-error
     ├── NoSuchMessageError              404  40400  com.microsoft:message-not-found
     ├── LockLostError                   410  41000  com.microsoft:message-lock-lost
     ├── SessionLostError                410  41000  com.microsoft:session-lock-lost
@@ -80,6 +93,7 @@ from ..amqp.errors import (
     UNAUTHORIZED_ACCESS,
 )
 
+_MORE = " To know more visit https://aka.ms/sbResourceMgrExceptions. "
 _LOW_BITS = 2**48 - 1  # the service shows a number without its partition (Q-10)
 
 
@@ -165,8 +179,59 @@ class InvalidDescriptionError(BrokerError):
     status, sub_code = 400, 40000
 
 
+class InvalidNameError(InvalidDescriptionError):
+    """An entity, subscription or rule cannot have this name; the text says why."""
+
+
+class FieldOutOfRangeError(InvalidDescriptionError):
+    """A field of a description is outside of its range.
+
+    ``field`` as the configuration names it, ``told`` what clients of the administration API are told of its range,
+    ``value`` as they write it.
+    """
+
+    def __init__(self, field: str, value: object, expected: str, told: str, written: str) -> None:
+        unit = "milliseconds, " if written != str(value) else ""
+        super().__init__(f"{field} is {value!r}: {unit}{expected}.")
+        element = "".join(part.title() for part in field.split("_"))
+        self._told = f"{told}\r\nParameter name: {element}\r\nActual value was {written}."
+
+    def text_at(self, host: str) -> str:
+        """Return the service's text, which names the XML element."""
+        return self._told
+
+
+class FixedAtCreationError(InvalidDescriptionError):
+    """An update would change a setting that is fixed when an entity is created."""
+
+
+class ForwardingSessionsError(InvalidDescriptionError):
+    """An entity that requires sessions cannot forward."""
+
+    def __init__(self) -> None:
+        super().__init__("forward_to is set, and requires_session: an entity with sessions cannot forward.")
+
+
+class MessageSizeNotOfferedError(InvalidDescriptionError):
+    """Only entities of the Premium tier may choose the size of their largest message."""
+
+
+class UnsupportedElementError(InvalidDescriptionError):
+    """A description has an element that its api-version does not know."""
+
+    def __init__(self, kind: str, version: str) -> None:
+        super().__init__(
+            f"The entity description of type '{kind}' has unsupported properties for api-version '{version}' in the "
+            "request. Try including the correct api-version query string in the request."
+        )
+
+
 class InvalidRuleError(InvalidDescriptionError):
     """A rule's name, filter or action is invalid; the text says where."""
+
+
+class InvalidRuleNameError(InvalidRuleError):
+    """A rule cannot have this name."""
 
 
 class NotSupportedError(InvalidDescriptionError):
@@ -184,6 +249,13 @@ class InvalidArgumentError(BrokerError):
 
     condition = ARGUMENT_ERROR
     status, sub_code = 400, 40000
+
+
+class InvalidPageError(InvalidArgumentError):
+    """The part of a list that is asked for does not exist."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Parameter '{name}' should be non-negative integer.\r\nParameter name: {name}.")
 
 
 class OutOfRangeError(BrokerError):
@@ -247,6 +319,22 @@ class ForwardingEntityError(NotAllowedError):
         self.target = target
 
 
+class ReceivedFromTopicError(NotAllowedError):
+    """A receiver was attached to a topic: messages are received from its subscriptions."""
+
+    condition = NOT_FOUND
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"Messages cannot be received from the topic '{path}': receive from its subscriptions."
+        )
+        self.path = path
+
+    def text_at(self, host: str) -> str:
+        """Return the service's text, which says that there is no such entity."""
+        return f"The messaging entity '{host.partition('.')[0]}:topic:{self.path}' could not be found.{_MORE}"
+
+
 class HopsExceededError(BrokerError):
     """A message was forwarded the maximum number of times and would be forwarded again."""
 
@@ -268,6 +356,26 @@ class UnauthorizedError(BrokerError):
 
     condition = UNAUTHORIZED_ACCESS
     status, sub_code = 401, 40100
+
+
+class ClaimRequiredError(UnauthorizedError):
+    """No claim of this connection grants the right on the entity."""
+
+    def __init__(self, path: str, rights: str) -> None:
+        super().__init__(f"Unauthorized access. '{rights}' claim(s) are required to perform this operation.")
+        self.path = path
+
+    def text_at(self, host: str) -> str:
+        """Return the service's text, which names the resource."""
+        return f"{self} Resource: 'sb://{host}/{self.path}'."
+
+
+class TargetTokenError(UnauthorizedError):
+    """An entity would forward to one for which the request proves no right to manage."""
+
+
+class TokenRefusedError(UnauthorizedError):
+    """A request has no token, or one that is not accepted; only the page and the log say why."""
 
 
 class ManageRequiredError(UnauthorizedError):
@@ -300,7 +408,16 @@ class QuotaExceededError(BrokerError):
             f"The maximum entity size of '{path}' has been reached or exceeded: "
             f"{size} bytes are held and the quota is {quota} bytes."
         )
-        self.path = path
+        self.path, self._size, self._quota = path, size, quota
+
+    def text_at(self, host: str) -> str:
+        """Return the service's text."""
+        return (
+            "The maximum entity size has been reached or exceeded for Queue: "
+            f"'{host.partition('.')[0].upper()}:QUEUE:{self.path.upper()}'. Size of entity in bytes:{self._size}, Max "
+            f"entity size in bytes: {self._quota}. For more information please see "
+            "https://aka.ms/ServiceBusExceptions .  QuotaType: EntitySize"
+        )
 
 
 class MessageTooLargeError(BrokerError):
@@ -326,6 +443,23 @@ class HeaderTooLargeError(BrokerError):
         super().__init__(
             f"The size quota for this stream has been exceeded: {what} has {size} bytes, "
             f"at most {limit} are allowed."
+        )
+
+
+class PropertyTooLargeError(BrokerError):
+    """One property of a message exceeds its limit; the service answers with its most general error."""
+
+    condition = INTERNAL_ERROR
+    status, sub_code = 400, 40000
+
+    def __init__(self, key: str, size: int, limit: int) -> None:
+        super().__init__(f"The property {key} of the message has {size} bytes, at most {limit} are allowed.")
+
+    def text_at(self, host: str) -> str:
+        """Return the service's text, which does not say why."""
+        return (
+            "The service was unable to process the request; please retry the operation. For more information on "
+            "exception types and proper exception handling, please refer to http://go.microsoft.com/fwlink/?LinkId=761101"
         )
 
 
@@ -386,7 +520,11 @@ class RequestTimeoutError(BrokerError):
     def __init__(self, seconds: float) -> None:
         whole, rest = divmod(max(0, round(seconds * 1000)), 1000)
         span = f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}" + (f".{rest:03}" if rest else "")
-        super().__init__(f"The operation did not complete within the allotted timeout of {span}.")
+        super().__init__(
+            f"The operation did not complete within the allotted timeout of {span}. The time allotted to this "
+            "operation may have been a portion of a longer timeout. For more information on exception types and "
+            "proper exception handling, please refer to https://aka.ms/ServiceBusExceptions ."
+        )
 
 
 class UnknownTransactionError(BrokerError):
@@ -457,9 +595,21 @@ class ServerBusyError(BrokerError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The request was terminated because the entity is being throttled. Error code: 50009. "
+            "The request was terminated because the entity is being throttled. Error code : 50009. "
             "Please wait 2 seconds and try again."
         )
+
+    def text_at(self, host: str) -> str:
+        """Return the service's text, which names the namespace."""
+        return busy_text(host.partition(".")[0])
+
+
+def busy_text(namespace: str) -> str:
+    """Return what the service says when a namespace is throttled."""
+    return (
+        f"The request was terminated because the namespace {namespace} is being throttled. Error code : 50009. "
+        "Please wait 2 seconds and try again. To know more visit https://aka.ms/sbResourceMgrExceptions"
+    )
 
 
 class AdministrationBusyError(BrokerError):

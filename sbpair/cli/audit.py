@@ -78,6 +78,13 @@ def _aliases(context: click.Context, option: click.Parameter, given: tuple[str, 
     "makes on the machine of the writers; repeatable.",
 )
 @click.option(
+    "--accept",
+    "accepted",
+    multiple=True,
+    metavar="deleted=COUNT",
+    help="How many messages were meant to be deleted, though they reached nobody; more than that make the exit code 1.",
+)
+@click.option(
     "--state",
     metavar="DIR",
     help="In place of --out: audit what is new since the last run with this directory, and update its tables by day.",
@@ -95,6 +102,15 @@ def _aliases(context: click.Context, option: click.Parameter, given: tuple[str, 
     metavar="ROLE=SPAN",
     help="With --state: the journals of this role must have a record of the last SPAN, such as syphon=1h; repeatable.",
 )
+@click.option(
+    "--forget",
+    "forgotten",
+    multiple=True,
+    metavar="FILE",
+    help="With --state: a file of a journal that counts no more from now on, such as a damaged one without a "
+    "right copy; repeatable.",
+)
+@click.option("--reason", default="", metavar="TEXT", help="Why files are forgotten; the page shows it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
 def command(
@@ -105,31 +121,41 @@ def command(
     engine: str | None,
     aliases: dict[str, str],
     expectations: tuple[str, ...],
+    accepted: tuple[str, ...],
     state: str | None,
     since: datetime | None,
     heartbeats: tuple[str, ...],
+    forgotten: tuple[str, ...],
+    reason: str,
     as_json: bool,
 ) -> int:
     """Prove from journals that every message is accounted for.
 
     Reads the journals of senders, syphons, receivers and brokers (written with --journal),
     including subdirectories and gzipped files, and writes report.html, summary.json and
-    Parquet tables. Exit code 1 when a message is lost, unexpected or unproven, or has an
-    unexplained copy; when a session whose sender keeps the order is out of order; when a
-    file that may be a journal was not read, a journal has gaps, or a sender's is not there at
-    all; when clocks differ; and when there are no messages.
+    Parquet tables. Exit code 1 when a message is lost, unexpected, misplaced or unproven,
+    was deleted although --accept does not say that this was meant, or has an unexplained
+    copy; when a session whose sender keeps the order is out of order; when a file that may be
+    a journal was not read, a journal has gaps or lacks its next file, or a sender's is not
+    there at all; when clocks differ; and when there are no messages.
 
     \b
     Examples, for journals written by `sbpair demo --journal journals`:
       sbpair audit --journal journals --out audit
       sbpair audit --journal journals --out audit --expect sender=3 --expect syphon=1
+      sbpair audit --journal journals --out audit --accept deleted=50
       sbpair audit --journal journals --state daily --heartbeat syphon=1h
+      sbpair audit --journal journals --state daily --forget FILE --reason "the disk of host-7 died"
       sbpair spark audit --journal journals --out audit
     """
-    flags = None if state is None else DailyFlags(state, since, heartbeats)
+    flags = None if state is None else DailyFlags(state, since, heartbeats, forgotten, reason.strip())
     place = _place(journal, out, state)
-    if flags is None and (since or heartbeats):
-        raise ConfigurationError("--since and --heartbeat go with --state")
+    if flags is None and (since or heartbeats or forgotten):
+        raise ConfigurationError("--since, --heartbeat and --forget go with --state")
+    if bool(forgotten) != bool(reason.strip()):
+        raise ConfigurationError(
+            "--forget and --reason go together: the page shows why a file does not count"
+        )
     is_in_spark_group = context.parent is not None and context.parent.info_name == SPARK
     chosen = engine or (SPARK if is_in_spark_group else LOCAL)
     try:
@@ -139,11 +165,12 @@ def command(
         if flags is None:
             click.echo(f"sbpair audit: reading {planned.size / 1e6:.1f} MB of journals", err=True)
         expected, seconds = _parse_expected(expectations), skew.total_seconds()
+        accept = _parse_accepted(accepted)
         with _engine(chosen) as run:
             if flags is None:
-                summary, page = _once(planned, place, run, seconds, aliases, expected), job.REPORT
+                summary, page = _once(planned, place, run, seconds, aliases, expected, accept), job.REPORT
             else:
-                daily = run_daily(journal, flags, run, seconds, aliases, expected)
+                daily = run_daily(journal, flags, run, seconds, aliases, expected, accept)
                 summary, page = daily.summary, PAGE_OF_DAYS
     except ImportError as error:
         raise ConfigurationError(_install(error)) from error
@@ -197,6 +224,19 @@ def _parse_expected(given: tuple[str, ...]) -> Expected:
     return Expected(counts, writers)
 
 
+def _parse_accepted(given: tuple[str, ...]) -> dict[str, int]:
+    """What --accept names. Raises ConfigurationError for what is not a verdict that may be meant, and a count."""
+    from sbpair.audit.job import ACCEPTABLE
+
+    found = {}
+    for each in given:
+        name, _, count = each.partition("=")
+        if name not in ACCEPTABLE or not (count.isascii() and count.isdigit()):
+            raise ConfigurationError(f"--accept {each}: give a number, as in {ACCEPTABLE[0]}=50")
+        found[name] = int(count)
+    return found
+
+
 def _once(
     planned: ReadPlan,
     out: str,
@@ -204,11 +244,14 @@ def _once(
     skew: float,
     aliases: dict[str, str],
     expected: Expected,
+    accept: dict[str, int],
 ) -> Summary:
     from sbpair.audit import ForeignFilesError, audit
 
     try:
-        return audit(planned, out, engine=engine, skew=skew, aliases=aliases, expected=expected)
+        return audit(
+            planned, out, engine=engine, skew=skew, aliases=aliases, expected=expected, accept=accept
+        )
     except ForeignFilesError as error:
         raise ConfigurationError(str(error)) from error
     except OSError as error:
@@ -245,7 +288,6 @@ def _install(error: ImportError) -> str:
 def _print(summary: Summary) -> None:
     from sbpair.audit import report
 
-    click.echo(report.tally(summary))
     click.echo(report.headline(summary))
     click.echo(report.sources(summary))
     for verdict, count in summary.verdicts.items():
@@ -269,7 +311,11 @@ def _print(summary: Summary) -> None:
         click.echo(f"  not as expected: {difference}")
     for each in summary.unread:
         click.echo(f"  not read: {each.name}: {each.reason}")
-    for writer in summary.holed:
+    for name, why in summary.forgotten.items():
+        click.echo(f"  forgotten: {name}: {why}")
+    for apart in summary.apart:
+        click.echo(f"  clocks: {apart.earlier} and {apart.later} differ by {apart.seconds:.1f} s or more")
+    for writer in (*summary.holed, *summary.unfinished):
         click.echo(f"  incomplete: {writer.role} {writer.writer}: {writer.reason}")
     for clock in summary.clocks:
         click.echo(f"  corrected by {clock.shift:+.1f} s: the times of the syphon {clock.writer}")

@@ -23,6 +23,8 @@ class DailyFlags:
     state: str
     since: datetime | None
     heartbeats: tuple[str, ...]
+    forgotten: tuple[str, ...] = ()
+    reason: str = ""
 
     def heartbeats_by_role(self) -> dict[str, float]:
         """The seconds by role. Raises ConfigurationError for one that is not ROLE=SPAN."""
@@ -48,16 +50,17 @@ def run_daily(
     skew: float,
     aliases: dict[str, str],
     expected: Expected,
+    accept: dict[str, int],
 ) -> DailyResult:
     """Run the daily audit. Raises ConfigurationError."""
-    from sbpair.audit.daily import ForeignStateError, StateInUseError, Terms, audit_daily
+    from sbpair.audit.daily import ForeignStateError, StateInUseError, Terms, UnknownFileError, audit_daily
 
     heartbeats = flags.heartbeats_by_role()
     since: date | None = None if flags.since is None else flags.since.date()
-    terms = Terms(skew, aliases, expected, since, heartbeats)
+    terms = Terms(skew, aliases, expected, since, heartbeats, accept, flags.forgotten, flags.reason)
     try:
         return audit_daily(journal, flags.state, terms=terms, engine=engine)
-    except (StateInUseError, ForeignStateError) as error:
+    except (StateInUseError, ForeignStateError, UnknownFileError) as error:
         raise ConfigurationError(str(error)) from error
     except OSError as error:
         raise ConfigurationError(f"{flags.state}: {error.strerror or one_line(error)}") from error

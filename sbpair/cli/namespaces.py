@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sbpair.aio import PairedNamespaceOptions, PairedServiceBusClient
     from sbpair.auth.connection_string import NamespaceAccess
     from sbpair.pairing.address import SdkNamespace
+    from sbpair.service_order import Report
     from sbpair.syphon import Syphon, SyphonOptions
 
 SHAPE = "Endpoint=sb://NAME.servicebus.windows.net/;SharedAccessKeyName=...;SharedAccessKey=..."
@@ -192,9 +193,15 @@ class NamespaceArgument:
             namespace = at_host(self.netloc, token_source(ambient(self.flag)))
         return namespace.along(Route(ca_file))
 
-    def administration(self, role: str, ca_file: str | None) -> ServiceBusAdministrationClient:
-        """Return the SDK's administration client for the namespace, as ``role`` of a pair."""
-        return self.of_the_sdk(role, ca_file).administration(connect_timeout=ADMIN_CONNECT_TIMEOUT)
+    def administration(
+        self, role: str, ca_file: str | None, report: Report | None = None
+    ) -> ServiceBusAdministrationClient:
+        """Return the SDK's administration client for the namespace, as ``role`` of a pair.
+
+        ``report`` is told which elements of the descriptions that it reads are not in force.
+        """
+        sdk = self.of_the_sdk(role, ca_file)
+        return sdk.administration(connect_timeout=ADMIN_CONNECT_TIMEOUT, report=report)
 
     def client(self, role: str, ca_file: str | None) -> ServiceBusClient:
         """Return the SDK's client for the namespace, as ``role`` of a pair, without retries."""

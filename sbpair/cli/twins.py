@@ -143,6 +143,10 @@ def _differences(described: object, twin: object) -> Iterator[str]:
             continue
         if here != there and here is not None:
             yield f"{name} is {there}, on the primary {here}"
+    for name in FORWARDS:
+        target, twin_target = (_path_of(getattr(each, name, None)) for each in (described, twin))
+        if target is not None and target.casefold() != (twin_target or "").casefold():
+            yield f"{name} is {twin_target}, on the primary {target}"
 
 
 def create_missing(

@@ -16,7 +16,7 @@ from .naming import is_ours
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-IDLE = timedelta(hours=1)  # what even --clean never reaches is deleted by the service
+IDLE = timedelta(hours=1)  # what even --clean never reaches is deleted by the service, but for what forwards
 
 
 def create(administration: ServiceBusAdministrationClient, entity: Entity, names: Mapping[str, str]) -> None:

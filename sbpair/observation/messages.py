@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
@@ -60,12 +61,17 @@ class ReceivedFields(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MessagesReceived:
-    """An application received these messages. The tuples are parallel; "" and 0 stand for missing values."""
+    """An application received these messages. The tuples are parallel; "" and 0 stand for missing values.
+
+    ``enqueued``: when they became available, by the broker's clock, in milliseconds since the epoch; 0 for one that was
+    scheduled.
+    """
 
     path: str
     message_ids: tuple[str, ...]
     session_ids: tuple[str, ...]
     sequence_numbers: tuple[int, ...]
+    enqueued: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +90,13 @@ def messages_received(path: str, messages: Iterable[ReceivedFields]) -> Messages
         tuple(str(message.message_id or "") for message in every),
         tuple(str(message.session_id or "") for message in every),
         tuple(int(message.sequence_number or 0) for message in every),
+        tuple(map(enqueued_of, every)),
     )
+
+
+def enqueued_of(message: object) -> int:
+    """When the broker enqueued a message, in milliseconds since the epoch; 0 if unknown, or if it was scheduled."""
+    at = getattr(message, "enqueued_time_utc", None)  # of every message of the SDK and of a processor
+    if not isinstance(at, datetime) or getattr(message, "scheduled_enqueue_time_utc", None) is not None:
+        return 0
+    return round(at.timestamp() * 1000)

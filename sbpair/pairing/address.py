@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from azure.servicebus import aio
     from azure.servicebus.management import ServiceBusAdministrationClient
 
+    from sbpair.service_order import Report
+
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 AsyncCredential = AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
@@ -289,13 +291,19 @@ class SdkNamespace:
         bridge: Callable[[AsyncTokenCredential], TokenCredential] | None = None,
         *,
         connect_timeout: float = ADMIN_CONNECT_TIMEOUT,
+        report: Report | None = None,
     ) -> ServiceBusAdministrationClient:
         """A new SDK administration client with short timeouts; always https, always blocking.
+
+        It sends the elements of a description in the service's order, which the SDK does not. ``report`` is told which
+        elements of an answer are not in force.
 
         ``bridge`` turns an asyncio credential into one that a thread can use. ``connect_timeout`` is in seconds, the
         TLS handshake included.
         """
         from azure.servicebus.management import ServiceBusAdministrationClient
+
+        from sbpair.service_order import ServiceOrder
 
         credential: object = self._cached
         if bridge is not None and inspect.iscoroutinefunction(getattr(credential, "get_token", None)):
@@ -304,6 +312,7 @@ class SdkNamespace:
             "retry_total": 0,
             "connection_timeout": connect_timeout,
             "read_timeout": ADMIN_READ_TIMEOUT,
+            "logging_policy": ServiceOrder(report),
         }
         if self._settings.connection_verify is not None:
             _trust(self._settings.connection_verify)  # the SDK would only raise OSError

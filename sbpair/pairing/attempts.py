@@ -84,10 +84,14 @@ class RecentAttempts:
         successes, failures = self._count(now, 2)
         return failures <= CALM_SHARE * (successes + failures)
 
-    def is_rare(self, share: float, few: int, now: float) -> bool:
-        """Whether at most ``few`` failed in the last two buckets, or at most this share."""
+    def is_rare(self, share: float, few: int, now: float, chance: float = 0.0) -> bool:
+        """Whether at most ``few`` failed in the last two buckets, or at most this share.
+
+        ``chance`` is how many standard deviations more may have failed by chance.
+        """
         successes, failures = self._count(now, 2)
-        return failures <= max(few, share * (successes + failures))
+        expected = share * (successes + failures)
+        return failures <= max(few, expected + chance * math.sqrt(expected))
 
     def next_judgement(self, now: float) -> float:
         """When the buckets have moved on."""

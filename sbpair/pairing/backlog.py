@@ -39,7 +39,10 @@ _logger = logging.getLogger("sbpair")
 FOREVER = "P10675199DT2H48M5.4775807S"  # the service's notation for "no limit"
 _LIMITLESS = timedelta(days=10_000_000)  # the SDK parses FOREVER as more than this
 
-CONFLICT = "SubCode=40901"  # a concurrent change; the SDK raises the same exception for every 409
+CONFLICTS = ("SubCode=40901", "Another conflicting operation")
+"""What the service says of a concurrent change, since 2015 and since 2019: the SDK raises one exception for every 409,
+and only the older words have a sub-code.
+"""
 MEBIBYTE = 1024 * 1024
 CREATED_MEBIBYTES = 5120
 MAX_LISTED = 300  # queues, of a namespace that has more
@@ -213,7 +216,7 @@ def _create(administration: ServiceBusAdministrationClient, name: str) -> bool:
     try:
         create_as_the_namespace_asks(create)
     except ResourceExistsError as error:
-        if CONFLICT in str(error):
+        if any(words in str(error) for words in CONFLICTS):
             raise  # the queue may not exist
         return False  # another client created it
     _logger.info("created backlog queue %s", name)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from .events import BacklogFilling, BacklogReturned, BacklogWithdrawn, MessageParked, PairingEvent
 from .health import transfer_seconds, without_transfer
 from .outcome import Failure, Refused, Stored, Stranded
-from .patience import Patience
+from .patience import MIN_PATIENCE, Patience
 from .retry import busy_pause
 from .room import Filling, Room
 from .rotation import Rotation
@@ -71,7 +71,7 @@ class BacklogSends:
         if not self.secondary.may_ask(now) and self.secondary.cause is not None:
             return Stranded((*send.causes, self.secondary.cause))  # H-20
         while now < send.deadline or not tried:
-            if self.secondary.is_open and tried:
+            if tried and (self.secondary.is_open or (send.is_waited_for and send.has_side_failed)):
                 break  # the namespace fails as a whole, not its queues
             backlog = self.rotation.pick(send.choice, now, tried)
             if backlog is None:
@@ -142,6 +142,7 @@ class BacklogSends:
                 if created.classification is not None and created.classification.is_own:
                     return now  # R-5: no thread was free
             send.failed(result, classification)
+            send.has_side_failed |= classification.is_of_side
             if classification.failure is Failure.CALLER:
                 refused = Refused(last_cause(send), True, classification.is_too_large, classification.failure)
                 return (
@@ -170,12 +171,12 @@ class BacklogSends:
     def _attempt(
         self, send: SendState, backlog: int, now: float, is_last: bool, is_fresh: bool, is_trial: bool
     ) -> Attempt:
-        """An attempt at a backlog queue, which waits no longer than the patience where a spool takes the message."""
+        """An attempt at a backlog queue: short where a spool takes the message, and hardly any time for its caller."""
         until = _share(now, send.deadline, is_last)
         if not (send.can_spool or is_trial):
             return Attempt(backlog, until, is_fresh)
-        longest = self._patience.longest
-        answered = min(until, now + self._patience.seconds + transfer_seconds(send.size()))
+        longest = MIN_PATIENCE if send.is_waited_for else self._patience.longest
+        answered = min(until, now + min(self._patience.seconds, longest) + transfer_seconds(send.size()))
         return Attempt(backlog, answered, is_fresh, min(until, now + longest), is_trial)
 
 

@@ -250,6 +250,8 @@ def _failure_of(error: Exception, before: frozenset[int]) -> tuple[Failure, str]
         return _by_status(status, "credential")
     if _is_without_namespace(error, sdk.condition_of(error)):
         return _CONF, "the namespace does not exist"
+    if _is_token_end(error):
+        return _CONF, "the token of the link has ended"
     if any(
         isinstance(each, ClientAuthenticationError | TokenUnavailableError) and is_transient(each)
         for each in (error, *_chain(error, before))
@@ -338,6 +340,15 @@ def _is_of_namespace(error: Exception, condition: str | None, before: frozenset[
 def _is_without_namespace(error: Exception, condition: str | None) -> bool:
     """Whether the condition ended the connection; on a link it means that the entity is missing."""
     return condition in _MISSING and sdk.ended_connection(error)
+
+
+_OF_TOKEN_ENDS = frozenset({"amqp:link:detach-forced", "amqp:unauthorized-access"})
+TOKEN_ENDS = "Code: RenewToken."  # noqa: S105 - no password
+"""What the service says of the end of a link's token; the condition alone is also that of an idle link."""
+
+
+def _is_token_end(error: Exception) -> bool:
+    return TOKEN_ENDS in str(error) and sdk.condition_of(error) in (None, *_OF_TOKEN_ENDS)
 
 
 def _is_missing(error: Exception, condition: str | None) -> bool:

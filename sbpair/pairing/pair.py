@@ -335,6 +335,7 @@ class Pair:
             key,
             size,
             spool is not SpoolUse.NEVER,
+            spool not in (SpoolUse.NEVER, SpoolUse.FROM_IT),
         )
         outcome = yield from self._send(send, now, first, spool)
         if not isinstance(outcome, Stored) and spool is not SpoolUse.FROM_IT:
@@ -374,7 +375,7 @@ class Pair:
             if not isinstance(parked, Stranded):
                 return parked
             if spool is SpoolUse.FROM_IT:
-                return (yield from self._ask_primary(send, health, parked))
+                return (yield from self._ask_primary(send, health, parked, now))
             if no_room is not None:
                 return Stranded(parked.causes, no_room)
             if spool is not SpoolUse.NEVER:
@@ -415,15 +416,29 @@ class Pair:
             return (yield from self.ordered.park(send, send.session, now))
         return (yield from self._backlogs.park(send, now))
 
-    def _ask_primary(self, send: SendState, health: EntityHealth, parked: Stranded) -> SendFlow:
-        """Try a failed-over primary with a message from the spool that no backlog queue takes: as a ping would."""
-        is_held = health.next_timer() is None
-        place = self.ordered and send.session is not None and self.ordered.place(send.path, send.session)
-        is_fenced = place and self.ordered is not None and not self.ordered.fence.lets_pass(place)
-        if health.state is not EntityState.FAILED_OVER or is_held or is_fenced or send.now >= send.deadline:
+    def _ask_primary(self, send: SendState, health: EntityHealth, parked: Stranded, now: float) -> SendFlow:
+        """Ask the primary for a message from the spool that no backlog queue takes, unless it was asked or is held.
+
+        A failed-over one is asked as by a ping, and one that is in doubt whatever the breaker says.
+        """
+        now, is_away = max(now, send.now), health.state is EntityState.FAILED_OVER
+        may_ask = health.next_timer() is not None if is_away else send.reason is ParkReason.NOT_ASKED
+        if now >= send.deadline or not may_ask or self._is_fenced(send):
             return parked
+        if is_away:
+            return (yield from self._ask_as_ping(send, health, now))
+        outcome = yield from self._try_once(send, health, now, None, is_last_resort=True)
+        return outcome if isinstance(outcome, (Stored, Refused)) else Stranded(tuple(send.causes))
+
+    def _is_fenced(self, send: SendState) -> bool:
+        """Whether older messages of the session of this send may be parked."""
+        if self.ordered is None or send.session is None:
+            return False
+        return not self.ordered.fence.lets_pass(self.ordered.place(send.path, send.session))
+
+    def _ask_as_ping(self, send: SendState, health: EntityHealth, now: float) -> SendFlow:
         patience = SPOOL_PATIENCE + transfer_seconds(send.size())
-        result = yield Attempt(None, min(send.deadline, send.now + patience), is_fresh=True)
+        result = yield Attempt(None, min(send.deadline, now + patience), is_fresh=True)
         classification = result.classification
         if classification is None:
             self._ping_accepted(send.path, health, result.now)
@@ -472,7 +487,7 @@ class Pair:
             is_unanswered = now >= until and not classification.is_own
             if classification.is_own:  # R-5: no evidence about the primary
                 if is_probe:
-                    breaker.failed(began, now, is_unanswered=False)
+                    breaker.failed(began, now, is_unanswered=False, is_probe=True)
                 send.reason = ParkReason.NOT_ASKED
                 return now
             is_stale = not (is_unanswered or is_fresh or is_probe)
@@ -489,7 +504,7 @@ class Pair:
             if failure is Failure.UNAVAILABLE:
                 if is_unanswered:
                     send.reason = ParkReason.UNANSWERED
-                breaker.failed(began, now, is_unanswered=is_unanswered)
+                breaker.failed(began, now, is_unanswered=is_unanswered, is_probe=is_probe)
                 self._attempt_failed(send, health, classification.why, now)
                 self._emit(send.path, health.send_failed(now), now, classification.why)
                 return now

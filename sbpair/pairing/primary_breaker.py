@@ -47,8 +47,10 @@ class PrimaryBreaker:
         return self._is_half_open
 
     def _are_many(self, failed: RecentAttempts, share: float, few: int, now: float) -> bool:
-        """Whether too many failed lately; while half open few attempts are made, of which few are many."""
-        return not failed.is_rare(share, 0 if self._is_half_open else few, now)
+        """Whether too many failed lately, and not by chance; of the few attempts while half open, few are many."""
+        if self._is_half_open:
+            return not failed.is_rare(share, 0, now)
+        return not failed.is_rare(share, few, now, chance=1.0)
 
     def may_ask(self, now: float) -> bool:
         """Whether a send may ask the entity now."""
@@ -71,14 +73,19 @@ class PrimaryBreaker:
         self._unanswered = 0
         self._busy.succeeded(now)
         self._silence.succeeded(now)
-        self._asks_at = max(now, began + PROBE_INTERVAL)
+        if self._is_half_open:
+            self._asks_at = max(now, began + PROBE_INTERVAL)
 
-    def failed(self, began: float, now: float, *, is_unanswered: bool) -> None:
-        """Record an attempt that failed; ``is_unanswered`` if it used up its patience."""
+    def failed(self, began: float, now: float, *, is_unanswered: bool, is_probe: bool) -> None:
+        """Record an attempt that failed; ``is_unanswered`` if it used up its patience.
+
+        The first send after the one that opened the breaker asks at once, later ones after the interval.
+        """
         if is_unanswered:
             self._silence.failed(now)
             self._unanswered += not self.patience.has_answered_since(began)
-        self._asks_at = max(now, began + PROBE_INTERVAL)
+        if is_probe:
+            self._asks_at = max(now, began + PROBE_INTERVAL)
 
     def busy(self, now: float, pause: float, *, is_first: bool) -> None:
         """Record the answer *busy*, which asks for a ``pause`` in seconds, at the first attempt of a send or later.

@@ -149,6 +149,8 @@ class SendState:
     )  # called only when an attempt failed, or keys are set aside (H-9)
     size: Callable[[], int] = lambda: 0  # in bytes; called only after a slow attempt (H-4)
     can_spool: bool = False
+    is_waited_for: bool = False  # by a caller, for whom the spool can take the message meanwhile
+    has_side_failed: bool = False  # the secondary, with an error that every queue would have
     reason: ParkReason = ParkReason.FAILED_OVER
     busy_until: float = 0.0  # what a busy primary asked for last
     causes: list[Exception] = field(default_factory=list)

@@ -37,11 +37,13 @@ class MessagesReceived(ProcessorEvent):
     """Messages whose handling finished: about to be completed, or dead-lettered by their handler.
 
     Emitted before they are settled, for an audit. The tuples are parallel; "" and 0 stand for missing values.
+    ``enqueued``: by the broker's clock, in milliseconds since the epoch; 0 for one that was scheduled.
     """
 
     message_ids: tuple[str, ...]
     session_ids: tuple[str, ...]
     sequence_numbers: tuple[int, ...]
+    enqueued: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from sbpair.client.errors import condition_text
 from sbpair.client.link import Receiver
 from sbpair.client.locks import LockClock
 from sbpair.client.settling import Settlements, release
+from sbpair.observation.messages import enqueued_of
 from sbpair.side import Side
 
 from . import events
@@ -187,6 +188,7 @@ class EntityLink(ABC):
                     tuple(map(message_id_of, handled)),
                     tuple(str(message.session_id or "") for message in handled),
                     tuple(message.sequence_number or 0 for message in handled),
+                    tuple(map(enqueued_of, handled)),
                 )
             )
 

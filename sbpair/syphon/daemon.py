@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -147,6 +148,8 @@ class Syphon:
         self._borrowing = asyncio.Lock()
         self._is_clock_reported = False
         self._pauses = Pauses()
+        self._gives_up = False  # when a side refuses
+        self._reconnected_at = -math.inf
 
     @classmethod
     def from_connection_strings(
@@ -306,7 +309,7 @@ class Syphon:
 
     async def _next_session(self, *, gives_up: bool) -> ForwardingSession:
         """Connect to both sides or, once messages may land, to the secondary alone while the attempt continues."""
-        landing = self._landing
+        landing, self._gives_up = self._landing, gives_up
         if landing is None:
             return self._session_over(*await self._connect(gives_up=gives_up))
         if self._connecting is None:
@@ -361,6 +364,32 @@ class Syphon:
                     pause = min(pause, Backoff(ASKED_EVERY, ASKED_EVERY).next_pause())
                 self._lost(str(error), pause)
                 await self._pauses.sleep(pause)
+
+    async def _reconnect(self, side: Side, reason: str) -> NamespaceConnection:
+        """Connect a side again that a session has lost, while the other stays. Raises NamespaceUnusableError."""
+        state, pause = self._state, max(0.0, self._reconnected_at + MIN_SESSION_SECONDS - self._now())
+        self._lost(reason, pause)
+        await self._pauses.sleep(pause)
+        connect_once = self._connect_secondary if side is Side.SECONDARY else self._connect_primary_alone
+        connection = await self._retry(connect_once, gives_up=self._gives_up)
+        self._reconnected_at = self._now()
+        self._connected(state)
+        return connection
+
+    async def _connect_primary_alone(self) -> NamespaceConnection:
+        async with AsyncExitStack() as stack:
+            primary = await self._open_primary(stack)
+            primary, refusal = await self._claims.of_known(stack, primary)
+            if (
+                refusal is not None
+                and self.options.allowed_destinations is None
+                and self._session is not None
+            ):
+                secondary = self._session.secondary
+                primary, refusal = await self._claims.of_parked(stack, primary, secondary, refusal)
+            self._note_claim(Side.PRIMARY, refusal)
+            stack.pop_all()
+        return primary
 
     async def _connect_once(self) -> Connections:
         async with AsyncExitStack() as stack:
@@ -427,6 +456,7 @@ class Syphon:
             links=self._links,
             clock_differs=self._clock_differs,
             connect_primary=self._connect_primary,
+            reconnect=self._reconnect,
             landing=self._landing,
             paces=self._paces,
         )
@@ -473,7 +503,7 @@ class Syphon:
         self._begun = None
         self._connected(SyphonState.RUNNING if session.has_primary else SyphonState.LANDING)
         began = time.monotonic()
-        checking = asyncio.ensure_future(self._stranded.run(session.secondary))
+        checking = asyncio.ensure_future(self._stranded.run(lambda: session.secondary))
         try:
             reason = await unless(shutdown, self._until_over(session, SyphonState.RUNNING))
             if reason is None:

@@ -42,6 +42,7 @@ logger = logging.getLogger("sbpair.syphon")
 MIN_IDLE_SECONDS = 1.0  # seconds that an idle primary must have been connected to be reconnected alone
 RECONNECT_WITHIN = 5.0  # seconds, in addition to RECONNECT_ROUND_TRIPS
 RECONNECT_ROUND_TRIPS = 8  # a name, TCP, two of TLS, two of AMQP, two for a token
+KEPT = 60.0  # seconds for which the locks of what waits for a lost primary are kept: one lock
 LOCKED_PAUSE = 1.0  # seconds between checks of a backlog in which only locked messages are left
 MAX_LINKS = 256  # to destinations at a time: a connection supports about a thousand
 MAX_CLAIMS = 1000  # tokens on one connection to the primary; above that, new links use another connection
@@ -50,8 +51,10 @@ MAX_CLAIMS = 1000  # tokens on one connection to the primary; above that, new li
 class ForwardingSession:
     """Forwards from all backlogs over two connections, until one of them is lost.
 
-    A session is used once: when a side is lost, all messages are released, and the syphon creates another session.
-    Without a connection to the primary, it lands messages on the secondary, until it is given one.
+    A side that is lost is connected again, while the links and the locks of the other stay; nothing is received
+    meanwhile, and what waits for the primary is released after a minute. If that is lost too, the session is over: it
+    is used once, all messages are released, and the syphon creates another. Without a connection to the primary from
+    the beginning, it lands messages on the secondary, until it is given one; then the loss of a side ends it.
     """
 
     def __init__(
@@ -69,14 +72,19 @@ class ForwardingSession:
         links: BacklogLinks,
         clock_differs: Callable[[float], None],
         connect_primary: Callable[[], Awaitable[NamespaceConnection]],
+        reconnect: Callable[[Side, str], Awaitable[NamespaceConnection]] | None = None,
         landing: Landing | None = None,
         paces: tuple[Paces, Paces] | None = None,
         own: OwnPaths | None = None,
     ) -> None:
-        """``paces``: those of the primary and of the secondary, ``own``: paths it accepted; by default new ones."""
+        """``paces``: those of the primary and of the secondary, ``own``: paths it accepted; by default new ones.
+
+        ``reconnect`` connects a side that was lost, for a reason, however long that takes; without it the session ends.
+        """
         self._primary = primary
         self._primary_since = asyncio.get_running_loop().time()
         self._connect_primary = connect_primary
+        self._reconnect = None if landing is not None else reconnect
         self._secondary = secondary
         self._options = options
         self._emit = emit
@@ -102,10 +110,10 @@ class ForwardingSession:
                 retry_missing=options.missing_backlog_interval.total_seconds(),
                 paces=twin_paces,
                 home=self._destination_of,
-                lost=self.unresponsive,
+                lost=self._secondary_unresponsive,
             )
         names, allowed = tuple(backlogs), options.allowed_destinations
-        self.budget = MemoryBudget(options.memory_budget, len(names), lambda: secondary.unfinished)
+        self.budget = MemoryBudget(options.memory_budget, len(names), lambda: self._secondary.unfinished)
         secondary.unfinished_limit = options.memory_budget // 2
         keys = None if allowed is None else frozenset(map(path_key, allowed))
         settings = PumpSettings(
@@ -117,7 +125,7 @@ class ForwardingSession:
             budget=self.budget,
             emit=emit,
             attached=self._backlog_attached,
-            unresponsive=self.unresponsive,
+            unresponsive=self._secondary_unresponsive,
             clock_differs=clock_differs,
             report_forwards=options.report_forwards,
         )
@@ -125,7 +133,10 @@ class ForwardingSession:
         self._failed: set[str] = set()  # backlogs that could not be attached at least once
         self._relays = partial(self._relays_of, tuple(ordered), settings, order_check)
         self._ordered = () if primary is None else self._relays()
-        self._pumping: asyncio.Future[Any] = asyncio.gather(
+        self._pumping = self._pump_all()
+
+    def _pump_all(self) -> asyncio.Future[Any]:
+        return asyncio.gather(
             *(self._keep_pumping(pump) for pump in self._pumps), *(each.run() for each in self._ordered)
         )
 
@@ -199,11 +210,62 @@ class ForwardingSession:
             if lost == "primary" and self._is_idle() and await self._reconnect_primary():
                 continue
             if lost is not None:
-                return f"the connection to the {lost} was lost: {condition_text(sides[lost].closed.result())}"
+                reason = (
+                    f"the connection to the {lost} was lost: {condition_text(sides[lost].closed.result())}"
+                )
+                if await self._recover(Side(lost), reason):
+                    continue
+                return reason
             ended = next((name for name, side in sides.items() if side.claims_ended.done()), None)
             if ended is not None:
                 return f"the token for the {ended} has expired: {sides[ended].claims_ended.result()}"
             return "the pumps have ended"
+
+    async def _recover(self, side: Side, reason: str) -> bool:
+        """Connect a lost side again; return False if that is left to another session, or the other side is lost too.
+
+        Raises NamespaceUnusableError if the side refuses the syphon, and that ends it.
+        """
+        loop, other = asyncio.get_running_loop(), self._secondary if side is Side.PRIMARY else self._primary
+        if self._reconnect is None or self._ordered or other is None or not other.is_open:
+            return False
+        if side is Side.PRIMARY:
+            self._primary = None
+            for pump in self._pumps:
+                pump.pause()
+        giving_back = loop.call_later(KEPT, self._give_back)
+        connecting = asyncio.ensure_future(self._reconnect(side, reason))
+        taken = False
+        try:
+            either: list[asyncio.Future[Any]] = [connecting, other.closed, other.claims_ended]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if connecting.done() and other.is_open:
+                connection, taken = connecting.result(), True
+                await self._take_back(side, connection)
+        finally:
+            giving_back.cancel()
+            if not taken:
+                connecting.cancel()
+                connecting.add_done_callback(_abort_late)
+        return taken
+
+    def _give_back(self) -> None:
+        """Release what waits for a primary that stays away: another syphon may reach it."""
+        for pump in self._pumps:
+            pump.give_back()
+
+    async def _take_back(self, side: Side, connection: NamespaceConnection) -> None:
+        if side is Side.PRIMARY:
+            self._primary, self._primary_since = connection, asyncio.get_running_loop().time()
+            for pump in self._pumps:
+                pump.resume()
+            self.wake()
+            return
+        self._pumping.cancel()  # one that waits for a missing queue has not noticed
+        await asyncio.gather(self._pumping, return_exceptions=True)
+        self._secondary = connection
+        connection.unfinished_limit = self._options.memory_budget // 2
+        self._pumping = self._pump_all()
 
     def _is_idle(self) -> bool:
         lasted = asyncio.get_running_loop().time() - self._primary_since
@@ -298,9 +360,14 @@ class ForwardingSession:
             each.abort()
 
     def unresponsive(self, reason: str) -> None:
-        """Drop all connections because a peer does not answer."""
+        """Drop the connections to the primary because it does not answer."""
         logger.warning("%s; reconnecting", reason)
-        self.abort()
+        for each in self._connections() - {self._secondary}:
+            each.abort()
+
+    def _secondary_unresponsive(self, reason: str) -> None:
+        logger.warning("%s; reconnecting", reason)
+        self._secondary.abort()
 
     def _connections(self) -> set[NamespaceConnection]:
         primary = () if self._primary is None else (self._primary,)
@@ -442,3 +509,9 @@ class ForwardingSession:
                 await asyncio.sleep(backoff.link_ended(loop.time() - began, condition))
                 continue
             await asyncio.sleep(backoff.next_pause())
+
+
+def _abort_late(connecting: asyncio.Future[NamespaceConnection]) -> None:
+    """Drop a connection that nobody waits for any more."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().abort()

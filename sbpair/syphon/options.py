@@ -62,9 +62,9 @@ class SyphonOptions:
     missing_backlog_interval: timedelta = timedelta(seconds=30)
     """How often to retry a backlog queue that does not exist; 1 s to 1 h."""
     operation_timeout: timedelta = timedelta(seconds=60)
-    """How long a peer may take to answer before its connection counts as lost; 1 s to 10 min."""
+    """How long a peer may take to answer, or be silent, before its connection counts as lost; 1 s to 10 min."""
     retry_backoff_max: timedelta = timedelta(seconds=30)
-    """Maximum delay between two attempts to reach a side or a destination; 100 ms to 10 min."""
+    """Maximum delay between attempts to reach a destination, or a side that refuses none; 100 ms to 10 min."""
     stop_timeout: timedelta = timedelta(seconds=10)
     """How long messages in flight may take to finish when the syphon stops; 0 to 10 min."""
     report_forwards: bool = False

@@ -104,11 +104,11 @@ class StrandedBacklogs:
     found: dict[str, bool] = field(default_factory=dict)
     """Whether each held messages at the last check."""
 
-    async def run(self, connection: NamespaceConnection) -> None:
-        """Check now and at intervals, until cancelled."""
+    async def run(self, connection: Callable[[], NamespaceConnection]) -> None:
+        """Check now and at intervals, over the connection that there is then, until cancelled."""
         while True:
             try:
-                await self.check(connection)
+                await self.check(connection())
             except ClientError as error:
                 logger.info("the backlogs beyond %d cannot be peeked: %s", self.count, error)
             await asyncio.sleep(self.pause)

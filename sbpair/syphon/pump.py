@@ -108,6 +108,7 @@ class Pump:
         self._settlements = Settlements[None](self._count)
         self._settle_is_due = False
         self.is_stopping = False
+        self._is_paused = False
         self._poll_is_ending = False
         self._is_draining = self._drain_is_pending = False
         self._received_in_drain = 0
@@ -155,6 +156,23 @@ class Pump:
         self._is_draining = True
         self.is_empty.clear()
         self._top_up()
+
+    def pause(self) -> None:
+        """Receive nothing until :meth:`resume`; what was received waits, locked."""
+        self._is_paused = True
+        if self._receiver is not None:
+            self._receiver.flow(0)
+
+    def resume(self) -> None:
+        """Receive again."""
+        self._is_paused = self._poll_is_ending = self._drain_is_pending = False
+        self._top_up()
+
+    def give_back(self) -> None:
+        """Release what waits, if paused; it is delivered again after that, or to another receiver."""
+        if self._is_paused and self._receiver is not None and not self._receiver.detached.done():
+            self._release(list(self._messages.values()))
+            self._release_ids(self._overflow.take_all())
 
     async def stop(self, timeout: float) -> None:
         """Stop receiving, wait up to ``timeout`` seconds for active messages, and release the others."""
@@ -463,7 +481,7 @@ class Pump:
     def _top_up(self) -> None:
         """Grant credit for the available room; called after every change."""
         receiver = self._receiver
-        if receiver is None or self.is_stopping or not receiver.is_open:
+        if receiver is None or self.is_stopping or self._is_paused or not receiver.is_open:
             return
         if self._is_draining and (self._drain_is_pending or not self.unsettled):
             self._drain_remaining(receiver)

@@ -127,7 +127,6 @@ BEGUN = f(Begin(None, 0, 9, 9))
         (f(Begin(4, 0, 9, 9)), "not-allowed", "begin answers channel 4, which did not begin a session"),
         (f(End()), "not-allowed", "End on channel 0, which has no session"),
         (BEGUN + f(SaslInit("x")), "not-allowed", "SaslInit on a session"),
-        (BEGUN + f(Attach("a", 1024, True)), "connection:framing-error", "handle 1024 is above 1023"),
         (
             b"\0\0\0\7\2\0\0\0",
             "connection:framing-error",

@@ -103,13 +103,22 @@ CLOSES = {
     "begin that answers nothing": (f(Begin(7, 0, 1, 1), channel=3), "not-allowed"),
     "attach without a session": (f(Attach("b", 1, True), channel=9), "not-allowed"),
     "transfer without a session": (f(Transfer(0, 0, b"t"), channel=9), "not-allowed"),
-    "handle above handle-max": (attach("b", 1024), "framing-error"),
     "performative of 100 kB": (f(Attach("b", 1, True, properties={"x": bytes(100_000)})), "decode-error"),
     "zero-width arrays": (frame(0, b"\x00\x53\x12\xc0\x1f\x03" + raw("f00000000500000fff40") * 3), "decode-error"),
     "array of 2^31 nulls": (frame(0, raw("005317f0000000058000000040")), "decode-error"),
     "nesting": (frame(0, b"\x00\x53\x12" + raw("c0ff01") * 200), "decode-error"),
     "unhashable descriptor": (frame(0, raw("004545")), "decode-error"),
 }  # fmt: skip
+
+
+@pytest.mark.spec("W-3")
+def test_a_handle_above_handle_max_ends_the_session_of_a_server():
+    server = a_server()
+    server.receive_data(attach("b", 1024), 0.0)
+    answer = server.data_to_send()
+    assert b"\x00\x53\x17" in answer
+    assert b"The maximum number of handles allowed is 1023." in answer
+    assert not server.is_closed
 
 
 @pytest.mark.parametrize("case", CLOSES)

@@ -206,10 +206,10 @@ def test_a_handle_that_is_free_again_is_used_again(pair) -> None:
 
 
 def test_no_more_links_are_attached_than_the_peers_handles_allow(make_pair) -> None:
-    pair = make_pair(server_handle_max=1)
+    pair = make_pair(server_handle_max=2)
     for name in "ab":
         pair.session.attach_sender(name, target=Target("q"))
-    with pytest.raises(LocalProtocolError, match=r"^the peer allows handles up to 1$"):
+    with pytest.raises(LocalProtocolError, match=r"^the peer allows handles up to 2$"):
         pair.session.attach_receiver("c", source=Source("q"))
     pair.session.links["a", False].detach()
     pair.exchange()

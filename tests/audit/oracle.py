@@ -34,7 +34,7 @@ select case
     when arrived then 'unexpected'
     when late then 'expired'
     when aside then 'dead-lettered'
-    when home and taken then 'lost'
+    when home and taken then 'unproven'
     when parked then 'lost'
     else 'not accepted' end as verdict, count(*) from per group by 1
 """
@@ -117,6 +117,9 @@ with records as (
     select home, id,
         bool_or(event = 'messages_received' or place = 'entity' and how in ('completed', 'received'))
             as arrived,
+        count(*) filter (event in ('send_accepted', 'message_parked')) as times,
+        count(*) filter (place = 'entity' and not dead and event = 'messages_stored') as kept_copies,
+        count(*) filter (place = 'entity' and how in ('completed', 'received')) as done,
         bool_or(event in ('send_accepted', 'message_parked')
             or how = 'forwarded' and event = 'messages_stored') as taken,
         bool_or(event = 'send_raised') as raised,
@@ -138,6 +141,7 @@ with records as (
     left join kept a on a.namespace = home left join kept b on b.namespace = home || '-dr'
 )
 select home, case
+    when k and here > 0 and least(kept_copies, greatest(times, 1)) > done and (taken or raised) then 'waiting'
     when arrived and taken then 'delivered'
     when arrived and raised then 'recovered'
     when arrived and {canary} then 'canary'

@@ -40,6 +40,7 @@ class Scene:
 
     def parks(self, key: str = "m") -> None:
         self.sender.sent(f"healthy-{key}")
+        self.arrives(1, f"healthy-{key}")
         self.sender.parked(key)
 
     def another(self) -> Syphon:

@@ -145,7 +145,7 @@ def test_what_is_tampered_with_below_is_green_before(tmp_path: Path) -> None:
     with_a_loss(tmp_path / "others").story.end()
 
     assert result(tmp_path / "journals", tmp_path / "out")[0].is_conserved
-    assert "1 lost" in result(tmp_path / "others", tmp_path / "out2")[1]
+    assert "lost 1" in result(tmp_path / "others", tmp_path / "out2")[1]
 
 
 @pytest.mark.spec("R-141")
@@ -287,6 +287,7 @@ def test_an_id_of_two_runs_is_judged_where_a_journal_ties_them_or_both_messages_
     receiver.received("a", numbers=(1,))
     story.now += 3600.0
     story.sender().sent("a")
+    receiver.received("a", numbers=(2,))
     story.end()
     assert result(tmp_path / "tied", tmp_path / "out")[0].is_conserved
 

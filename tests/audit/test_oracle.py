@@ -33,13 +33,14 @@ def write_at_random(directory: Path, seed: int) -> Counter[str]:
             truth["recovered" if arrives else "not accepted"] += 1
         else:
             arrives = rng.random() > 0.01
-            truth["delivered" if arrives else "lost"] += 1
+            is_home = True
             if rng.random() < 0.6:
                 sender.sent(key)
             else:
                 sender.parked(key, number=rng.randrange(4))
-                if arrives or rng.random() < 0.5:
+                if is_home := arrives or rng.random() < 0.5:
                     syphon.forwarded(key)
+            truth["delivered" if arrives else "unproven" if is_home else "lost"] += 1
         if arrives:
             receiver.received(key, numbers=(number + 1,))
     receiver.received("nobody's")

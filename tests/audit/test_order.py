@@ -80,7 +80,7 @@ def test_a_session_that_was_overtaken_fails_the_audit_if_its_order_was_to_be_kep
     assert (row.verdict, row.is_promised, row.inversions) == ("out of order", True, 1)
     assert (row.overtaking, row.overtaken) == ("4", "3")
     assert not found.summary.is_conserved
-    assert headline(found.summary) == "4 messages, of these 1 ordered sessions out of order"
+    assert headline(found.summary) == "4 messages: lost 0, waiting 0, 1 ordered sessions out of order"
     assert order_of_sessions(found.summary) == "1 sessions: 1 out of order"
     assert "<td>4 before 3</td>" in (found.out / "report.html").read_text("utf-8")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -21,9 +21,17 @@ from sbpair.broker.entities import Namespace, Queue, QueueDescription, StoredMes
 from sbpair.broker.entities.stored_message import LockToken
 from sbpair.broker.frontends.amqp.client_connection import ClientConnection
 from sbpair.broker.frontends.namespace_frontend import NamespaceFrontend
+from tests.strict_frames import strictly_read
 
 NOON = 1_800_000_000_000  # ms
 FIRST_PARTITIONS = "home"  # a key of the partition whose sequence numbers are a plain queue's
+
+
+@pytest.fixture(autouse=True)
+def frames_are_strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever the broker sends in a test has the types of the standard."""
+    with strictly_read(monkeypatch):
+        yield
 
 
 @pytest.fixture

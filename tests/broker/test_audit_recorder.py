@@ -148,7 +148,7 @@ def test_a_schedule_is_stored_once_and_a_cancelled_one_is_told(told: Told) -> No
     _, second = orders.enqueue_all([message(key, scheduled_for=later) for key in ("a", "b")], NOON)
     orders.cancel_scheduled([second], NOON)
     told.namespace.handle_timer(later)
-    assert told.fates() == [("orders", "sent", ("a", "b")), ("orders", "cancelled", ("b",))]
+    assert told.fates() == [("orders", "scheduled", ("a", "b")), ("orders", "cancelled", ("b",))]
 
 
 def test_a_topic_hands_on_and_its_subscriptions_keep(told: Told) -> None:

@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 
 NOON = 1_800_000_000_000
 WORDS = (
-    "The request was terminated because the entity is being throttled. Error code: 50009. "
+    "The request was terminated because the namespace contoso is being throttled. Error code : 50009. "
     "Please wait 2 seconds and try again."
 )
 EMPTY = b"\x00\x53\x75\xa0\x00"  # a message with an empty body
@@ -37,7 +37,7 @@ def test_every_second_begins_with_all_credits_again():
     for _ in range(3):
         credits.check(NOON)
         credits.charge(1, NOON + 500)
-    with pytest.raises(ServerBusyError, match="Error code: 50009"):
+    with pytest.raises(ServerBusyError, match="Error code : 50009"):
         credits.check(NOON + 999)
     credits.check(NOON + 1000)
 
@@ -168,7 +168,7 @@ def test_the_sdk_is_told_to_wait_and_goes_on_in_the_next_second():
             client.get_queue_sender("orders") as sender,
         ):
             sender.send_messages([ServiceBusMessage("x") for _ in range(12)])
-            with pytest.raises(ServiceBusServerBusyError, match="Error code: 50009"):
+            with pytest.raises(ServiceBusServerBusyError, match="Error code : 50009"):
                 sender.send_messages(ServiceBusMessage("x"))
             broker.advance(1000)
             sender.send_messages(ServiceBusMessage("x"))

@@ -41,7 +41,7 @@ def test_a_link_without_use_is_detached_after_ten_minutes(lab: Lab) -> None:
     assert [symbol for symbol, _ in said] == ["amqp:link:detach-forced"] * 2
     assert all("Idle timeout: 00:10:00." in text for _, text in said)
     assert {"AmqpMessagePublisher" in text for _, text in said} == {True, False}
-    assert all(":Queue:orders" in text for _, text in said)
+    assert {"TrackingId:" in text for _, text in said} == {True, False}  # a sender's has none
 
 
 def test_what_goes_over_a_link_in_either_direction_is_use(lab: Lab) -> None:
@@ -95,8 +95,7 @@ def test_a_new_connection_without_a_link_is_closed_after_a_minute(lab: Lab) -> N
     lab.advance(ahead=1)
 
     (text,) = closed(client)
-    assert "inactive for more than the allowed 60000 milliseconds" in text
-    assert "closed by container 'LinkTracker'" in text
+    assert "because it did not have any active links in the past 60000 milliseconds." in text
 
 
 @pytest.mark.spec("F-33")
@@ -112,7 +111,7 @@ def test_a_connection_whose_last_link_went_is_closed_after_five_minutes(lab: Lab
     assert closed(client) == []
     lab.advance(ahead=1)
 
-    assert "more than the allowed 300000 milliseconds" in closed(client)[0]
+    assert "active links in the past 300000 milliseconds" in closed(client)[0]
 
 
 def test_a_link_that_comes_in_time_keeps_the_connection(lab: Lab) -> None:

@@ -253,4 +253,4 @@ def test_for_another_client_a_copy_is_no_browser_and_a_topic_no_source():
     sender(lab.client(properties=JMS), address="news", capabilities=("topic",))
     client = lab.client()
     receiver(client, **DURABLE)
-    assert refusals(client) == ["amqp:not-allowed"]
+    assert refusals(client) == ["amqp:not-found"]

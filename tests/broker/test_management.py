@@ -272,6 +272,13 @@ class TestRules:
         lab.namespace.create_subscription("news", "all", SubscriptionDescription(), NOON)
         return lab.client()
 
+    @pytest.mark.spec("W-9")
+    def test_rule_with_an_empty_map_as_its_action_has_none(self, client, lab):
+        described = {"sql-filter": {"expression": "1=1"}, "sql-rule-action": {}}
+        added = {"rule-name": "r", "rule-description": described}
+        assert manage(client, "add-rule", added, self.NODE)[0] == 200
+        assert lab.namespace.subscription("news", "all").rules.get("r").action is None
+
     def test_a_rule_is_added_listed_and_removed(self, client):
         correlation = {"label": "red", "to": None, "properties": {"n": 1}}
         added = {"rule-name": "r", "rule-description": {"correlation-filter": correlation}}

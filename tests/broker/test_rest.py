@@ -14,7 +14,7 @@ from sbpair.amqp.types import Described, Symbol, Timestamp
 from sbpair.broker.access import OpenAccess, SharedAccess
 from sbpair.broker.auth import Right, SharedAccessPolicy, make_token
 from sbpair.broker.clock import ClockReading
-from sbpair.broker.entities import Namespace, QueueDescription
+from sbpair.broker.entities import Namespace, QueueDescription, SubscriptionDescription, TopicDescription
 from sbpair.broker.entities.stored_message import StoredMessage
 from sbpair.broker.frontends.admin.http_messages import Request, Response
 from sbpair.broker.frontends.namespace_frontend import NamespaceFrontend
@@ -243,6 +243,37 @@ def test_a_property_named_as_a_header_of_http_is_shown_with_a_prefix(
     assert shown[f"property-{name}".lower()] == '"chosen by the sender"'
     assert "chosen by the sender" not in shown.get(name.lower(), "")
     assert [header.lower() for header in got.headers].count("location") == 1
+
+
+@pytest.mark.spec("W-6")
+def test_received_message_has_properties_of_the_service(frontend: NamespaceFrontend) -> None:
+    asked = request(
+        "POST", "/orders/messages", b"x", Priority='"High"', brokerproperties='{"TimeToLive": 40}'
+    )
+    answer(frontend, asked)
+    answer(frontend, request("POST", "/orders/messages", b"y"))
+    got = answer(frontend, request("POST", "/Orders/messages/head?api-version=2017-04"))
+    properties = json.loads(got.headers["BrokerProperties"])
+    assert got.headers["priority"] == '"High"'
+    assert list(properties) == sorted(properties)
+    assert (properties["TimeToLive"], type(properties["TimeToLive"])) == (40, int)
+    assert properties["EnqueuedSequenceNumber"] == 0
+    assert got.headers["Location"].startswith("https://localhost/Orders/messages/1/")
+    assert got.headers["Content-Type"] == "application/xml; charset=utf-8"
+    assert got.headers["etag"] == "639355968000000000"
+    second = answer(frontend, request("DELETE", "/orders/messages/head"))
+    assert json.loads(second.headers["BrokerProperties"])["TimeToLive"] == 922337203685.47754
+
+
+@pytest.mark.spec("W-6")
+def test_copy_of_a_subscription_has_the_number_of_its_topic(frontend: NamespaceFrontend) -> None:
+    frontend.namespace.create_topic("news", TopicDescription(), NOW)
+    answer(frontend, request("POST", "/news/messages", b"before anybody subscribed"))
+    frontend.namespace.create_subscription("news", "all", SubscriptionDescription(), NOW)
+    answer(frontend, request("POST", "/news/messages", b"x"))
+    got = answer(frontend, request("DELETE", "/news/Subscriptions/all/messages/head"))
+    properties = json.loads(got.headers["BrokerProperties"])
+    assert (properties["SequenceNumber"], properties["EnqueuedSequenceNumber"]) == (1, 2)
 
 
 def test_properties_that_no_header_can_say_are_left_out(frontend: NamespaceFrontend) -> None:

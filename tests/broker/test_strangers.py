@@ -77,7 +77,9 @@ def test_a_request_to_show_a_claim_is_no_larger_than_a_claim(guarded):
     client = guarded.client()
     link = client.sender("$cbs")
 
-    assert link.remote_attach.max_message_size == 65_536
+    assert link.remote_attach.max_message_size == 2**64 - 1  # as the service announces
+    answer = client.send(link, bytes(70_000))
+    assert answer.error.symbol == "amqp:link:message-size-exceeded"
 
 
 @pytest.mark.spec("R-33")

@@ -373,11 +373,8 @@ def test_a_subscription_out_of_range_is_refused_by_field(
     assert namespace.subscriptions("news") == []
 
 
-@pytest.mark.parametrize(
-    "feature",
-    ["enable_subscription_partitioning", "filtering_messages_before_publishing"],
-)
-def test_what_topics_cannot_do_yet_is_refused_by_name(namespace: Namespace, feature: str) -> None:
+def test_what_topics_cannot_do_yet_is_refused_by_name(namespace: Namespace) -> None:
+    feature = "filtering_messages_before_publishing"
     with pytest.raises(NotSupportedError, match=feature) as refused:
         namespace.create_topic("news", replace(TopicDescription(), **{feature: True}), NOON)
     assert (refused.value.status, refused.value.condition) == (400, "amqp:not-implemented")

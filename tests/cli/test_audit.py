@@ -50,7 +50,7 @@ def test_a_session_out_of_order_is_printed_with_its_messages(tmp_path: Path) -> 
     story.end()
     result = audited(tmp_path / "journals", tmp_path / "out")
 
-    assert "2 messages, of these 1 ordered sessions out of order" in result.stdout
+    assert "2 messages: lost 0, waiting 0, 1 ordered sessions out of order" in result.stdout
     assert "1 sessions: 1 out of order" in result.stdout
     assert "out of order: orders, session s: 2 arrived before 1" in result.stdout
 
@@ -88,7 +88,7 @@ def test_an_audit_needs_neither_spark_nor_java(tmp_path: Path) -> None:
     )
 
     assert done.returncode == ExitCode.FAILED, done.stderr
-    assert "1 messages, of these 1 unproven" in done.stdout
+    assert "1 messages: lost 0, waiting 0, unproven 1" in done.stdout
 
 
 def test_without_pyarrow_it_is_said_what_to_install(tmp_path: Path) -> None:

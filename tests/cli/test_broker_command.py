@@ -399,3 +399,18 @@ def test_names_that_would_be_looked_up_on_the_internet_are_not_printed_for_a_she
     done = sbpair("broker", "--one-port", "--print-env")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--one-port and --print-env exclude each other" in done.stderr
+
+
+@pytest.mark.spec("W-1")
+def test_strict_broker_prints_what_the_service_would_not_read_and_fails(start):
+    running, printed = ready(start, "--strict", "--page", "off")
+
+    where = printed["namespaces"][0]["connection_string"]
+    with ServiceBusAdministrationClient.from_connection_string(
+        where, connection_verify=printed["ca_file"]
+    ) as administration:
+        administration.create_queue("archive")
+        administration.create_queue("orders", forward_to="archive", enable_express=False)
+    code, told = running.stop()
+    assert "sbpair: strict: contoso: PUT /orders: not in force: ForwardTo" in told
+    assert code == 1

@@ -49,7 +49,7 @@ def test_each_run_prints_its_result_and_names_the_page(tmp_path: Path) -> None:
     for _ in range(2):
         result = daily(tmp_path / "journals", tmp_path / "state")
         assert result.return_value == ExitCode.FAILED, result.output
-        assert "2 messages, of these 1 lost" in result.stdout
+        assert "2 messages: lost 1, waiting 0" in result.stdout
         assert f"report: {tmp_path}/state/current/days.html" in result.stdout
     page = (tmp_path / "state" / "current" / "days.html").read_text("utf-8")
     assert "<td>2026-11-22</td>" in page
@@ -65,7 +65,7 @@ def test_since_a_day_the_days_before_do_not_count(tmp_path: Path) -> None:
     result = daily(tmp_path / "journals", tmp_path / "state", "--since", "2026-11-24")
 
     assert result.return_value == ExitCode.OK, result.output
-    assert "1 messages, all accounted for" in result.stdout
+    assert "1 messages: lost 0, waiting 0; all accounted for" in result.stdout
 
 
 @pytest.mark.spec("R-147")

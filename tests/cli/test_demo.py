@@ -61,12 +61,13 @@ def test_the_journals_tell_of_every_message_where_it_was(numbers, journals):
 
 
 @pytest.mark.spec("G-4")
-def test_only_a_message_whose_send_raised_can_be_there_twice(numbers):
-    assert numbers["duplicated"] <= numbers["messages_repeated"]
+def test_only_a_message_whose_send_raised_or_was_ambiguous_can_be_there_twice(numbers):
+    assert numbers["duplicated"] <= numbers["messages_in_doubt"]
 
 
-def test_the_outage_overlaps_with_sending(numbers):
-    assert numbers["sends_repeated"] > 0
+@pytest.mark.spec("A-1")
+def test_the_outage_overlaps_with_sending_and_no_send_raises(numbers):
+    assert numbers["sends_repeated"] == 0
     assert numbers["parked"] > 0
     assert numbers["accepted_by"]["primary"] > 0
     assert sum(numbers["accepted_by"].values()) == 300

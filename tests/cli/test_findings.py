@@ -9,6 +9,7 @@ import pytest
 from sbpair.cli.doctor.facts import (
     Backlog,
     Load,
+    NotInForce,
     PairFacts,
     Ping,
     PrimaryEntity,
@@ -376,3 +377,17 @@ def test_an_ordered_queue_that_is_missing_is_told_once_and_with_its_own_command(
     assert len(diagnose(replace(IN_ORDER, refusals=refusals, ordered_inventory=inventory))) == 1
     (finding,) = diagnose(replace(IN_ORDER, refusals=refusals))
     assert "sbpair backlog create --ordered" in finding.next_step
+
+
+@pytest.mark.spec("W-2")
+def test_forwarding_that_is_not_in_force_is_an_error():
+    late = frozenset(
+        (NotInForce("primary", "orders", "ForwardTo"), NotInForce("primary", "a", "UserMetadata"))
+    )
+    found = diagnose(replace(HEALTHY, not_in_force=late))
+
+    assert [(each.severity, each.about) for each in found] == [
+        (Severity.ERROR, "primary orders"),
+        (Severity.NOTE, "primary a"),
+    ]
+    assert found[0].what == "ForwardTo is shown and not in force"

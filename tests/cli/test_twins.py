@@ -124,3 +124,21 @@ def test_the_commands_create_twins_and_find_what_differs(broker: Broker, sbpair,
     assert done.returncode == 0, done.stderr
     assert "created orders\ntwins created: 1" in done.stdout
     assert found() == {"bills on the secondary": "error"}
+
+
+@pytest.mark.spec("W-2")
+def test_twins_forward_and_the_doctor_names_what_does_not(broker: Broker, sbpair, keys) -> None:
+    flags = (*FLAGS, "--ca-file", str(broker.ca_file))
+    broker.namespace("contoso").create_queue("archive")
+    broker.namespace("contoso").create_queue("orders", forward_to="archive", enable_partitioning=True)
+    done = sbpair("backlog", "create", "--twins", *flags, **keys)
+    assert done.returncode == 0, done.stderr
+    twin = broker.namespace("contoso-dr")._server.frontend.namespace.queue("orders")
+    assert (twin.description.forward_to or "").endswith("archive")
+
+    with both(broker) as (primary, _):
+        primary.create_queue("shown", forward_to="archive", enable_express=False)  # in the SDK's order
+    done = sbpair("doctor", "--json", "--land", *flags, **keys)
+    findings = json.loads(done.stdout)["findings"]
+    told = {each["about"]: each["severity"] for each in findings if "not in force" in each["what"]}
+    assert told == {"primary shown": "error"}

@@ -20,6 +20,7 @@ from sbpair.contract.plan import Plan, make_plan, select
 from sbpair.contract.rights import powers_of
 from sbpair.contract.run import Run
 from sbpair.contract.target import Target
+from sbpair.service_order import ServiceOrder
 from sbpair.side import Side
 
 NAMES = {Side.PRIMARY: "contoso", Side.SECONDARY: "contoso-dr"}
@@ -55,7 +56,9 @@ def target_of(namespace: NamespaceControl, ca_file: str, connection_string: str 
     text = connection_string or namespace.connection_string
     return Target(
         parse(text).along(Route(ca_file)),
-        lambda: ServiceBusAdministrationClient.from_connection_string(text, connection_verify=ca_file),
+        lambda: ServiceBusAdministrationClient.from_connection_string(
+            text, connection_verify=ca_file, logging_policy=ServiceOrder()
+        ),
         lambda: ServiceBusClient.from_connection_string(text, retry_total=0),
     )
 

@@ -12,6 +12,9 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair import BacklogsCreated, BacklogUnavailableError, PairedServiceBusClient, StoredIn
 from sbpair.broker import Conflict
+from sbpair.broker.errors import OperationInProgressError
+from sbpair.broker.frontends.admin import error_texts
+from sbpair.broker.frontends.admin.error_texts import Asked, Row
 from sbpair.broker.frontends.admin.requests import _Call
 from sbpair.pairing.backlog import Backlogs, differences
 from sbpair.pairing.classify import classify
@@ -64,8 +67,19 @@ def test_only_what_is_missing_is_made_and_what_is_beyond_the_count_is_left_alone
     assert len(pairing.secondary.queue_names()) == 3
 
 
-@pytest.mark.spec("P-11", "P-12")
-def test_a_backlog_whose_making_met_another_change_is_not_taken_for_one_that_is_there(pairing) -> None:
+@pytest.mark.spec("P-11", "P-12", "W-4")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "SubCode=40901. {text}",  # 2015, 2016
+        "Resource Conflict Occurred. Another conflicting operation may be in progress.",  # since 2019
+    ],
+)
+def test_a_backlog_whose_making_met_another_change_is_not_taken_for_one_that_is_there(
+    pairing, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setattr(error_texts, "ROWS", (Row(OperationInProgressError, tuple(Asked), words),))
+
     def administration() -> ServiceBusAdministrationClient:
         return ServiceBusAdministrationClient.from_connection_string(
             pairing.secondary.connection_string, connection_verify=str(pairing.broker.ca_file)

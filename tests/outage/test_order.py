@@ -234,7 +234,7 @@ async def test_an_unknown_outcome_ends_its_connection_before_the_next_message(
     client = aio_pairing.client_of(
         aio_pairing.primary.connection_string,
         aio_pairing.secondary.connection_string,
-        options=options_of(interval=60, timeout=60, ordering="session"),
+        options=options_of(interval=60, timeout=60, ordering="session", suspect_policy="raise"),
         retry=RetryPolicy(),
     )
     sender = client.get_queue_sender("sessions")

@@ -51,7 +51,7 @@ def secondary_tap(either: Either) -> Iterator[Tap]:
 async def test_after_a_garbled_answer_a_send_that_is_raised_is_ambiguous_and_counts(
     either: Either, tap: Tap
 ) -> None:
-    client = either.client(interval=60)
+    client = either.client(interval=60, suspect_policy="raise")
     tap.rule = first_answer_garbled("orders")
     with pytest.raises(ServiceBusError):
         await either.send(client.get_queue_sender("orders"), ServiceBusMessage("x"))

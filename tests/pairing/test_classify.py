@@ -310,6 +310,52 @@ def test_a_busy_service_may_say_in_words_how_long_to_wait() -> None:
     assert classify(raised_for("com.microsoft:server-busy")).retry_after is None
 
 
+RENEW_TOKEN = (
+    "The link '5dbc9b1c' is force detached. Code: RenewToken. Details: Unauthorized access. 'Send' claim(s) are "
+    "required to perform this operation. Resource: 'sb://contoso.servicebus.windows.net/orders'.. TrackingId:ab_G5S2"
+)
+IDLE = "The link 'G0S1:100206360:5dbc' is force detached. Code: publisher(link2731). Details: Idle timeout: 00:10:00."
+
+
+@pytest.mark.spec("W-4", "F-41")
+@pytest.mark.parametrize("condition", [b"amqp:link:detach-forced", b"amqp:unauthorized-access"])
+def test_end_of_a_token_is_a_configuration_error(condition: bytes) -> None:
+    inner = amqp_errors.AMQPLinkError(condition, description=RENEW_TOKEN)
+    error = PyamqpTransport.create_servicebus_exception(logging.getLogger("test"), inner)
+    assert classify(error).failure is CONF
+
+
+@pytest.mark.spec("W-4")
+def test_idle_link_is_no_end_of_a_token() -> None:
+    inner = amqp_errors.AMQPLinkError(b"amqp:link:detach-forced", description=IDLE)
+    error = PyamqpTransport.create_servicebus_exception(logging.getLogger("test"), inner)
+    assert classify(error).failure is U
+
+
+BUSY = (  # a throttled namespace answers with these two in turn
+    (
+        b"com.microsoft:server-busy",
+        "The request was terminated because the namespace contoso is being throttled. Error code : 50009. Please wait "
+        "2 seconds and try again. To know more visit https://aka.ms/sbResourceMgrExceptions TrackingId:ab",
+        Failure.BUSY,
+    ),
+    (
+        b"amqp:internal-error",
+        "The service was unable to process the request; please retry the operation. Reference:ab, TrackingId:ab_G9_B2",
+        U,
+    ),
+)
+
+
+@pytest.mark.spec("W-4")
+@pytest.mark.parametrize(("condition", "text", "failure"), BUSY)
+def test_recorded_answers_of_a_throttled_namespace(condition: bytes, text: str, failure: Failure) -> None:
+    inner = amqp_errors.MessageException(condition, description=text)
+    error = PyamqpTransport.create_servicebus_exception(logging.getLogger("test"), inner)
+    assert classify(error).failure is failure
+    assert classify(error).retry_after == (2.0 if failure is Failure.BUSY else None)
+
+
 @pytest.mark.spec("P-3")
 def test_what_the_application_was_handling_is_not_taken_for_the_cause() -> None:
     handled = FileNotFoundError("the application's own")

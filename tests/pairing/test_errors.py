@@ -12,6 +12,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbpair.pairing import errors
 from sbpair.pairing.outcome import Location, StoredIn
+from sbpair.pairing.spool.file import SpoolUnwritableError
 
 
 def refused() -> ServiceBusConnectionError:
@@ -37,6 +38,7 @@ MADE: dict[type[errors.PairingError], Callable[[], errors.PairingError]] = {
     errors.PairFaultedError: partial(errors.PairFaultedError, "a", "b", "primary", "the key was refused"),
     errors.SpoolError: partial(errors.SpoolError, "in use"),
     errors.SpoolFullError: partial(errors.SpoolFullError, "full"),
+    SpoolUnwritableError: partial(SpoolUnwritableError, "read-only"),
 }
 
 

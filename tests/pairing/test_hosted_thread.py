@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from sbpair.broker import Broker
+from sbpair.client.errors import OutOfReachError
 from sbpair.paired_client import hosted_syphon
 from sbpair.paired_client.hosted_syphon import SyphonThread
 from sbpair.pairing.address import SdkNamespace, SdkSettings
 from sbpair.pairing.base_runtime import BaseRuntime
+from sbpair.pairing.events import EntityRecovered, EntityReturning, PairingEvent
 from sbpair.pairing.options import PairedNamespaceOptions
 from sbpair.side import Side
-from sbpair.syphon import SyphonState
+from sbpair.syphon import SyphonState, daemon
 from tests.lacking import THREAD, THREAD_OR_LOOP, no_thread
 from tests.waiting import PATIENCE, wait_until
 
@@ -54,6 +57,32 @@ def test_a_syphon_that_could_not_start_is_closed_without_an_error(
         with pytest.raises(OSError, match="can't start new thread"):
             syphon.start()
     syphon.close()
+
+
+@pytest.mark.spec("P-40")
+@pytest.mark.parametrize("news", [EntityRecovered(0.0, "orders", "ping"), EntityReturning(0.0, "orders")])
+def test_a_client_that_finds_its_primary_back_wakes_its_syphon(
+    syphon: SyphonThread, monkeypatch: pytest.MonkeyPatch, news: PairingEvent
+) -> None:
+    real, refused = daemon.connect, threading.Event()
+
+    async def refused_once(*settings: object, **limits: object) -> object:
+        if refused.is_set():
+            return await real(*settings, **limits)  # type: ignore[arg-type]
+        refused.set()
+        raise OutOfReachError("connection refused")
+
+    monkeypatch.setattr(daemon, "connect", refused_once)
+    monkeypatch.setattr(daemon.Backoff, "next_pause", lambda self: 10 * PATIENCE)
+    dispatcher = syphon._runtime.dispatcher
+    dispatcher.emit([news])  # nothing runs yet
+    syphon.start()
+    wait_until(lambda: syphon.status.reason == "connection refused")
+    dispatcher.emit([again := replace(news, at=1.0)])
+    wait_until(lambda: syphon.status.state is SyphonState.NO_BACKLOGS)
+    heard: list[PairingEvent] = []
+    dispatcher.subscribe(heard.append)
+    assert heard == [news, again]  # the application gets them all the same
 
 
 @pytest.mark.spec("P-40", "G-27")

@@ -36,8 +36,13 @@ def test_while_too_little_is_known_it_is_three_quarters_of_the_longest(answers: 
     assert taught((answers, 0.001), longest=10.0).seconds == 7.5
 
 
-def test_six_answers_of_one_second_are_enough() -> None:
-    assert taught((6, 0.001)).seconds == 0.5
+def test_five_answers_are_enough() -> None:
+    patience = Patience(LONGEST)
+    for _ in range(4):
+        patience.answered(0.001, 0.0)
+        assert patience.seconds == 3.0
+    patience.answered(0.001, 0.0)
+    assert patience.seconds == 0.5
 
 
 @pytest.mark.parametrize("took", [0.0, 0.001, 0.02, 0.09])
@@ -62,16 +67,14 @@ def test_it_waits_for_nearly_all_answers_and_not_for_the_slowest_of_two_hundred(
 
 
 def test_a_slow_answer_counts_at_once_and_fast_ones_twice_a_second() -> None:
-    patience = Patience(LONGEST)
-    for _ in range(10):
-        patience.answered(0.02, 0.0)  # it was looked at when the first came, and was the only one
-    assert patience.seconds == 3.0
-    patience.answered(0.02, 0.49)
-    assert patience.seconds == 3.0
-    patience.answered(0.02, 0.5)
-    assert patience.seconds == 0.5
-    patience.answered(0.3, 0.51)
+    patience = taught((100, 0.02))
+    patience.answered(0.3, 0.75)
+    assert 1.2 <= patience.seconds < 2.0
+    for _ in range(1000):
+        patience.answered(0.02, 1.24)
     assert patience.seconds >= 1.2
+    patience.answered(0.02, 1.25)
+    assert patience.seconds == 0.5
 
 
 def test_a_time_of_slow_answers_is_forgotten_within_a_minute() -> None:

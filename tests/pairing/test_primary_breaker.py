@@ -45,12 +45,14 @@ class Entity:
 
     def rejected(self, now: float, count: int = 1) -> None:
         for _ in range(count):
+            is_probe = self.is_half_open(now - 0.02)
             self.attempts.failed(now)
-            self.breaker.failed(now - 0.02, now, is_unanswered=False)
+            self.breaker.failed(now - 0.02, now, is_unanswered=False, is_probe=is_probe)
 
     def unanswered(self, now: float, took: float = 0.5) -> None:
+        is_probe = self.is_half_open(now - took)
         self.attempts.failed(now)
-        self.breaker.failed(now - took, now, is_unanswered=True)
+        self.breaker.failed(now - took, now, is_unanswered=True, is_probe=is_probe)
 
     def busy(self, now: float, *, pause: float = 0.0, is_first: bool = True) -> None:
         self.breaker.patience.answered(0.02, now)
@@ -74,17 +76,28 @@ def test_an_entity_of_which_nothing_is_known_is_asked(entity: Entity) -> None:
 # --- what opens it
 
 
-def test_one_unanswered_attempt_has_others_parked_until_a_second_after_it_began(entity: Entity) -> None:
+def test_after_one_unanswered_attempt_the_next_send_asks_at_once_and_others_are_parked(
+    entity: Entity,
+) -> None:
     entity.accepted(10.0, 20)
     entity.unanswered(10.6)
     assert entity.is_half_open(10.6)
+    assert entity.breaker.may_ask(10.6)
+    entity.breaker.asked(11.1)
     assert not entity.breaker.may_ask(11.0)
-    assert entity.breaker.may_ask(11.1)
+
+
+def test_a_probe_that_is_not_answered_has_others_parked_until_a_second_after_it_began(entity: Entity) -> None:
+    entity.accepted(10.0, 20)
+    entity.unanswered(10.6)
+    entity.unanswered(11.2)
+    assert not entity.breaker.may_ask(11.6)
+    assert entity.breaker.may_ask(11.7)
 
 
 def test_one_that_took_longer_than_a_second_lets_the_next_ask_at_once(entity: Entity) -> None:
+    entity.unanswered(5.0)
     entity.unanswered(10.0, took=3.0)
-    assert not entity.breaker.may_ask(9.9)
     assert entity.breaker.may_ask(10.0)
 
 
@@ -96,8 +109,8 @@ def test_an_unanswered_attempt_during_which_another_was_answered_is_its_own_affa
     assert entity.breaker.may_ask(10.5)
 
 
-@pytest.mark.parametrize(("accepted", "opens"), [(10, True), (16, True), (17, False), (40, False)])
-def test_but_for_one_a_tenth_of_the_last_attempts_may_be_unanswered(
+@pytest.mark.parametrize(("accepted", "opens"), [(0, True), (6, True), (7, False), (40, False)])
+def test_but_for_one_and_chance_a_tenth_of_the_last_attempts_may_be_unanswered(
     entity: Entity, accepted: int, opens: bool
 ) -> None:
     entity.accepted(10.0, accepted)
@@ -108,8 +121,8 @@ def test_but_for_one_a_tenth_of_the_last_attempts_may_be_unanswered(
     assert entity.is_half_open(10.5) is opens
 
 
-@pytest.mark.parametrize(("accepted", "opens"), [(0, True), (11, True), (12, False), (40, False)])
-def test_but_for_two_a_fifth_of_the_last_attempts_may_be_busy(
+@pytest.mark.parametrize(("accepted", "opens"), [(0, True), (5, True), (6, False), (40, False)])
+def test_but_for_two_and_chance_a_fifth_of_the_last_attempts_may_be_busy(
     entity: Entity, accepted: int, opens: bool
 ) -> None:
     entity.accepted(10.0, accepted)
@@ -157,14 +170,17 @@ def test_while_one_asks_no_other_does(entity: Entity) -> None:
     assert entity.breaker.may_ask(15.0)
 
 
-def test_after_a_rejection_the_next_asks_a_second_after_it_began(entity: Entity) -> None:
+def test_after_a_rejected_probe_the_next_asks_a_second_after_it_began(entity: Entity) -> None:
     entity.rejected(10.0, 6)
-    assert not entity.breaker.may_ask(10.97)
-    assert entity.breaker.may_ask(10.98)
+    assert entity.breaker.may_ask(10.0)
+    entity.rejected(10.5)
+    assert not entity.breaker.may_ask(11.47)
+    assert entity.breaker.may_ask(11.48)
 
 
 def test_after_an_accepted_one_too(entity: Entity) -> None:
     entity.rejected(10.0, 6)
+    assert entity.is_half_open(10.5)
     entity.accepted(11.0)
     assert entity.is_half_open(11.0)
     assert not entity.breaker.may_ask(11.97)

@@ -158,6 +158,26 @@ def test_a_primary_that_does_not_answer_holds_what_comes_from_the_spool_for_two_
 
 
 @pytest.mark.spec("A-7")
+def test_what_no_backlog_queue_takes_asks_a_primary_in_doubt_however_often_it_is_asked(
+    pair_of: Callable[..., Driver],
+) -> None:
+    driver = pair_of(backlogs=2, redirects=True)
+    for _ in range(10):
+        send(driver, failing(driver), SpoolUse.LAST_RESORT)
+    is_up = False
+
+    def answer(step: Step) -> Result:
+        is_primary = isinstance(step, Attempt) and step.backlog is None
+        return driver.ok() if is_primary and is_up else driver.fail()
+
+    assert isinstance(send(driver, answer, SpoolUse.FROM_IT), Stranded)
+    is_up = True
+    for _ in range(5):  # within the second in which one send may ask
+        assert send(driver, answer, SpoolUse.FROM_IT) == Stored(None, is_ambiguous=False)
+    assert driver.pair.state_of("orders") is EntityState.SUSPECT
+
+
+@pytest.mark.spec("A-7")
 def test_the_primary_of_a_held_entity_is_not_asked(pair_of: Callable[..., Driver]) -> None:
     driver = pair_of(interval=0.0, backlogs=1)
     driver.pair.hold("orders", 0.0)

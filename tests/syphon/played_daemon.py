@@ -94,8 +94,8 @@ class PlayedStranded:
         self.fails: ClientError | None = None
         PlayedStranded.made.append(self)
 
-    async def run(self, connection: Any) -> None:
-        self.ran.append(connection)
+    async def run(self, connection: Callable[[], Any]) -> None:
+        self.ran.append(connection())
         await asyncio.get_running_loop().create_future()
 
     async def check(self, connection: Any) -> None:

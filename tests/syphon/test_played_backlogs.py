@@ -268,7 +268,9 @@ async def test_a_backlog_beyond_the_count_that_cannot_be_peeked_is_not_taken_for
     played.peer.nodes[node] = lambda request: status(500, "try again")
     with pytest.raises(LinkRefusedError, match="try again"):
         await stranded.check(played.connection)
-    checking = asyncio.ensure_future(stranded.run(played.connection))  # a running syphon checks again later
+    checking = asyncio.ensure_future(
+        stranded.run(lambda: played.connection)
+    )  # a running syphon checks again later
     await turns()
     assert not checking.done()
     checking.cancel()

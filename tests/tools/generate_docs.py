@@ -59,7 +59,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     )
     for name, block in subject.BLOCKS.items()
 }
-REQUIREMENT = r"[ABPQTGFSRCOEHXK]-\d+"
+REQUIREMENT = r"[ABPQTGFSRCOEHXKW]-\d+"
 CITED = re.compile(rf" \({REQUIREMENT}(?:(?:, | and |; ){REQUIREMENT})*\)|\b{REQUIREMENT}: ")
 SHOW_IDS = {
     "proofs",
@@ -75,6 +75,7 @@ SHOW_IDS = {
     "accepting-proved",
     "outside-proved",
     "contract-proved",
+    "cloud-proved",
     "contract-by-promise",
     "contract-entries",
 }

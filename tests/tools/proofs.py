@@ -15,7 +15,7 @@ from functools import cache
 
 from tests.tools.source import ROOT, parse
 
-SPEC_ID = re.compile(r"(?<![\w-])([ABPQTGFSRCOEHXK])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
+SPEC_ID = re.compile(r"(?<![\w-])([ABPQTGFSRCOEHXKW])-(\d+)(?![\w-])")  # whole words: not UTF-8, not PT-1S
 PROVES_NOTHING = {"skip", "xfail"}
 RELEASE = re.compile(r"\d+\.\d+")
 SINCE = re.compile(rf"planned|{RELEASE.pattern}|not driven: \S.*")

@@ -102,7 +102,8 @@ class Course:
 
 def plain_send(course: Course) -> bool:
     """A send to the primary that is not redirected: the error goes to the caller."""
-    return course.send(replace(OPTIONS, failover_interval=timedelta(minutes=1)))
+    raising = replace(OPTIONS, failover_interval=timedelta(minutes=1), suspect_policy="raise")
+    return course.send(raising)
 
 
 def redirected_send(course: Course) -> bool:

@@ -15,6 +15,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus._pyamqp.aio import _client_async as asyncio_links
 
 from sbpair.broker import Broker, NamespaceControl, ShiftedClock
+from tests.strict_frames import strictly_read
 from tests.wire.elsewhere import TARGET, BrokerElsewhere, Elsewhere, fresh
 
 HERE = Path(__file__).parent
@@ -29,6 +30,13 @@ class _Hurried:
 
     def sleep(self, seconds: float) -> Any:
         return asyncio.sleep(0.02 if seconds == 1 else seconds)
+
+
+@pytest.fixture(autouse=True)
+def frames_are_strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever the broker sends in a test has the types of the standard."""
+    with strictly_read(monkeypatch):
+        yield
 
 
 @pytest.fixture(autouse=True)

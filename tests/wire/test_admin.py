@@ -155,9 +155,9 @@ def test_the_counts_follow_the_messages(client: ServiceBusAdministrationClient, 
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"lock_duration": timedelta(minutes=6)}, "lock_duration"),
-        ({"auto_delete_on_idle": timedelta(minutes=4)}, "auto_delete_on_idle"),
-        ({"max_delivery_count": 0}, "max_delivery_count"),
+        ({"lock_duration": timedelta(minutes=6)}, "LockDuration"),
+        ({"auto_delete_on_idle": timedelta(minutes=4)}, "AutoDeleteOnIdle"),
+        ({"max_delivery_count": 0}, "MaxDeliveryCount"),
         ({"max_size_in_megabytes": 1000}, "max_size_in_megabytes"),
         ({"lock_duration": "P99999999D"}, "LockDuration"),
     ],

@@ -19,9 +19,9 @@ from tests.wire.elsewhere import fresh
 pytestmark = pytest.mark.spec("R-51")
 
 DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
-ORDINARY = {b"x-opt-enqueued-time", b"x-opt-sequence-number"}
-LOCKED = ORDINARY | {b"x-opt-locked-until"}
 FIRST_NUMBER, STATE = b"x-opt-enqueue-sequence-number", b"x-opt-message-state"
+ORDINARY = {b"x-opt-enqueued-time", b"x-opt-sequence-number", FIRST_NUMBER}
+LOCKED = ORDINARY | {b"x-opt-locked-until"}
 
 
 def send(client: ServiceBusClient, path: str, **fields: object) -> None:

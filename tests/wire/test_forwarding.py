@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 import pytest
-from azure.core.exceptions import ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
@@ -14,6 +14,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbpair.broker import Broker, NamespaceControl
+from sbpair.pairing.address import SdkNamespace, SdkSettings
 from tests.wire.elsewhere import fresh
 
 WAIT = 20.0  # seconds, at most
@@ -48,34 +49,57 @@ def test_the_administration_client_chains_entities_and_messages_go_to_the_end(
     administration.create_queue(end)
     administration.create_topic(topic)
     administration.create_subscription(topic, "all", forward_to=end)
-    made = administration.create_queue(source, forward_to=topic, auto_delete_on_idle=timedelta(minutes=5))
+    made = administration.create_queue(source, forward_to=topic)
     assert made.forward_to.rpartition("/")[2] == topic
     assert administration.get_subscription(topic, "all").forward_to.rpartition("/")[2] == end
-    assert made.auto_delete_on_idle == timedelta(
-        minutes=5
-    )  # read back as requested; a forwarding entity is never idle (T-22)
 
     send(client, source, "a", "b")
     assert received(client, end, 2) == ["a", "b"]
     assert administration.get_queue_runtime_properties(source).total_message_count == 0
 
 
-def test_the_description_goes_back_whole_and_without_the_target_it_ends(
+@pytest.mark.spec("W-1")
+def test_update_of_the_sdk_ends_a_forwarding_that_it_shows(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_queue: Callable[..., str]
 ) -> None:
     end, source = make_queue(), name("source")
     administration.create_queue(source, forward_to=end)
-    asked = administration.get_queue(source)
-    asked.max_delivery_count = 3
-    administration.update_queue(asked)
     send(client, source, "goes")
     assert received(client, end, 1) == ["goes"]
 
-    asked.forward_to = None
+    asked = administration.get_queue(source)
+    asked.max_delivery_count = 3
     administration.update_queue(asked)
-    assert administration.get_queue(source).forward_to is None
+    assert administration.get_queue(source).forward_to is not None
     send(client, source, "stays")
     assert received(client, source, 1) == ["stays"]
+
+
+@pytest.mark.spec("W-2")
+def test_description_goes_back_whole_in_the_order_of_the_service(
+    broker: Broker, client: ServiceBusClient, make_queue: Callable[..., str]
+) -> None:
+    end, source = make_queue(), name("source")
+    namespace = SdkNamespace.from_connection_string(
+        "primary",
+        broker.namespace("contoso").connection_string,
+        SdkSettings(connection_verify=str(broker.ca_file)),
+    )
+    late: dict[str, Sequence[str]] = {}
+    with namespace.administration(report=late.__setitem__) as administration:
+        administration.create_queue(source, forward_to=end, auto_delete_on_idle=timedelta(minutes=5))
+        asked = administration.get_queue(source)
+        asked.max_delivery_count = 3
+        administration.update_queue(asked)
+        send(client, source, "goes")
+        assert received(client, end, 1) == ["goes"]
+
+        asked.forward_to = None
+        administration.update_queue(asked)
+        assert administration.get_queue(source).forward_to is None
+        send(client, source, "stays")
+    assert received(client, source, 1) == ["stays"]
+    assert late == {}
 
 
 def test_dead_letters_go_where_the_administration_client_says(
@@ -161,14 +185,13 @@ def test_a_target_that_is_not_there_is_refused(
         administration.get_queue(source)
 
 
-def test_a_source_that_requires_sessions_hands_them_on(
-    administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_queue: Callable[..., str]
+@pytest.mark.spec("W-6")
+def test_a_source_that_requires_sessions_is_refused(
+    administration: ServiceBusAdministrationClient, make_queue: Callable[..., str]
 ) -> None:
-    end, source = make_queue(requires_session=True), name("source")
-    administration.create_queue(source, forward_to=end, requires_session=True)
-    with client.get_queue_sender(source) as sender:
-        sender.send_messages([ServiceBusMessage(body, session_id="s") for body in ("a", "b")])
-    assert received(client, end, 2, session_id="s") == ["a", "b"]
+    end = make_queue(requires_session=True)
+    with pytest.raises(HttpResponseError, match=r"SubCode=40000\. Bad Request\."):
+        administration.create_queue(name("source"), forward_to=end, requires_session=True)
 
 
 @pytest.mark.spec("T-22")
@@ -176,7 +199,9 @@ def test_a_source_outlives_its_span(
     administration: ServiceBusAdministrationClient, broker: Broker, make_queue: Callable[..., str]
 ) -> None:
     source = name("source")
-    administration.create_queue(source, forward_to=make_queue(), auto_delete_on_idle=timedelta(minutes=5))
+    administration.create_queue(source, forward_to=make_queue())
+    shorter = administration.get_queue(source)
+    assert shorter.auto_delete_on_idle > timedelta(days=10_000)
     broker.advance(timedelta(hours=1))
 
     assert administration.get_queue(source).name == source
@@ -192,11 +217,8 @@ async def test_the_asyncio_clients_do_it_too(broker: Broker, contoso: NamespaceC
     ):
         end, source = name("end"), name("source")
         await administration.create_queue(end)
-        made = await administration.create_queue(
-            source, forward_to=end, auto_delete_on_idle=timedelta(minutes=5)
-        )
+        made = await administration.create_queue(source, forward_to=end)
         assert made.forward_to.rpartition("/")[2] == end
-        assert made.auto_delete_on_idle == timedelta(minutes=5)
         async with client.get_queue_sender(source) as sender, client.get_queue_receiver(end) as receiver:
             await sender.send_messages(ServiceBusMessage("x"))
             (message,) = await receiver.receive_messages(1, max_wait_time=WAIT)

@@ -128,7 +128,8 @@ async def test_a_token_that_ends_takes_its_links_with_it(broker: Broker) -> None
         async with asyncio.timeout(30):
             condition = await sender.detached
         assert condition is not None
-        assert condition.symbol == "amqp:unauthorized-access"
+        assert condition.symbol == "amqp:link:detach-forced"
+        assert "Code: RenewToken." in (condition.description or "")
         with pytest.raises((LinkRefusedError, ConnectionLostError)):
             await connection.open_sender("orders")
     finally:

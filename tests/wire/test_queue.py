@@ -120,7 +120,7 @@ class TestSending:
         queue = make_queue(max_size_in_megabytes=1)
         large, soon = ServiceBusMessage(bytes(250 * 1024)), datetime.now(UTC) + timedelta(hours=1)
         with client.get_queue_sender(queue) as sender:
-            for _ in range(4):
+            for _ in range(5):  # the last one exceeds the quota
                 sender.send_messages(large)
             for refused in (large, [large]):
                 with pytest.raises(ServiceBusQuotaExceededError, match="maximum entity size"):

@@ -10,8 +10,9 @@ again.
 
 from __future__ import annotations
 
+from .gathering import UnknownFileError
 from .job import DailyResult, Terms, audit_daily
 from .kept import ForeignStateError
 from .state_folder import StateInUseError
 
-__all__ = ["DailyResult", "ForeignStateError", "StateInUseError", "Terms", "audit_daily"]
+__all__ = ["DailyResult", "ForeignStateError", "StateInUseError", "Terms", "UnknownFileError", "audit_daily"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -14,34 +12,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..aliases import Aliases
-from ..engine import Engine, LocalEngine, Packet, TaskResult
-from ..evidence import Evidence
+from ..engine import Engine, LocalEngine
 from ..expected import Expected
-from ..facts import Facts, FileSums
-from ..grouping import Bools, Ints, hashes
-from ..job import SKEW, as_json, check_skew
-from ..journal_files import pack, ranges, whole_lines
-from ..journal_listing import Unread, list_files, plain_of
+from ..facts import Facts
+from ..grouping import Ints, hashes
+from ..job import SKEW, as_json, check_accepted, check_skew, evidence_of
 from ..mentions import Mentions
 from ..object_storage import without_secret
 from ..order import SessionCounts
-from ..packets import gather, join
-from ..reading import TASK_BYTES, Read, facts_of_unread
+from ..packets import join
+from ..reading import facts_of_unread
 from ..separate_runs import separate_runs
 from ..summary import Summary, summarise
 from ..tables import ORDER, writers_table
 from ..timeline import timeline
-from ..writers import WriterFacts
 from . import sessions
 from .days import DayRow, day_of, day_rows, days_table
-from .judging import Judging, choose_mentions, days_of, ids_of, merge
+from .gathering import Gathered, Gathering, facts_of_files
+from .judging import Judging, are_of_files, choose_mentions, days_of, ids_of, merge
 from .kept import DayFound, Hashes, Kept
 from .page import page
 from .silence import silences
 from .state_folder import StateFolder
 
 REPORT, SUMMARY = "days.html", "summary.json"
-logger = logging.getLogger("sbpair.audit")
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,8 @@ class Terms:
     """What a daily audit is held to: as :func:`sbpair.audit.audit`, and the days and heartbeats of this run.
 
     ``since``: the first day that result and page are about. ``heartbeats``: the seconds within which the journals of
-    a role must have a record, by role.
+    a role must have a record, by role. ``accept``: how many messages were meant to be deleted. ``forget``: files of
+    journals, by name, that count no more from this run on, for a ``reason``.
     """
 
     skew: float = SKEW
@@ -57,6 +52,9 @@ class Terms:
     expected: Expected = field(default_factory=Expected)
     since: date | None = None
     heartbeats: Mapping[str, float] = field(default_factory=dict)
+    accept: Mapping[str, int] = field(default_factory=dict)
+    forget: Sequence[str] = ()
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,23 +77,17 @@ def audit_daily(
 
     A run that was killed leaves tables and state as they were, and so does one that fails. ``at`` is now by default.
 
-    Raises ValueError for an invalid skew or alias, StateInUseError when another run uses ``state``, ForeignStateError
-    when it is not of such an audit, and OSError.
+    Raises ValueError for an invalid skew, alias or ``accept``, UnknownFileError for a file to forget that was never
+    there, StateInUseError when another run uses ``state``, ForeignStateError when it is not of such an audit, and
+    OSError.
     """
     terms = terms or Terms()
     check_skew(terms.skew)
+    check_accepted(terms.accept)
     folder = StateFolder(Path(state))
     with folder.hold():
         run = _Run(str(journal), folder, terms, engine or LocalEngine(), at or datetime.now(UTC))
         return run.run()
-
-
-@dataclass(frozen=True, slots=True)
-class _Collect:
-    """Passes the packets of a part on to the caller."""
-
-    def __call__(self, part: int, packets: Iterator[bytes]) -> Iterator[TaskResult | Packet]:
-        yield from map(TaskResult, packets)
 
 
 class _Run:
@@ -104,26 +96,30 @@ class _Run:
         self._aliases = Aliases(terms.aliases)
         self._kept = Kept(folder)
         self._state = self._kept.state((terms.skew, tuple(sorted(self._aliases.names.items()))))
+        self._open: tuple[Mentions, Ints] | None = None  # what stays open after this run, and the days
         self._orders: dict[int, SessionCounts] = {}  # of the days whose sessions this run changes
 
     def run(self) -> DailyResult:
-        new, unread = self._new()
-        facts = deepcopy(self._state.facts)
-        facts.add(facts_of_unread(unread))
+        gathered = Gathering(self._journal, self._state, self._engine).gather(
+            tuple(self._terms.forget), self._terms.reason
+        )
+        facts = facts_of_files(self._state.files)
+        facts.add(facts_of_unread(gathered.unread))
         facts.named(self._aliases)
         clocks = facts.corrections()
         facts.corrected(clocks)
         shifts = {clock.writer: clock.micros for clock in clocks}
-        evidence = Evidence(
-            facts.writers.values(), facts.of_syphons(), facts.when_emptied(), self._terms.skew
-        )
+        evidence = evidence_of(facts, self._terms.skew)
         judging = Judging(
             shifts, self._aliases, separate_runs(facts.writers.values()), evidence, _quiet(facts)
         )
-        self._judge(judging, new, is_changed=self._is_changed(judging))
+        self._judge(judging, gathered, is_changed=self._is_changed(judging, facts))
         self._state.shifts = shifts
-        days = self._days_found()
         traced = evidence.traced_primaries()
+        shown_at_all = merge([part for each in self._days_found().values() for part in each], traced).shown
+        if shown_at_all > self._terms.skew:  # what the clocks could explain is no proof
+            self._write_open(replace(judging, evidence=evidence_of(facts, shown_at_all)))
+        days = self._days_found()
         episodes = timeline(facts.state_events(shifts))
         rows = day_rows({day: merge(each, traced) for day, each in days.items()}, episodes)
         first = self._terms.since or date.min
@@ -131,56 +127,41 @@ class _Run:
         missed = self._terms.expected.differences(facts.writers.values())
         missed += silences(facts.writers.values(), self._terms.heartbeats, self._at)
         ordered = self._orders_found(first)
-        summary = summarise(facts, clocks, found, ordered, self._terms.skew, missed)
-        summary = replace(summary, timeline=[each for each in summary.timeline if _is_since(each, first)])
+        summary = summarise(
+            facts, clocks, found, ordered, self._terms.skew, missed, self._terms.accept, self._state.forgotten
+        )
+        before = sum(each.messages for each in rows if each.day < first)
+        summary = replace(
+            summary, before=before, timeline=[each for each in summary.timeline if _is_since(each, first)]
+        )
         shown = [each for each in rows if each.day >= first]
         self._write(facts, rows, summary, shown)
         return DailyResult(summary, shown)
 
-    def _new(self) -> tuple[list[Mentions], Sequence[Unread]]:
-        """The mentions in new lines, whose facts are added to the state, and the files that cannot be read."""
-        state, listing, ends = self._state, list_files(self._journal), whole_lines(self._journal)
-        shrunk = [
-            Unread(name, "it is shorter than it was when it was read")
-            for name, end in ends.items()
-            if end < state.positions.get(name, 0)
-        ]
-        pieces = ranges(self._journal, state.positions.get, ends, TASK_BYTES)
-        tasks = [tuple(group) for group in pack(pieces, TASK_BYTES)]
-        mentions = []
-        if tasks:
-            read = self._engine.scatter(tasks, Read(1), 1)
-            for each in read.answers():
-                state.facts.add(each)
-            collected = read.regroup(_Collect())
-            mentions = [found for content in collected.answers() if (found := gather(iter([content])))]
-            collected.close()
-            read.close()
-        state.positions |= {name: max(end, state.positions.get(name, 0)) for name, end in ends.items()}
-        state.facts.flows = {}
-        _check_files(state.facts)
-        return mentions, (*listing.unread, *shrunk)
-
-    def _is_changed(self, judging: Judging) -> bool:
+    def _is_changed(self, judging: Judging, facts: Facts) -> bool:
         """Whether what settled messages rest on has changed: a writer's clock, or that nobody tells of receipts."""
         state = self._state
         is_same = all(judging.shifts.get(writer) == shift for writer, shift in state.shifts.items())
-        is_same &= not any(
-            writer in state.facts.writers for writer in judging.shifts.keys() - state.shifts.keys()
-        )
+        is_same &= not any(writer in facts.writers for writer in judging.shifts.keys() - state.shifts.keys())
         return not is_same or not state.quiet <= judging.quiet
 
-    def _judge(self, judging: Judging, new: list[Mentions], *, is_changed: bool) -> None:
+    def _judge(self, judging: Judging, gathered: Gathered, *, is_changed: bool) -> None:
         """Settle what can be settled, and write the days that change."""
-        state, kept = self._state, self._kept
-        late = np.unique(np.concatenate([ids_of(each) for each in new])) if new else np.zeros(0, np.uint64)
+        state, kept, dropped = self._state, self._kept, gathered.dropped
+        touched = [ids_of(each) for each in (*gathered.mentions, *self._mentions_of(dropped))]
+        late = np.unique(np.concatenate(touched)) if touched else np.zeros(0, np.uint64)
         pool, rest = self._reopen(late, is_changed=is_changed)
-        pool += [*new, *(found for found in (kept.open(),) if found is not None)]
+        pool += [found for found in (kept.open(),) if found is not None]
+        if dropped:
+            pool = [choose_mentions(each, ~are_of_files(each, dropped)) for each in pool]
+        pool += gathered.mentions
         state.quiet = set() if is_changed else state.quiet
         had_open, state.open, state.now = set(state.open), {}, {}
         whole = join(pool) if pool else None
         if whole is None or not len(whole.message):
             kept.save_open(None)
+            if dropped:
+                self._judge_order(judging, None, late)
         else:
             is_settled, silent = judging.is_settled(whole)
             state.quiet |= silent
@@ -189,17 +170,28 @@ class _Run:
                 before = rest[day] if day in rest else kept.settled_mentions(day)
                 now = choose_mentions(whole, is_settled & (days == day))
                 rest[day] = now if before is None else join([before, now])
-            self._write_open(judging, whole, ~is_settled, days)
+            self._open = choose_mentions(whole, ~is_settled), days[~is_settled]
+            kept.save_open(self._open[0])
+            self._write_open(judging)
             self._judge_order(judging, whole, ids_of(whole) if is_changed else late)
         for day, mentions in rest.items():
             self._write_settled(judging, day, mentions)
         for day in had_open - set(state.open):
             self._folder.remove(_table("messages", day, "open"))
 
-    def _judge_order(self, judging: Judging, whole: Mentions, late: Hashes) -> None:
+    def _mentions_of(self, files: Container[str]) -> Iterator[Mentions]:
+        """What was kept of these files."""
+        if files:
+            for each in (self._kept.open(), *(self._kept.settled_mentions(day) for day in self._state.days)):
+                if each is not None:
+                    yield choose_mentions(each, are_of_files(each, files))
+
+    def _judge_order(self, judging: Judging, whole: Mentions | None, late: Hashes) -> None:
         """Judge the sessions that have messages with ids ``late``, and write the days that change."""
         state = self._state
-        rows = judging.sessions(choose_mentions(whole, np.isin(hashes(whole.message), late)))
+        rows = None
+        if whole is not None:
+            rows = judging.sessions(choose_mentions(whole, np.isin(hashes(whole.message), late)))
         for day, found in sessions.replace_messages(self._kept, state.orders, rows, late).items():
             if found is None:
                 state.orders.discard(day)
@@ -233,10 +225,13 @@ class _Run:
                 rest[day] = choose_mentions(settled, ~is_open)
         return again, rest
 
-    def _write_open(self, judging: Judging, whole: Mentions, is_open: Bools, days: Ints) -> None:
-        self._kept.save_open(choose_mentions(whole, is_open))
-        for day in np.unique(days[is_open]).tolist():
-            table, self._state.open[day] = judging.rows(choose_mentions(whole, is_open & (days == day)))
+    def _write_open(self, judging: Judging) -> None:
+        """Write the verdicts on the messages that stay open."""
+        if self._open is None:
+            return
+        mentions, days = self._open
+        for day in np.unique(days).tolist():
+            table, self._state.open[day] = judging.rows(choose_mentions(mentions, days == day))
             self._table(_table("messages", day, "open"), table)
 
     def _write_settled(self, judging: Judging, day: int, mentions: Mentions | None) -> None:
@@ -279,22 +274,12 @@ def _table(name: str, day: int, part: str) -> str:
 
 
 def _quiet(facts: Facts) -> frozenset[str]:
-    """The primaries of which no receiver said that an entity is empty, and no broker keeps a journal."""
+    """The primaries of which no receiver tells what it received or found empty, and no broker keeps a journal."""
     told = {primary for primary, _ in facts.when_emptied()}
+    told |= {primary for primary, _ in facts.passed}
     told |= {each.primary for each in facts.writers.values() if each.role == "broker"}
     known = {each.primary for each in facts.writers.values() if each.primary is not None}
     return frozenset(known - told)
-
-
-def _check_files(facts: Facts) -> None:
-    """Hold the files that are complete against their checksums, and forget them."""
-    whole: dict[str, FileSums] = {}
-    for name, sums in facts.files.items():
-        whole[plain_of(name)] = whole.get(plain_of(name), FileSums()) + sums
-    facts.files = {name: sums for name, sums in whole.items() if sums.written is None}
-    for sums in whole.values():
-        if sums.written is not None and sums.written != sums.found:
-            facts.writers.setdefault(sums.writer, WriterFacts(sums.writer)).altered += 1
 
 
 def _is_since(episode: object, first: date) -> bool:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from ..aliases import Aliases
-from ..clocks import MICROS
+from ..clocks import MICROS, one_way_differences
 from ..evidence import Evidence
-from ..fold import Messages, fold
-from ..folding import Found, findings, latest
+from ..fold import Messages, fold, times_accepted
+from ..folding import Found, findings, worst
 from ..grouping import NULL, Bools, Ints, hashes, least
-from ..killed import needs_killed
+from ..killed import needs_killed, times_forwarded_again
 from ..mentions import Mentions
 from ..tables import duplicates_table, messages_table
 from ..verdict import VERDICTS, Judgement, Verdict, judge
@@ -22,7 +22,7 @@ from .kept import DayFound, Hashes
 from .sessions import session_rows
 
 DAY_MICROS = 86_400 * MICROS
-ENDS = (Verdict.EXPIRED, Verdict.DEAD_LETTERED, Verdict.DELETED)
+ENDS = (Verdict.EXPIRED, Verdict.DEAD_LETTERED, Verdict.DELETED, Verdict.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Judging:
         """The messages of sessions, as :func:`.sessions.session_rows` gives them."""
         if mentions.session is None:
             return None
-        messages = fold(mentions, self.shifts, self.aliases, self.runs)
+        messages = fold(mentions, self.shifts, self.aliases, self.runs, self.evidence.kept)
         ids, index = np.unique(hashes(mentions.message), return_index=True)
         day = days_of(mentions)[index]
         return session_rows(messages, day[np.searchsorted(ids, hashes(messages.message))])
@@ -64,10 +64,14 @@ class Judging:
         quiet = np.array([primary in self.quiet for primary, _ in messages.entities] or [False])
         is_home = number["accepted_by_primary"] + number["forwarded"] + number["stored"] > 0
         is_accepted = judgement.where(Verdict.ACCEPTED) & is_home & quiet[messages.entity]
-        settled = (
-            known & (arrived | has_ended & is_gone) | judgement.where(Verdict.NOT_ACCEPTED) | is_accepted
-        )
-        settled &= number["of_two_runs"] == 0
+        is_balanced = (number["shortfall"] <= 0) & (number["undelivered"] <= 0)
+        is_matched = times_accepted(number) <= np.maximum(number["copies"], 1)
+        has_one_end = has_ended & is_gone & ~arrived & (number["shortfall"] <= 0)
+        settled = known & (arrived & is_balanced & is_matched | has_one_end)
+        settled |= judgement.where(Verdict.NOT_ACCEPTED) | is_accepted
+        settled &= (number["of_two_runs"] == 0) & (number["unnumbered"] <= 1)
+        # what explains its copies is known when its syphons have ended
+        settled &= ~((number["copies"] > 1) & (times_forwarded_again(number) > 0))
         settled &= ~needs_killed(number)  # by the journal of a syphon, which need not mention them again
         silent = {
             messages.entities[entity][0] or "" for entity in np.unique(messages.entity[is_accepted & settled])
@@ -77,21 +81,16 @@ class Judging:
         return found, silent
 
     def _judge(self, mentions: Mentions) -> tuple[Messages, Judgement]:
-        messages = fold(mentions, self.shifts, self.aliases, self.runs)
+        messages = fold(mentions, self.shifts, self.aliases, self.runs, self.evidence.kept)
         return messages, judge(messages, self.evidence)
 
 
-def _one_way(messages: Messages) -> dict[str, float]:
-    """By how many seconds a message was received before it was forwarded, at most, by primary."""
-    numbers = messages.numbers
-    detour = numbers["accepted_by_primary"] + numbers["spooled"] + numbers["raised"] > 0
-    which = ~detour & (numbers["parked"] == 1) & (numbers["forwarded"] == 1)
-    found: dict[str, float] = {}
+def _one_way(messages: Messages) -> dict[str, dict[tuple[str, str], int]]:
+    """The differences that messages show which were received before they were forwarded, by primary."""
+    found: dict[str, dict[tuple[str, str], int]] = {}
     for code, (primary, _) in enumerate(messages.entities):
-        here = which & (messages.entity == code)
-        shown = latest(numbers["forwarded_at"], numbers["received_at"], here)
-        if shown:
-            found[primary or ""] = max(shown, found.get(primary or "", 0.0))
+        if shown := one_way_differences(messages, messages.entity == code):
+            found[primary or ""] = worst(shown, found.get(primary or "", {}))
     return found
 
 
@@ -112,16 +111,14 @@ def ids_of(mentions: Mentions) -> Hashes:
 def choose_mentions(mentions: Mentions, which: Bools) -> Mentions:
     """These mentions, with their contexts alone."""
     used, context = np.unique(mentions.context[which], return_inverse=True)
-    rows = pa.array(which)
-    return Mentions(
-        [mentions.contexts[index] for index in used],
-        context.astype(np.int64),
-        mentions.at[which],
-        mentions.sent_in[which],
-        mentions.number[which],
-        mentions.message.filter(rows),
-        None if mentions.session is None else mentions.session.filter(rows),
-    )
+    contexts = [mentions.contexts[index] for index in used]
+    return mentions.choose(np.flatnonzero(which), contexts, context.astype(np.int64))
+
+
+def are_of_files(mentions: Mentions, files: Container[str]) -> Bools:
+    """Which mentions are in one of these files."""
+    found: Bools = np.array([each.file in files for each in mentions.contexts] or [False])[mentions.context]
+    return found
 
 
 def merge(several: list[DayFound], traced: frozenset[str]) -> Found:
@@ -129,6 +126,7 @@ def merge(several: list[DayFound], traced: frozenset[str]) -> Found:
     found = Found()
     for each in several:
         found.add(each.found)
-        shown = [seconds for primary, seconds in each.one_way.items() if primary in traced]
-        found.shown = max([found.shown, *shown])
+        for primary, shown in each.one_way.items():
+            if primary in traced:
+                found.apart = worst(found.apart, shown)
     return found

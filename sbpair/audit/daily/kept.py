@@ -18,10 +18,11 @@ from ..grouping import Bools
 from ..mentions import Mentions
 from ..order import SessionCounts
 from ..packets import gather, scatter
+from ..survey import SurveyedFile
 from . import plain
 from .state_folder import StateFolder
 
-VERSION = 2
+VERSION = 3
 STATE, OPEN = "_state/state", "_state/open"
 Hashes: TypeAlias = npt.NDArray[np.uint64]  # said to be one: without numpy, mypy would take it for a variable
 
@@ -30,20 +31,29 @@ Hashes: TypeAlias = npt.NDArray[np.uint64]  # said to be one: without numpy, myp
 class DayFound:
     """The findings about messages of one day.
 
-    ``one_way``: the difference of clocks in seconds that messages show which are traced all the way, by primary.
+    ``one_way``: the differences of clocks that messages show which are traced all the way, by primary.
     """
 
     found: Found = field(default_factory=Found)
-    one_way: dict[str, float] = field(default_factory=dict)
+    one_way: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
+
+
+@dataclass
+class KnownFile:
+    """A file of a journal as it was when it was last read, up to ``position``, and the facts in it."""
+
+    seen: SurveyedFile
+    position: int = 0
+    facts: Facts = field(default_factory=Facts)
 
 
 @dataclass
 class State:
-    """The state after a run. ``positions`` are ends of what was read, by the final name of a journal."""
+    """The state after a run. ``files`` are by :func:`..survey.key_of`, ``forgotten`` the reasons by the same."""
 
     settings: tuple[object, ...]
-    positions: dict[str, int] = field(default_factory=dict)
-    facts: Facts = field(default_factory=Facts)
+    files: dict[str, KnownFile] = field(default_factory=dict)
+    forgotten: dict[str, str] = field(default_factory=dict)
     shifts: Mapping[str, int] = field(default_factory=dict)
     quiet: set[str] = field(default_factory=set)  # primaries with messages that are settled as accepted
     days: set[int] = field(default_factory=set)  # with settled messages; days since the epoch

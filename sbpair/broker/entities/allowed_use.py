@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import EntityDisabledError, NotAllowedError
+from ..errors import EntityDisabledError, NotAllowedError, ReceivedFromTopicError
 from .queue import Queue
-from .topic import Subscription, Topic, receive_refusal
+from .topic import Subscription, Topic
 
 
 def check_sent_to(queue: Queue) -> None:
@@ -18,10 +18,10 @@ def check_sent_to(queue: Queue) -> None:
 def check_received_from(queue: Queue) -> None:
     """Check that messages can be received from the entity.
 
-    Raises NotAllowedError, ForwardingEntityError, EntityDisabledError.
+    Raises ReceivedFromTopicError, ForwardingEntityError, EntityDisabledError.
     """
     if isinstance(queue, Topic):
-        raise NotAllowedError(receive_refusal(queue.path))
+        raise ReceivedFromTopicError(queue.path)
     check_enabled(queue, "ReceiveDisabled")
     queue.check_receivable()
 

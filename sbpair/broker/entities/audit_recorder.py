@@ -27,6 +27,7 @@ class Arrival(Enum):
     """How a message came to an entity."""
 
     SENT = "sent"
+    SCHEDULED = "scheduled"  # sent, to become available later
     FORWARDED = "forwarded"  # by the entity before it
     PUBLISHED = "published"  # to a subscription, by its topic
 
@@ -46,7 +47,7 @@ class Removal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessagesStored:
-    """A broker stored these messages; ``how`` they came: ``sent``, ``forwarded`` or ``published``.
+    """A broker stored these messages; ``how`` they came: ``sent``, ``scheduled``, ``forwarded`` or ``published``.
 
     In a ``backlog`` queue, ``path`` is the entity that the messages are parked for (P-20).
     """

@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
-from ..errors import InvalidDescriptionError, NotSupportedError
+from ..errors import (
+    FieldOutOfRangeError,
+    FixedAtCreationError,
+    ForwardingSessionsError,
+    InvalidDescriptionError,
+    NotSupportedError,
+)
 from .paths import path_of, split_address
 
 RIGHTS = ("Manage", "Send", "Listen")
@@ -65,6 +71,40 @@ def check_rights(name: str, rights: Iterable[str]) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """An element of a client's description that is kept as text and given back, but not in force.
+
+    ``name``: of a setting that came after a later element, so it was not read; "" for an unknown element.
+    ``after``: the last element that was read before it, "" at the start. ``markup``: the whole element.
+    """
+
+    name: str
+    after: str
+    markup: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptText:
+    """What the administration API gives back of a client's description beyond the values that are in force.
+
+    ``texts``: of elements whose text says more than the broker uses, such as a time span with a fraction of a
+    millisecond.
+    """
+
+    leftovers: tuple[Leftover, ...] = ()
+    texts: tuple[tuple[str, str], ...] = ()
+
+    def text_of(self, element: str) -> str | None:
+        """Return the text that was sent for an element, if it is kept."""
+        return dict(self.texts).get(element)
+
+    @property
+    def late(self) -> tuple[Leftover, ...]:
+        """The elements of the description that came too late to be read."""
+        return tuple(each for each in self.leftovers if each.name)
+
+
 SECOND = 1_000
 MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE
@@ -91,7 +131,7 @@ class QueueDescription:
     * ``default_message_time_to_live``: ms, at least 1 s; None for never.
     * ``duplicate_detection_history_time_window``: ms, 20 s to 7 d.
     * ``max_delivery_count``: 1 to 2^31-1.
-    * ``auto_delete_on_idle``: ms, at least 5 min; None for never.
+    * ``auto_delete_on_idle``: ms, at least 5 min; None for never, as for every entity that forwards.
     * ``max_message_size_in_kilobytes``: 1 to 256 (Premium: 102400); None for 256 (Premium: 1024).
     * ``enable_partitioning``, ``requires_session``, ``requires_duplicate_detection``: fixed at creation.
     * ``status``: Active, Disabled, SendDisabled or ReceiveDisabled.
@@ -136,9 +176,14 @@ class QueueDescription:
         for name in _RANGES:
             value = getattr(resolved, name)
             if expected := range_of(name, value):
-                unit = "milliseconds, " if name in SPANS else ""
-                raise InvalidDescriptionError(f"{name} is {value!r}: {unit}{expected}.")
+                raise FieldOutOfRangeError(
+                    name, value, expected, _told(name, value, expected), _written(name, value)
+                )
         check_access_rules(resolved.authorization_rules)
+        if resolved.forward_to is not None and resolved.requires_session:
+            raise ForwardingSessionsError
+        if resolved.forward_to is not None:  # it is never idle: the service switches the deletion off
+            resolved = replace(resolved, auto_delete_on_idle=None)
         return resolved
 
     def check_successor_of(self, current: QueueDescription, kind: str = "Queue") -> None:
@@ -149,11 +194,11 @@ class QueueDescription:
         # Q-3
         for name, title in _FIXED_AT_CREATION.items():
             if getattr(self, name) != getattr(current, name):
-                raise InvalidDescriptionError(
+                raise FixedAtCreationError(
                     f"The value for the {title} property of an existing {kind} cannot be changed."
                 )
         if self.enable_partitioning != current.enable_partitioning:
-            raise InvalidDescriptionError(f"Partitioning cannot be changed for {kind}. ")
+            raise FixedAtCreationError(f"Partitioning cannot be changed for {kind}. ")
 
     @property
     def quota_in_bytes(self) -> int:
@@ -244,6 +289,42 @@ _RANGES: dict[str, tuple[Callable[[object], bool], str]] = {
 }
 
 
+_LONGEST = "10675199.02:48:05.4775807"
+# those of the lock and of duplicate detection were seen, the others are inferred
+_TOLD = {
+    "lock_duration": "The value supplied must be between 00:00:05 and 00:05:00.",
+    "duplicate_detection_history_time_window": "The value supplied must be between 00:00:20 and 7.00:00:00.",
+    "default_message_time_to_live": f"The value supplied must be between 00:00:01 and {_LONGEST}.",
+    "auto_delete_on_idle": f"The value supplied must be between 00:05:00 and {_LONGEST}.",
+    "user_metadata": "The value supplied must have at most 1024 characters.",
+    "forward_to": "The value supplied must be the path of a queue or topic.",
+    "forward_dead_lettered_messages_to": "The value supplied must be the path of a queue or topic.",
+}
+_LOCK_TOO_LONG = (
+    "The supplied lock time exceeds the allowed maximum of '5' minutes. "
+    "To know more visit https://aka.ms/sbResourceMgrExceptions. "
+)
+
+
+def _told(name: str, value: object, expected: str) -> str:
+    """Return the words of the administration API about a field that is out of range."""
+    if name == "lock_duration" and (value is None or (type(value) is int and value > 5 * MINUTE)):
+        return _LOCK_TOO_LONG
+    return _TOLD.get(name) or f"The value supplied must be {expected}."
+
+
+def _written(name: str, value: object) -> str:
+    """Return a value as the administration API writes it in errors: a time span as 25.00:00:00."""
+    if name in SPANS and value is None:
+        return _LONGEST
+    if name not in SPANS or type(value) is not int:
+        return str(value)
+    seconds, part = divmod(value, SECOND)
+    days, rest = divmod(seconds, DAY // SECOND)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}" + (f".{part:03}" if part else "")
+    return f"{days}.{clock}" if days else clock
+
+
 def range_of(name: str, value: object) -> str | None:
     """Return the range of a field if ``value`` is outside of it, else None; of a span in milliseconds too."""
     holds, expected = _RANGES.get(name, (None, ""))
@@ -254,8 +335,9 @@ def range_of(name: str, value: object) -> str | None:
 class TopicDescription:
     """A topic's settings; units, ranges and defaults are those of QueueDescription.
 
-    ``max_size_in_megabytes`` limits the topic and all of its subscriptions together. ``support_ordering`` has
-    no effect: messages are always ordered.
+    ``max_size_in_megabytes`` limits the topic and all of its subscriptions together. ``support_ordering`` and
+    ``enable_subscription_partitioning`` have no effect: messages are always ordered, and a subscription is
+    partitioned as its topic is.
     """
 
     default_message_time_to_live: int | None = None
@@ -280,10 +362,10 @@ class TopicDescription:
         Raises NotSupportedError for features that the broker does not implement, InvalidDescriptionError when a field
         is out of range.
         """
-        for feature in ("filtering_messages_before_publishing", "enable_subscription_partitioning"):
-            if getattr(self, feature):
-                raise NotSupportedError(feature)
-        _check_flag("support_ordering", self.support_ordering)
+        if self.filtering_messages_before_publishing:
+            raise NotSupportedError("filtering_messages_before_publishing")
+        for name in ("support_ordering", "enable_subscription_partitioning"):
+            _check_flag(name, getattr(self, name))
         checked = self.as_queue().normalize()
         return replace(self, **{name: getattr(checked, name) for name in _SPANS})
 

@@ -13,6 +13,7 @@ from .audit_recorder import AuditRecorder
 from .change_log import ChangeLog
 from .descriptions import (
     Description,
+    KeptText,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -472,6 +473,12 @@ class Namespace:
         self._limits.count(made, 1)
         self._described(made)
         return made
+
+    def keep(self, entity: Queue, kept: KeptText) -> None:
+        """Keep with an entity what a client sent beyond its description."""
+        if entity.kept != kept:
+            entity.kept = kept
+            self._described(entity)
 
     def _described(self, entity: Queue) -> None:
         self._timers.described(entity)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from ..errors import InvalidDescriptionError, NotAllowedError, PartitionUnavailableError, ServerBusyError
-from .descriptions import STANDARD_SIZES, Description
+from .descriptions import STANDARD_SIZES, Description, QueueDescription, TopicDescription
 from .stored_message import Instant, StoredMessage
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 PARTITIONS = 16
 """Partitions of a partitioned entity in a Basic or Standard namespace (Q-2)."""
+
+PARTITIONS_BY_SUBSCRIPTION = 116
+"""By this the service multiplies the size of a topic whose subscriptions are partitioned as well."""
 
 PREMIUM_PARTITIONS = (1, 2, 4)
 """Numbers of partitions that a Premium namespace can be created with (Q-2)."""
@@ -131,6 +134,14 @@ MAX_PARTITIONED_MESSAGE = 1024  # kilobytes, in a partitioned namespace (Q-19)
 MAX_PARTITIONED = 100  # entities of a Basic or Standard namespace (Q-19)
 
 
+def _times(described: QueueDescription | TopicDescription) -> int:
+    """Return how many times the requested size a partitioned entity reports as its own."""
+    is_by_subscription = (
+        isinstance(described, TopicDescription) and described.enable_subscription_partitioning
+    )
+    return PARTITIONS_BY_SUBSCRIPTION if is_by_subscription else PARTITIONS
+
+
 class Layout:
     """The partitions of one namespace.
 
@@ -169,7 +180,7 @@ class Layout:
             return self._resolve_premium(requested)
         if not requested.enable_partitioning:
             return requested
-        size, remainder = divmod(requested.max_size_in_megabytes, PARTITIONS)
+        size, remainder = divmod(requested.max_size_in_megabytes, _times(requested))
         if remainder or size not in STANDARD_SIZES:
             size = requested.max_size_in_megabytes
         if size not in STANDARD_SIZES:
@@ -200,7 +211,7 @@ class Layout:
         """Return the description that an entity reports."""
         if self.is_premium or not resolved.enable_partitioning:
             return resolved
-        return replace(resolved, max_size_in_megabytes=resolved.max_size_in_megabytes * PARTITIONS)
+        return replace(resolved, max_size_in_megabytes=resolved.max_size_in_megabytes * _times(resolved))
 
     def partition_description(self, resolved: Description) -> Description:
         """Return the description of each of its partitions."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..errors import InvalidDescriptionError
+from ..errors import InvalidDescriptionError, InvalidNameError
 
 MAX_PATH = 260  # characters of an entity path
 MAX_ADDRESS = 2_048
@@ -65,12 +65,12 @@ def validated_path(path: str) -> str:
         )
     segments = path.split("/")
     if any(segment.casefold() == "subscriptions" for segment in segments[1:]):
-        raise InvalidDescriptionError(
+        raise InvalidNameError(
             f"The entity path {path!r} is not allowed: 'Subscriptions' as a later segment is reserved for "
             "the subscriptions of a topic."
         )
     if not _PATH.fullmatch(path) or any(segment in ("", ".", "..") for segment in segments):
-        raise InvalidDescriptionError(
+        raise InvalidNameError(
             f"The entity path {path!r} is not allowed: use letters, digits, '.', '-', '_', '~' and single "
             "'/' between segments, beginning and ending with a letter or digit."
         )
@@ -80,7 +80,8 @@ def validated_path(path: str) -> str:
 def validated_name(name: str) -> str:
     """Return ``name`` if it is valid for a subscription. Raises InvalidDescriptionError if not."""
     if len(name) > MAX_NAME or not _SUBSCRIPTION_NAME.fullmatch(name):
-        raise InvalidDescriptionError(
+        kind = InvalidDescriptionError if len(name) == 0 or len(name) > MAX_NAME else InvalidNameError
+        raise kind(
             f"The subscription name {name[:100]!r} is not allowed: use 1 to {MAX_NAME} letters, digits, '.', "
             "'-' and '_', beginning and ending with a letter or digit."
         )

@@ -34,7 +34,7 @@ from ..errors import (
     ServerBusyError,
     SessionRequiredError,
 )
-from .descriptions import QueueDescription
+from .descriptions import KeptText, QueueDescription
 from .partition import Health, Layout, index_of, index_of_number, key_of
 from .queue_context import QueueContext
 from .queue_partition import QueueCounts, QueuePartition
@@ -57,7 +57,8 @@ def new_queue(
 class Queue:
     """A queue, or the dead-letter queue of ``parent``; topics and subscriptions are queues too.
 
-    ``description`` is the one in effect, as clients see it. A partitioned queue also raises PartitionUnavailableError,
+    ``description`` is the one in effect, as clients see it, ``kept`` what the administration API gives back besides.
+    A partitioned queue also raises PartitionUnavailableError,
     ServerBusyError (Q-4) and, on a send without a key, ReroutingError (Q-16).
     """
 
@@ -74,6 +75,7 @@ class Queue:
         self.description = description
         self.partitions = tuple(partitions)
         self.parent = parent
+        self.kept = KeptText()
         self.layout = layout
         self.is_partitioned = partitions[0].partition.store is not None
         self.only = None if self.is_partitioned else partitions[0]

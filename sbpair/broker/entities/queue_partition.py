@@ -149,9 +149,10 @@ class QueuePartition(LockedStore):
                 check_keys(message)
             if needs_session and message.session_id is None:
                 raise SessionIdMissingError(self.path)
-            added += len(message.bare) + message.overhead  # its size, without a call
+            last = len(message.bare) + message.overhead  # its size, without a call
+            added += last
         size, quota = self.size_in_bytes, self.description.quota_in_bytes
-        if size + added > quota:
+        if added and size + added - last >= quota:  # the last one may exceed it, as in the service
             raise QuotaExceededError(self.path, size, quota)
 
     def check_sends_enabled(self) -> None:
@@ -187,7 +188,8 @@ class QueuePartition(LockedStore):
             message.enqueued_sequence_number = number
         self.size += len(message.bare) + message.overhead  # its size, without a call
         if self._audit is not None:
-            self._audit.stored(self.path, message, Arrival.FORWARDED if message.hops else Arrival.SENT)
+            how = Arrival.SENT if due is None else Arrival.SCHEDULED
+            self._audit.stored(self.path, message, Arrival.FORWARDED if message.hops else how)
         if self._duplicates is not None and not message.is_ping:
             self._duplicates.accepted(message.message_id, number, now)
             if self._change_log is not None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..errors import NotAllowedError, SessionRequiredError
+from ..errors import NotAllowedError, ReceivedFromTopicError, SessionRequiredError
 from .audit_recorder import Arrival, Removal
 from .descriptions import SubscriptionDescription, TopicDescription
 from .forwarding import REASONS, WITHOUT_SESSION
@@ -110,8 +110,8 @@ class TopicPartition(QueuePartition):
         return super().size_in_bytes + sum(each.size_in_bytes for each in self.subscriptions.values())
 
     def prepare_receive(self, now: Instant) -> None:
-        """Raise NotAllowedError: messages are received from a subscription."""
-        raise NotAllowedError(receive_refusal(self.path))
+        """Raise ReceivedFromTopicError: messages are received from a subscription."""
+        raise ReceivedFromTopicError(self.path)
 
     def _offer_new(self, message: StoredMessage) -> None:
         if not message.is_ping:  # P-31
@@ -251,8 +251,3 @@ class Subscription(Queue):
     def topic_changed(self) -> None:
         """Follow a change of the topic's description (T-9); the partitions follow those of the topic."""
         self._describe(self.requested.under(self.topic.requested))
-
-
-def receive_refusal(path: str) -> str:
-    """Return the error text for an attempt to receive from the topic at ``path``."""
-    return f"Messages cannot be received from the topic '{path}': receive from its subscriptions."

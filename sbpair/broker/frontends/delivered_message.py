@@ -57,10 +57,11 @@ _TOKEN = map_section(Section.DELIVERY_ANNOTATIONS, _TOKEN_KEY + bytes(16), 2)[:-
 _NO_TOKEN = encode_map_section(Section.DELIVERY_ANNOTATIONS, {})
 _DELIVERY = _NO_TOKEN[:3]
 _GUID = struct.Struct("<IHH8s").unpack  # a lock token, in .NET's byte order
-_USUAL_SIZE = 4 + len(_ENQUEUED) + len(_SEQUENCE) + len(_LOCKED_UNTIL) + 3 * 8
-_USUAL_ENQUEUED = _MAP_HEAD(_WIDE_MAP, _USUAL_SIZE, 6) + _ENQUEUED
+_USUAL_LOCKED = _ENQUEUE_SEQUENCE + bytes(8) + _LOCKED_UNTIL  # of a message that is where it was sent
+_USUAL_SIZE = 4 + len(_ENQUEUED) + len(_SEQUENCE) + len(_USUAL_LOCKED) + 3 * 8
+_USUAL_ENQUEUED = _MAP_HEAD(_WIDE_MAP, _USUAL_SIZE, 8) + _ENQUEUED
 _USUAL = struct.Struct(
-    f">{len(_TOKEN)}sIHH8s{len(_USUAL_ENQUEUED)}sq{len(_SEQUENCE)}sQ{len(_LOCKED_UNTIL)}sQ"
+    f">{len(_TOKEN)}sIHH8s{len(_USUAL_ENQUEUED)}sq{len(_SEQUENCE)}sQ{len(_USUAL_LOCKED)}sQ"
 ).pack
 _STATES = {
     state: encode(Symbol("x-opt-message-state")) + bytes((0x54, state))
@@ -73,7 +74,7 @@ def encode_delivered(message: StoredMessage, queue: Queue) -> bytes:
 
     It carries exactly the annotations that the service writes (R-51): the lock token, or empty delivery
     annotations without one; the state only of a message that is deferred or was scheduled; the original sequence
-    number (``x-opt-enqueue-sequence-number``) only when the message was forwarded or scheduled.
+    number (``x-opt-enqueue-sequence-number``), which is 0 unless the message was forwarded, copied or scheduled.
     """
     return _encode_delivered(message, queue, isinstance(queue.top, Subscription))
 
@@ -106,7 +107,8 @@ def _encode_delivered(message: StoredMessage, queue: Queue, is_copy: bool) -> by
         return (
             head + _usual_annotations(token, message.enqueued_at, number, message.locked_until) + message.bare
         )
-    own = _own(message, token is not None, has_first_number, _delivered_state(message))
+    first = message.enqueued_sequence_number if has_first_number else 0
+    own = _own(message, token is not None, first, _delivered_state(message))
     return _encode(
         message, shown_time_to_live(message, queue), _NO_TOKEN if token is None else _with_token(token), own
     )
@@ -128,9 +130,16 @@ def _usual_annotations(token: LockToken, enqueued_at: int, number: int, locked_u
         enqueued_at,
         _SEQUENCE,
         number,
-        _LOCKED_UNTIL,
+        _USUAL_LOCKED,
         locked_until,
     )
+
+
+def first_number(message: StoredMessage, queue: Queue) -> int:
+    """Return the number that a message had where it was sent first; 0 while it is there, as the service writes."""
+    is_copy = isinstance(queue.top, Subscription)
+    is_elsewhere = is_copy or message.enqueued_sequence_number != message.sequence_number or message.hops > 0
+    return message.enqueued_sequence_number if is_elsewhere else 0
 
 
 def shown_time_to_live(message: StoredMessage, queue: Queue) -> int | None:
@@ -149,7 +158,7 @@ def encode_peeked(message: StoredMessage, *, with_body: bool = True) -> bytes:
         span = message.expires_at - message.enqueued_at
     is_locked = message.state is LOCKED
     shown = (DEFERRED if message.is_deferred else ACTIVE) if is_locked else message.state
-    own = _own(message, is_locked, True, _STATES.get(shown, _STATES[ACTIVE]))
+    own = _own(message, is_locked, message.enqueued_sequence_number, _STATES.get(shown, _STATES[ACTIVE]))
     return _encode(message, span, b"", own, with_body=with_body)
 
 
@@ -193,13 +202,14 @@ def _join(ours: bytes, theirs: bytes) -> bytes:
     return join_entries(Section.DELIVERY_ANNOTATIONS, [*split_entries(ours), *split_entries(theirs)])
 
 
-def _own(message: StoredMessage, is_locked: bool, tells_first_number: bool, state: bytes) -> _Entries:
+def _own(message: StoredMessage, is_locked: bool, first_number: int, state: bytes) -> _Entries:
     """Return the broker's own message annotations, encoded, and the number of their keys and values."""
-    entries = [_NUMBERS(_ENQUEUED, message.enqueued_at, _SEQUENCE, message.sequence_number)]
-    count = 4
-    if tells_first_number:
-        entries += (_ENQUEUE_SEQUENCE, message.enqueued_sequence_number.to_bytes(8, "big"))
-        count += 2
+    entries = [
+        _NUMBERS(_ENQUEUED, message.enqueued_at, _SEQUENCE, message.sequence_number),
+        _ENQUEUE_SEQUENCE,
+        first_number.to_bytes(8, "big"),
+    ]
+    count = 6
     if is_locked:
         entries += (_LOCKED_UNTIL, message.locked_until.to_bytes(8, "big"))
         count += 2

@@ -28,7 +28,8 @@ from ..errors import (
 )
 from ..faults import ActiveFault, Effect, EndingEffect, FaultEngine, FaultRule, Operation, RefusingEffect
 from .address import parse_address
-from .refusals import Rejections, condition_of, tracked
+from .amqp.numbers import SERVICE, WireNumbers
+from .refusals import Rejections, attach_refusal, condition_of, tracked
 
 
 class DiskRoom(Protocol):
@@ -110,8 +111,15 @@ class Tenant(Hashable, Protocol):
 class NamespaceFrontend:
     """A namespace with the state that its connections share."""
 
-    def __init__(self, namespace: Namespace, verifier: Verifier, disk: DiskRoom | None = None) -> None:
+    def __init__(
+        self,
+        namespace: Namespace,
+        verifier: Verifier,
+        disk: DiskRoom | None = None,
+        numbers: WireNumbers = SERVICE,
+    ) -> None:
         self.namespace = namespace
+        self.numbers = numbers
         self._disk = disk
         self.verifier = verifier
         self.faults = FaultEngine()
@@ -150,6 +158,11 @@ class NamespaceFrontend:
         """Record a refusal on ``path`` and return the AMQP error that reports it."""
         self.rejections.note(now, path, error.condition, str(error))
         return condition_of(error, self.host, self.tracker(path), now)
+
+    def attach_refusal(self, error: BrokerError, path: str, now: int) -> Condition:
+        """Record a refused attach on ``path`` and return the AMQP error that reports it."""
+        self.rejections.note(now, path, error.condition, str(error))
+        return attach_refusal(error, self.host, self.tracker(path), now)
 
     def needs_single_messages(self, operation: Operation, path: str) -> bool:
         """Whether messages need separate processing: a fault may apply to one, or credits may run out."""

@@ -47,6 +47,7 @@ from ..errors import (
     InvalidArgumentError,
     MalformedMessageError,
     MessageTooLargeError,
+    PropertyTooLargeError,
 )
 from ..faults import Operation
 from .namespace_frontend import NamespaceFrontend
@@ -181,7 +182,10 @@ def _split_batch(body: bytes) -> list[bytes]:
 
 
 def stored_message(payload: bytes) -> StoredMessage:
-    """Return the message encoded in these bytes. Raises DecodeError, InvalidArgumentError, HeaderTooLargeError."""
+    """Return the message encoded in these bytes.
+
+    Raises DecodeError, InvalidArgumentError, HeaderTooLargeError, PropertyTooLargeError.
+    """
     # a larger message is decoded, which checks the sizes of its properties
     plain = plain_message(payload) if len(payload) <= MAX_PROPERTY_BYTES else None
     if plain is None:
@@ -279,13 +283,13 @@ def _header_of(section: bytes) -> Header:
 
 
 def _check_sizes(sections: Sections) -> None:
-    """Raise HeaderTooLargeError if the properties exceed their limits."""
+    """Raise HeaderTooLargeError or PropertyTooLargeError if the properties exceed their limits."""
     size = len(sections.message_annotations) + len(sections.properties) + len(sections.application_properties)
     if size > MAX_HEADER_BYTES:
         raise HeaderTooLargeError("its header", size, MAX_HEADER_BYTES)
     for key, value in split_entries(sections.application_properties):
         if len(value) > MAX_PROPERTY_BYTES:
-            raise HeaderTooLargeError(f"its property {key!r:.60}", len(value), MAX_PROPERTY_BYTES)
+            raise PropertyTooLargeError(f"{key!r:.60}", len(value), MAX_PROPERTY_BYTES)
 
 
 def _check_id(properties: Properties) -> Properties:

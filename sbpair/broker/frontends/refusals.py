@@ -12,13 +12,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ...amqp.performatives import Condition
-from ..errors import BrokerError
+from ..errors import BrokerError, UnauthorizedError
 
 
 def tracked(text: str, tracker: str, now: int) -> str:
     """Return ``text`` with TrackingId, SystemTracker and Timestamp; ``now`` in milliseconds since the epoch."""
     at = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text} TrackingId:{uuid.uuid4()}_B0, SystemTracker:{tracker}, Timestamp:{at}"
+
+
+def tracked_by_gateway(text: str, now: int) -> str:
+    """Return ``text`` with the tracker of a gateway, which knows no entity; ``now`` as in :func:`tracked`."""
+    at = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text} TrackingId:{uuid.uuid4().hex}_G0, SystemTracker:gateway5, Timestamp:{at}"
+
+
+def attach_refusal(error: BrokerError, host: str, tracker: str, now: int) -> Condition:
+    """Return the AMQP error that refuses an attach: of a missing right a gateway tells, else a broker and a gateway."""
+    text = error.text_at(host)
+    if not isinstance(error, UnauthorizedError):
+        text = tracked(text, tracker, now)
+    return Condition(error.condition, tracked_by_gateway(text, now))
 
 
 def condition_of(error: BrokerError, host: str, tracker: str, now: int) -> Condition:

@@ -29,6 +29,7 @@ from ..entities.namespace import Namespace
 from ..entities.partition import Layout
 from ..entities.quotas import Tier
 from ..errors import BrokerError
+from ..frontends.amqp.numbers import FAST, SERVICE
 from ..frontends.rule_form import AmqpPropertyCodec
 from . import event_loop
 from .control import NamespaceControl
@@ -73,6 +74,8 @@ class Broker:
       name than ``host``.
     * ``management_port``: a second port of the first namespace, which serves the same as the first, since the vendor's
       emulator has a separate port for its administration API.
+    * ``fast``: announce larger frames, windows and numbers of links over AMQP than the service, and send answers
+      settled: for tests of throughput. By default clients meet the service's numbers.
 
     Raises BrokerError for contradictory arguments. With ``data``, raises StoreInUseError when another broker uses the
     directory, StoreDamagedError when a file in it is damaged, and StoreError when it cannot be used.
@@ -100,11 +103,13 @@ class Broker:
         policies: Mapping[str, Sequence[SharedAccessPolicy]] | None = None,
         advertise: str | None = None,
         management_port: int | None = None,
+        fast: bool = False,
     ) -> None:
         if not namespaces:
             raise BrokerError("A broker needs at least one namespace.")
         self._clock = clock or SystemClock()
         self._open_access = open_access
+        self._fast = fast
         self._tier = _tier_of(tier)
         self._legacy_forward_tdlq = legacy_forward_tdlq
         self._first_partition = first_partition
@@ -175,6 +180,7 @@ class Broker:
             self._neighbours,
             management_port=None if self._servers else self._management_port,
             advertised=self._advertise,
+            numbers=FAST if self._fast else SERVICE,
         )
         self._servers.append(server)
         self._controls[name] = NamespaceControl(

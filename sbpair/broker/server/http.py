@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from typing import cast
+from typing import NoReturn, cast
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -36,7 +36,7 @@ from ..frontends.admin.http_messages import failed
 from ..frontends.admin.requests import forwarding_refusal
 from ..frontends.rest import requests as rest
 from ..frontends.rest.faults import FaultedResponse
-from ..frontends.rest.receiver import NOTHING, RestReceiver
+from ..frontends.rest.receiver import RestReceiver
 from .guarded_requests import HEAD_WITHIN, GuardedRequests
 from .health import HealthProbe
 from .host_names import comes_from_this_broker, names_this_broker
@@ -75,6 +75,8 @@ class _BrokerErrors(logging.Filter):
 
 _LOGGER = logging.getLogger("sbpair.broker.http")
 _LOGGER.addFilter(_BrokerErrors())
+UNREAD = "not read"
+_UNREAD_LOGGER = logging.getLogger("sbpair.broker.unread")
 
 
 class HttpServer:
@@ -131,7 +133,7 @@ class HttpServer:
         if self._may_be_from_a_foreign_page(request):
             return _plain(403, "With open access, Host and Origin must name this machine's loopback.")
         raw_path, _, query = _ABSOLUTE.sub("", request.raw_path, count=1).partition("?")
-        if unquote(raw_path) == PATH:
+        if unquote(raw_path).removesuffix("/") == PATH:  # .NET's client has a slash at its end
             return await self._carry_amqp(request)
         server: WireHost | None = self._front.neighbours.select(request.headers.get("Host"))
         if server is None:
@@ -233,9 +235,9 @@ class HttpServer:
         await asyncio.sleep(fate.after + server.delay)
         if fate.cuts and request.transport is not None:
             request.transport.abort()
-        if fate.response is None:
-            await _nothing()
-        response = fate.response or NOTHING
+        response = fate.response
+        if response is None:
+            return await _nothing()
         _note(server, response, call.request)
         return _to_aiohttp(response)
 
@@ -266,17 +268,22 @@ class HttpServer:
 
 
 def _note(server: WireHost, answer: requests.Response, requested: requests.Request) -> None:
-    """Record a refused request for the dashboard."""
+    """Record a refused request for the dashboard, and say what an accepted one said in vain."""
     if answer.refused:
         what = f"{requested.method} {unquote(requested.raw_path)}"
         server.frontend.rejections.note(
             server.read_clocks().entity, what, f"HTTP {answer.status}", answer.refused
         )
+    for text in answer.unread:
+        what = f"{requested.method} {unquote(requested.raw_path)}"
+        server.frontend.rejections.note(server.read_clocks().entity, what, UNREAD, text)
+        _UNREAD_LOGGER.warning("%s: %s: %s", server.frontend.namespace.name, what, text)
 
 
-async def _nothing() -> None:
+async def _nothing() -> NoReturn:
     """Never answer: wait until the client disconnects, which cancels this task."""
-    await asyncio.get_running_loop().create_future()
+    while True:
+        await asyncio.get_running_loop().create_future()
 
 
 async def _wait(server: WireHost, receiver: RestReceiver) -> FaultedResponse:
@@ -292,7 +299,7 @@ async def _wait(server: WireHost, receiver: RestReceiver) -> FaultedResponse:
         pass  # no message
     finally:
         receiver.end(server.read_clocks())
-    return receiver.fate or FaultedResponse(NOTHING)
+    return receiver.fate or FaultedResponse(receiver.nothing())
 
 
 async def _body_of(request: web.BaseRequest) -> bytes | web.Response:

@@ -24,6 +24,7 @@ from ..clock import Clock, ClockReading
 from ..entities.namespace import Namespace
 from ..errors import BrokerError, PortUnavailableError, StoreFailedError
 from ..faults import Outage
+from ..frontends.amqp.numbers import SERVICE, WireNumbers
 from ..frontends.namespace_frontend import NamespaceFrontend
 from .active_faults import ActiveFaults
 from .commits import Commits
@@ -57,8 +58,9 @@ class NamespaceServer:
         neighbours: Neighbours[NamespaceServer] | None = None,
         management_port: int | None = None,
         advertised: str | None = None,
+        numbers: WireNumbers = SERVICE,
     ) -> None:
-        self.frontend = NamespaceFrontend(namespace, verifier, store)
+        self.frontend = NamespaceFrontend(namespace, verifier, store, numbers)
         self.neighbours = Neighbours[NamespaceServer]() if neighbours is None else neighbours
         self.neighbours.all.append(self)
         self.wires: dict[Hashable, AmqpWire] = {}

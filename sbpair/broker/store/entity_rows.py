@@ -9,7 +9,14 @@ from typing import Any, cast
 
 from ...amqp.decoding import decode
 from ...amqp.encoding import encode
-from ..entities.descriptions import AccessRule, QueueDescription, SubscriptionDescription, TopicDescription
+from ..entities.descriptions import (
+    AccessRule,
+    KeptText,
+    Leftover,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from ..entities.namespace import Namespace
 from ..entities.queue import Queue
 from ..entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
@@ -17,6 +24,8 @@ from ..entities.stored_message import Instant
 from ..entities.topic import Subscription, Topic
 from ..frontends.rule_form import amqp_of, value_of
 from .schema import Row, with_checksum
+
+KEPT = "kept"  # beside the fields of a description, where a client sent more than they hold
 
 
 def entity_row(number: int, entity: Queue) -> Row:
@@ -28,7 +37,8 @@ def entity_row(number: int, entity: Queue) -> Row:
     elif isinstance(entity, Subscription):
         kind, requested, topic, name = "subscription", entity.requested, entity.topic.path, entity.name
         rules = encoded_rules(entity.rules)
-    text = json.dumps(asdict(requested), sort_keys=True)
+    kept = {} if entity.kept == KeptText() else {KEPT: asdict(entity.kept)}
+    text = json.dumps({**asdict(requested), **kept}, sort_keys=True)
     return with_checksum(number, kind, topic, name, text, rules, entity.created_at, entity.updated_at)
 
 
@@ -39,9 +49,14 @@ def restore_entity(namespace: Namespace, row: Row) -> tuple[int, Queue]:
     """
     number, kind, topic, name, text, rules, created_at, updated_at = cast("tuple[Any, ...]", row)
     fields = json.loads(text)
+    kept = fields.pop(KEPT, {})
     entity = _MAKERS[kind](namespace, topic, name, fields, rules, created_at)
     for partition in entity.all_partitions():
         partition.updated_at = updated_at
+    entity.kept = KeptText(
+        tuple(Leftover(**each) for each in kept.get("leftovers", ())),
+        tuple((name, text) for name, text in kept.get("texts", ())),
+    )
     return number, entity
 
 

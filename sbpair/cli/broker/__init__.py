@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shlex
 import signal
 from collections import Counter
@@ -134,6 +135,16 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     is_flag=True,
     help="Let clients advance the broker's clock over HTTP, on a loopback port of its own.",
 )
+@click.option(
+    "--fast",
+    is_flag=True,
+    help="Announce larger frames, windows and numbers of links than the service, for tests of throughput.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Print what clients send and the service would not read; end with exit code 1 if there was any.",
+)
 @click.option("--open-access", is_flag=True, help="Accept any key. For a laptop, never for a network.")
 @click.option("--allow-faults", is_flag=True, help="Accept faults over HTTP, on a loopback port of its own.")
 @click.option(
@@ -184,6 +195,8 @@ def command(
     partitions: tuple[tuple[str, int], ...],
     front_end_cache: bool,
     driven_time: bool,
+    fast: bool,
+    strict: bool,
     open_access: bool,
     allow_faults: bool,
     plan: Path | None,
@@ -226,6 +239,7 @@ def command(
     _hint_at_subscriptions(topics)
     if open_access and host not in LOOPBACK:
         click.echo(f"sbpair: warning: anyone who can reach {host} may send and receive", err=True)
+    unread = UnreadLines.listen() if strict else None
     faults_at_start = read_faults(plan)
     stop = StopRequest()
     for number in SIGNALS:
@@ -252,6 +266,7 @@ def command(
             policies={each.name: each.policies for each in plans},
             advertise=advertise,
             management_port=management_port,
+            fast=fast,
         ) as broker,
     ):
         for each in plans:
@@ -281,7 +296,29 @@ def command(
             stop.wait()
     if broker.failure is not None:
         raise broker.failure
-    return ExitCode.OK
+    return ExitCode.FAILED if unread is not None and unread.count else ExitCode.OK
+
+
+class UnreadLines(logging.Handler):
+    """Prints each line about something that a client sent and the service would not read, and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    @classmethod
+    def listen(cls) -> UnreadLines:
+        """Return one that listens from now on, in place of the log."""
+        lines = cls()
+        logger = logging.getLogger("sbpair.broker.unread")
+        logger.addHandler(lines)
+        logger.propagate = False
+        return lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        self.count += 1
+        click.echo(f"sbpair: strict: {record.getMessage()}", err=True)
 
 
 def _of_emulator(

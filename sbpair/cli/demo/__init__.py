@@ -147,7 +147,7 @@ def as_dict(plan: DemoPlan, outcome: DemoResult) -> dict[str, object]:
         "sessions": report.sessions,
         "sessions_out_of_order": len(report.inversions),
         "sends_repeated": score.retried,
-        "messages_repeated": len(score.retried_messages),
+        "messages_in_doubt": len(score.in_doubt),
         "accepted_by": dict(sorted(score.where.items())),
         "parked": score.parked,
         "received_from": dict(sorted(score.received_from.items())),

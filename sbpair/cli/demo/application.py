@@ -181,6 +181,8 @@ def _score_landing(call: SendCall, receipt: SendReceipt) -> Callable[[Score], No
     def change(score: Score) -> None:
         score.acknowledged += len(call.message_ids)
         score.where[PRIMARY if receipt.backlog is None else str(receipt.backlog)] += len(call.message_ids)
+        if receipt.ambiguous:
+            score.in_doubt |= set(call.message_ids)
 
     return change
 
@@ -188,7 +190,7 @@ def _score_landing(call: SendCall, receipt: SendReceipt) -> Callable[[Score], No
 def _score_repetition(call: SendCall) -> Callable[[Score], None]:
     def change(score: Score) -> None:
         score.retried += 1
-        score.retried_messages |= set(call.message_ids)
+        score.in_doubt |= set(call.message_ids)
 
     return change
 

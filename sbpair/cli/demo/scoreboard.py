@@ -49,7 +49,9 @@ class Score:
     primary_is_up: bool = True
     acknowledged: int = 0
     retried: int = 0  # send calls that raised and were repeated by the application
-    retried_messages: frozenset[str] = frozenset()  # ids that may have been stored twice (G-4)
+    in_doubt: frozenset[str] = (
+        frozenset()
+    )  # ids that may be stored twice: sent again, or an ambiguous receipt
     where: Counter[str] = field(default_factory=Counter)  # "primary" or the backlog's number -> messages
     depth: dict[str, int] = field(default_factory=dict)  # backlog's number -> messages in it
     deepest: dict[str, int] = field(default_factory=dict)
@@ -114,7 +116,7 @@ class Scoreboard:
             now = self._score
             return Score(
                 now.planned, self.elapsed_seconds(), now.state, now.primary_is_up, now.acknowledged, now.retried,
-                now.retried_messages, Counter(now.where), dict(now.depth), dict(now.deepest),
+                now.in_doubt, Counter(now.where), dict(now.depth), dict(now.deepest),
                 now.emptied_at, now.brought_home, now.received, Counter(now.received_from),
                 now.received_last, now.longest_pause, now.timeline,
             )  # fmt: skip
@@ -234,8 +236,8 @@ def verdict(outcome: DemoResult) -> str:
         lines.append(order_kept(report))
     if report.duplicated:
         lines.append(
-            "A duplicate is a stored message whose acknowledgement was lost in the outage: the application "
-            "repeated the send with the same message id. Duplicate detection on the queue removes it."
+            "A duplicate is a stored message whose acknowledgement was lost in the outage: it was parked, or sent "
+            "again, with the same message id. Duplicate detection on the queue removes it."
         )
     return "\n".join(lines)
 

@@ -7,6 +7,7 @@ queue, both only on request.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -35,7 +36,7 @@ from sbpair.syphon.claims import NAMESPACE, refusal_of
 from sbpair.syphon.peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked
 
 from ..inventory import take_inventory
-from .facts import Backlog, Load, PairFacts, Ping, PrimaryEntity, Refusal
+from .facts import Backlog, Load, NotInForce, PairFacts, Ping, PrimaryEntity, Refusal
 from .probes import ping_trial, read_sender, read_status, scratch_queue
 
 TIMEOUT = 15.0  # seconds to connect to a side
@@ -74,6 +75,7 @@ class Examination:
     plan: ExaminationPlan
     unreachable: dict[str, str] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
+    not_in_force: set[NotInForce] = field(default_factory=set)
     undescribed: dict[str, str] = field(default_factory=dict)
     untrusted: dict[str, str] = field(default_factory=dict)
     oldest: dict[str, float | None] = field(default_factory=dict)
@@ -123,7 +125,14 @@ class Examination:
             facts = replace(facts, twins=self._twins())
         syphon = await read_status(plan.syphon_status) if plan.syphon_status else None
         sender = await read_sender(plan.sender_status) if plan.sender_status else None
-        return replace(facts, refusals=tuple(self.refusals), syphon=syphon, sender=sender, load=plan.load)
+        return replace(
+            facts,
+            refusals=tuple(self.refusals),
+            not_in_force=frozenset(self.not_in_force),
+            syphon=syphon,
+            sender=sender,
+            load=plan.load,
+        )
 
     async def _connect(
         self, stack: AsyncExitStack, side: str, namespace: NamespaceAccess
@@ -264,7 +273,10 @@ class Examination:
         known[side] = one_line(error)
 
     def _administration(self, side: str) -> ServiceBusAdministrationClient:
-        return self.plan.sources[side].administration(side, self.plan.ca_file)
+        def report(path: str, elements: Sequence[str]) -> None:
+            self.not_in_force.update(NotInForce(side, path, each) for each in elements)
+
+        return self.plan.sources[side].administration(side, self.plan.ca_file, report)
 
     def _sizes(self) -> dict[str, QueueRuntimeProperties]:
         try:

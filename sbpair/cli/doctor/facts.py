@@ -12,6 +12,15 @@ from ..inventory import Inventory
 NOT_FOUND, UNAUTHORIZED = "amqp:not-found", "amqp:unauthorized-access"
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class NotInForce:
+    """An element of an entity's description that came too late: the service shows it and has not read it."""
+
+    side: str
+    path: str
+    element: str
+
+
 class Ping(Enum):
     """The result of the ping on the scratch queue."""
 
@@ -132,6 +141,8 @@ class PairFacts:
     stranded: dict[str, int] = field(default_factory=dict)
     """Messages in backlog queues that are not examined, ordered or beyond the count, by name."""
 
+    not_in_force: frozenset[NotInForce] = frozenset()
+    """Elements of descriptions that the service keeps as text only."""
     twins: tuple[TwinComparison, ...] = ()
     """The entities of the primary and how their twins differ, if asked for."""
 

@@ -391,6 +391,15 @@ def _ordered_destinations(facts: PairFacts) -> Iterator[Finding]:
             yield Finding(NOTE, each.path, what, why, step)
 
 
+def _not_in_force(facts: PairFacts) -> Iterator[Finding]:
+    for each in sorted(facts.not_in_force):
+        what = f"{each.element} is shown and not in force"
+        why = "it came too late in the description that was sent, so the service kept it as text and did not read it"
+        step = "set it by a template or in the portal, and do not update the entity with azure-servicebus"
+        severity = ERROR if each.element.startswith("Forward") else NOTE
+        yield Finding(severity, f"{each.side} {each.path}", what, why, step)
+
+
 RULES: tuple[Rule, ...] = (
     _names,
     _reachability,
@@ -405,6 +414,7 @@ RULES: tuple[Rule, ...] = (
     _sizes,
     _destinations,
     _twins,
+    _not_in_force,
     _ordered_queues,
     _ordering_unasked,
     _unordered_clients,

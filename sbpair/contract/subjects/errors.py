@@ -180,7 +180,7 @@ async def update(at: Scratch) -> str:
 
 @entry(
     "errors-8",
-    "Every error has a description with a tracking id and a time.",
+    "The refusal of a link has a description with a tracking id and a time.",
     falls=("X-17", "S-20"),
     source=EXCEPTIONS,
 )
@@ -190,7 +190,7 @@ async def tracking_id(at: Scratch) -> str:
         await connection.open_receiver(at.path() + "-none", lambda event: None)
     except (LinkRefusedError, TokenRefusedError) as error:
         text = str(error.condition.description) if error.condition else ""
-        expect("TrackingId" in text, f"the description is {text!r:.150}")
+        expect("TrackingId" in text and "Timestamp" in text, f"the description is {text!r:.150}")
         return "TrackingId is there"
     expect(False, "it was attached")
     return ""
@@ -222,7 +222,8 @@ async def _send_at_once(at: Scratch, bodies: Sequence[bytes]) -> list[DeliverySt
 
 @entry(
     "errors-10",
-    "A namespace that is too busy refuses with `server-busy`, and says how many seconds to wait.",
+    "A namespace that is too busy refuses with `server-busy`, also among internal errors, and says how many seconds to "
+    "wait.",
     falls=("F-40", "P-50"),
     source="service-bus-throttling",
     price=Price(sends=10),
@@ -245,7 +246,7 @@ AT_ONCE = 16
 
 @entry(
     "errors-11",
-    "A queue that is full refuses with `resource-limit-exceeded`, and what is in it can be received.",
+    "A queue that has reached its size refuses with `resource-limit-exceeded`, and what is in it can be received.",
     falls=("F-44", "F-45"),
     source="service-bus-quotas",
     price=Price(sends=4 * FULL * 1024**2 // PIECE, receives=4),

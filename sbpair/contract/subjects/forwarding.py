@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from azure.core.exceptions import HttpResponseError
 
 from sbpair.client.errors import LinkRefusedError, TokenRefusedError
@@ -10,7 +12,19 @@ from ..entry import Price, Queue, Tier, entry, expect
 from ..scratch import DEAD, Scratch, symbol_of
 
 ARTICLE = "service-bus-auto-forwarding"
+LIMITLESS = timedelta(days=10_000_000)  # the SDK parses the longest span as more than this
 CHAIN = (Queue(), Queue(label="source", forward_to="q"))
+
+
+async def _expect_forwarding(at: Scratch) -> None:
+    """Raise DifferenceError unless the queue `source` forwards, which switches its deletion when idle off."""
+    path = at.path("source")
+    found = await at.admin(lambda client: client.get_queue(path))
+    span = found.auto_delete_on_idle
+    expect(
+        span is None or (isinstance(span, timedelta) and span >= LIMITLESS),
+        f"auto_delete_on_idle is {span}: forwarding has not switched it off",
+    )
 
 
 @entry(
@@ -21,8 +35,10 @@ CHAIN = (Queue(), Queue(label="source", forward_to="q"))
     price=Price(sends=2, receives=1),
     entities=CHAIN,
     tier=Tier.STANDARD,
+    manages=True,
 )
 async def forward(at: Scratch) -> str:
+    await _expect_forwarding(at)
     await at.send(at.message(b"x", properties={"n": 1}), to="source")
     inbox = await at.inbox()
     arrival = await inbox.take()
@@ -38,8 +54,10 @@ async def forward(at: Scratch) -> str:
     source=ARTICLE,
     entities=CHAIN,
     tier=Tier.STANDARD,
+    manages=True,
 )
 async def no_receiver(at: Scratch) -> str:
+    await _expect_forwarding(at)
     try:
         await at.inbox("source")
     except (LinkRefusedError, TokenRefusedError) as error:
@@ -102,8 +120,10 @@ async def missing(at: Scratch) -> str:
     price=Price(sends=2, receives=1),
     entities=CHAIN,
     tier=Tier.STANDARD,
+    manages=True,
 )
 async def number(at: Scratch) -> str:
+    await _expect_forwarding(at)
     await at.send(at.message(), to="source")
     inbox = await at.inbox()
     arrival = await inbox.take()
@@ -121,8 +141,10 @@ async def number(at: Scratch) -> str:
     price=Price(sends=1, receives=1),
     entities=(Queue(sessions=True), Queue(label="source", forward_to="q")),
     tier=Tier.STANDARD,
+    manages=True,
 )
 async def no_session(at: Scratch) -> str:
+    await _expect_forwarding(at)
     await at.send(at.message(), to="source")
     dead = await at.inbox(f"source{DEAD}")
     arrival = await dead.take()

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from math import ceil
 
-from sbpair.amqp.errors import NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED_ACCESS
+from sbpair.amqp.errors import DETACH_FORCED, NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED_ACCESS
 from sbpair.auth.credential import SharedKey, Token
 from sbpair.client.connection import NamespaceConnection
 from sbpair.client.dial import connect
@@ -228,9 +228,9 @@ ENDS_WITHIN = 40.0  # seconds after it was shown
 
 @entry(
     "tokens-10",
-    "When the token of a link ends, the link is detached with `unauthorized-access`.",
+    "When the token of a link ends, the link is detached with `detach-forced` and the code RenewToken.",
     falls=("F-41", "H-31"),
-    source=ARTICLE,
+    source="issues of the SDKs (six, of four clients, 2020 to 2022)",
     seconds=6.0,
     access=True,
 )
@@ -240,6 +240,10 @@ async def ends_on_a_link(at: Scratch) -> str:
     status = await put_token(connection, at.audience, token)
     expect(status in (200, 202), f"a token of {LIVES:g} s is answered with {status}")
     receiver = await at.bare_receiver(connection)
-    return await expect_end(
-        receiver.detached, UNAUTHORIZED_ACCESS, "detached", within=ENDS_WITHIN, what="the link"
+    symbol = await expect_end(
+        receiver.detached, DETACH_FORCED, "detached", within=ENDS_WITHIN, what="the link"
     )
+    condition = receiver.detached.result()
+    text = str(condition.description) if condition is not None else ""
+    expect("Code: RenewToken." in text, f"the description is {text!r:.150}")
+    return f"{symbol}, RenewToken"

@@ -19,6 +19,18 @@ def entity_fields() -> str:
     return table(("field", "of a queue", "of a topic", "of a subscription"), rows)
 
 
+def description_orders() -> str:
+    from sbpair.broker.frontends.admin.entity_fields import (
+        QUEUE_ELEMENTS,
+        SUBSCRIPTION_ELEMENTS,
+        TOPIC_ELEMENTS,
+    )
+
+    kinds = {"queue": QUEUE_ELEMENTS, "topic": TOPIC_ELEMENTS, "subscription": SUBSCRIPTION_ELEMENTS}
+    rows = [(kind, " ".join(f"`{row.element}`" for row in elements)) for kind, elements in kinds.items()]
+    return table(("kind", "elements, in the order in which they are read and written"), rows)
+
+
 def limits() -> str:
     fields = documented_fields("sbpair/amqp/limits.py", "Limits")
     return table(
@@ -101,6 +113,7 @@ def frame_actions() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "entity-fields": entity_fields,
+    "description-orders": description_orders,
     "limits": limits,
     "broker-errors": broker_errors,
     "faults": faults,

@@ -102,6 +102,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "accepting-proved": partial(proved, "AB"),
     "outside-proved": partial(proved, "X"),
     "contract-proved": partial(proved, "K"),
+    "cloud-proved": partial(proved, "W"),
     "promises-proved": partial(proved, "G"),
     "faults-driven": faults_driven,
 }

@@ -36,6 +36,7 @@ def one_round(broker: Broker) -> tuple[float, float]:
         failover_interval=timedelta(seconds=2),
         ping_primary_interval=timedelta(seconds=1),
         backlog_queue_count=1,
+        suspect_policy="raise",  # no message is parked before
     )
     told: dict[type[PairingEvent], threading.Event] = {
         EntityFailedOver: threading.Event(),

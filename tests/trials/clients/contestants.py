@@ -75,8 +75,8 @@ CONTESTANTS: tuple[Contestant, ...] = (
     Contestant("javascript", "JavaScript", peers.SERVICE_BUS_VERSION, _javascript),
     Contestant("java", "Java", peers.JAVA_SERVICE_BUS_VERSION, _java),
     Contestant("go", "Go", "1.10.0", _go),
-    Contestant("sbpair", "sbpair", _OURS, _python("sbpair_blocking", "default")),
-    Contestant("sbpair-asyncio", "sbpair asyncio", _OURS, _python("sbpair_asyncio", "default")),
+    Contestant("sbpair", "sbpair", _OURS, _python("sbpair_blocking", "raise")),
+    Contestant("sbpair-asyncio", "sbpair asyncio", _OURS, _python("sbpair_asyncio", "raise")),
     Contestant("sbpair-failover", "sbpair with failover", _OURS, _python("sbpair_asyncio", "failover")),
 )
 BY_NAME = {contestant.name: contestant for contestant in CONTESTANTS}

@@ -33,6 +33,7 @@ from sbpair.broker.faults import (
     Throttle,
     Withhold,
 )
+from sbpair.syphon.awaited import LATE_AFTER
 
 from .network import HOST
 from .plan import HEALED, PRIMARY, SECONDARY, WORKLOAD, Fault, Kind, Shape
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from .world import World
 
 TOKEN_LIVES = (20, 60, 180)  # seconds
-ANSWERED_WITHIN = 4.0  # seconds: an answer that comes by then leaves nothing unsure (H-12)
+ANSWERED_WITHIN = LATE_AFTER  # seconds: an answer that comes by then leaves nothing unsure (H-12)
 SLOWEST = 70  # seconds until an answer comes: longer than operation_timeout
 LONGEST_HINT = 20  # seconds
 SHARES = (20, 50, 80, 95)  # of 100 operations

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from ...errors import InvalidRuleError
+from ...errors import InvalidRuleError, InvalidRuleNameError
 from .message_properties import LazyProperties, MessageProperties, PropertyChanges
 from .values import Value, kind_of
 
@@ -149,7 +149,8 @@ class Rule:
 
     def __post_init__(self) -> None:
         if len(self.name) > MAX_NAME or not _NAME.fullmatch(self.name):
-            raise InvalidRuleError(
+            kind = InvalidRuleNameError if 0 < len(self.name) <= MAX_NAME else InvalidRuleError
+            raise kind(
                 f"The rule name {self.name[:100]!r} is not allowed: use 1 to {MAX_NAME} letters, digits, "
                 "'.', '-' and '_', beginning and ending with a letter or digit."
             )

@@ -12,7 +12,9 @@ a body over ``MAX_BODY`` bytes is refused before it costs anything.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from html import escape
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder  # the parser is defusedxml's
@@ -50,26 +52,50 @@ class _ShallowTree(TreeBuilder):
         return super().end(tag)
 
 
-def read_description(body: bytes) -> tuple[str, dict[str, Element]]:
-    """Return the kind of description in an entry (``QueueDescription`` ...) and its fields, without nil ones.
+@dataclass(frozen=True, slots=True)
+class SentDescription:
+    """The description in the body of a request: its kind, ``QueueDescription`` ..., and its elements, as they came."""
 
-    Raises InvalidDescriptionError, with the reason, for any other body.
-    """
+    kind: str
+    elements: Sequence[Element]
+
+
+def read_description(body: bytes) -> SentDescription:
+    """Return the description in an entry. Raises InvalidDescriptionError, with the reason, for any other body."""
     content = _only_child(_parse(body), ATOM, "entry", "content")
     description = _only_child(content, ATOM, "content", None)
     namespace, kind = _split(description.tag)
     if namespace != SERVICE_BUS:
         raise InvalidDescriptionError(f"The element {kind} is not in the namespace {SERVICE_BUS}.")
-    fields: dict[str, Element] = {}
-    for child in description:
-        namespace, name = _split(child.tag)
-        if namespace != SERVICE_BUS:
-            raise InvalidDescriptionError(f"The element {name} is not in the namespace {SERVICE_BUS}.")
-        if name in fields:
-            raise InvalidDescriptionError(f"The element {name} occurs twice in {kind}.")
-        if child.get(_NIL) not in ("true", "1"):
-            fields[name] = child
-    return kind, fields
+    return SentDescription(kind, tuple(description))
+
+
+def field_name(found: Element) -> str | None:
+    """Return the name of an element in the namespace of Service Bus; None for one in another."""
+    namespace, name = _split(found.tag)
+    return name if namespace == SERVICE_BUS else None
+
+
+def is_nil(found: Element) -> bool:
+    """Whether an element says that it has no value."""
+    return found.get(_NIL) in ("true", "1")
+
+
+def markup_of(found: Element, around: str = SERVICE_BUS) -> str:
+    """Return an element of a request as markup again, inside of an element in the XML namespace ``around``."""
+    namespace, name = found.tag.removeprefix("{").rpartition("}")[::2]
+    attributes: dict[str, str] = {} if namespace == around else {"xmlns": namespace}
+    for key, value in found.attrib.items():
+        of, local = _split(key)
+        # a prefix of the client's means nothing here: only that of a type's name is known
+        if of == INSTANCE:
+            attributes[f"i:{local}"] = value.rpartition(":")[2]
+        elif not of:
+            attributes[local] = value
+    inner = (
+        plain(found.text or "") if not len(found) else "".join(markup_of(each, namespace) for each in found)
+    )
+    return element(name, inner, attributes)
 
 
 def element(name: str, markup: str = "", attributes: Mapping[str, str] | None = None) -> str:
@@ -98,23 +124,61 @@ def instant(milliseconds: int | None) -> str:
     return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def second(milliseconds: int) -> str:
+    """Return an instant (ms since the epoch) in whole seconds, as entries give it."""
+    return f"{instant(milliseconds)[:19]}Z"
+
+
 def description(kind: str, fields: Iterable[str]) -> str:
     """Return a description of ``kind`` around fields that are markup."""
     return element(kind, "".join(fields), {"xmlns": SERVICE_BUS, "xmlns:i": INSTANCE})
 
 
-def entry(url: str, title: str, author: str, created: str, updated: str, content: str) -> str:
-    """Return an entry around a description; ``created`` and ``updated`` are formatted instants."""
-    parts = (
-        element("id", plain(url)),
-        element("title", plain(title), {"type": "text"}),
-        element("published", created),
-        element("updated", updated),
-        element("author", element("name", plain(author))),
-        element("link", "", {"rel": "self", "href": url}),
-        element("content", content, {"type": "application/xml"}),
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry around ``content``, a description; ``author`` and ``created`` only where the service names them.
+
+    ``base``, of an entry in a feed: the URL of the feed, to which ``link`` is relative.
+    """
+
+    url: str
+    title: str
+    updated: int
+    content: str
+    author: str | None = None
+    created: int | None = None
+    link: str | None = None
+    base: str | None = None
+
+    def markup(self) -> str:
+        """Return the entry as markup."""
+        parts = (
+            element("id", plain(self.url)),
+            element("title", plain(self.title), {"type": "text"}),
+            "" if self.created is None else element("published", second(self.created)),
+            element("updated", second(self.updated)),
+            "" if self.author is None else element("author", element("name", plain(self.author))),
+            element("link", "", {"rel": "self", "href": self.link or self.url}),
+            element("content", self.content, {"type": "application/xml"}),
+        )
+        placed = {"xmlns": ATOM} if self.base is None else {"xml:base": self.base}
+        return element("entry", "".join(parts), placed)
+
+
+def nothing(now: int) -> str:
+    """Return the feed with which the service answers a request for a missing queue or topic."""
+    head = (
+        element("title", "Publicly Listed Services", {"type": "text"}),
+        element(
+            "subtitle",
+            "This is the list of publicly-listed services currently available.",
+            {"type": "text"},
+        ),
+        element("id", f"uuid:{uuid.uuid4()};id=1"),
+        element("updated", second(now)),
+        element("generator", "Service Bus 1.1"),
     )
-    return element("entry", "".join(parts), {"xmlns": ATOM})
+    return element("feed", "".join(head), {"xmlns": ATOM})
 
 
 def feed(url: str, title: str, updated: str, entries: Iterable[str] = (), next_url: str | None = None) -> str:
@@ -131,8 +195,9 @@ def feed(url: str, title: str, updated: str, entries: Iterable[str] = (), next_u
 
 
 def error(status: int, detail: str) -> str:
-    """Return the error document that SDKs read: the HTTP status, and a detail that begins with the sub-code."""
-    return element("Error", element("Code", str(status)) + element("Detail", plain(detail)))
+    """Return the error document that SDKs read: the HTTP status, and a detail, which may have more than one line."""
+    lines = plain(detail).replace("\r\n", "&#xD;\n")  # a parser would drop a carriage return
+    return element("Error", element("Code", str(status)) + element("Detail", lines))
 
 
 def _parse(body: bytes) -> Element:

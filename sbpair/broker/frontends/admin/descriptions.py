@@ -1,65 +1,71 @@
-"""Entity descriptions by kind: how requests create, update and show queues, topics and subscriptions."""
+"""Entity descriptions by kind: how requests create and update queues, topics and subscriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from xml.etree.ElementTree import Element
 
 from ...entities import Namespace, QueueDescription, SubscriptionDescription, TopicDescription
 from ...entities.descriptions import Description
 from ...entities.queue import Queue
 from ...entities.quotas import MAX_PREMIUM_MESSAGE, USUAL_PREMIUM_MESSAGE, Tier
-from ...entities.topic import Subscription, Topic
-from ...errors import InvalidDescriptionError
-from .entity_fields import (
-    SUBSCRIPTION,
-    TOPIC,
-    read_first_rule,
-    read_queue_description,
-    read_subscription_description,
-    read_topic_description,
-    write_queue_description,
-    write_subscription_description,
-    write_topic_description,
+from ...errors import (
+    FieldOutOfRangeError,
+    InvalidDescriptionError,
+    MessageSizeNotOfferedError,
 )
+from .entity_fields import (
+    QUEUE,
+    QUEUE_ELEMENTS,
+    SUBSCRIPTION,
+    SUBSCRIPTION_ELEMENTS,
+    TOPIC,
+    TOPIC_ELEMENTS,
+    read_first_rule,
+)
+from .fields import Row, read_fields
 
-QUEUE = "QueueDescription"
 Fields = Mapping[str, Element]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Creates or updates an entity: in a namespace, at a path, from fields, at a time in milliseconds."""
+    """Creates or updates an entity: in a namespace, at a path, from fields, at a time in milliseconds.
 
+    ``rows``: the elements of its description.
+    """
+
+    rows: tuple[Row[Any], ...]
     create: Callable[[Namespace, str, Fields, int], Queue]
     update: Callable[[Namespace, str, Fields, int], Queue]
 
 
 def _create_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     usual = QueueDescription(enable_partitioning=namespace.layout.is_premium)
-    requested = read_queue_description(fields, usual)
+    requested = read_fields(QUEUE_ELEMENTS, fields, usual)
     return namespace.create_queue(path, _check_sizes(namespace, requested, usual), now)
 
 
 def _update_queue(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     current = namespace.queue(path).description
-    return namespace.update_queue(
-        path, _check_sizes(namespace, read_queue_description(fields, current), current), now
-    )
+    requested = read_fields(QUEUE_ELEMENTS, fields, current)
+    return namespace.update_queue(path, _check_sizes(namespace, requested, current), now)
 
 
 def _create_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     usual = TopicDescription(enable_partitioning=namespace.layout.is_premium)
-    requested = read_topic_description(fields, usual)
+    requested = read_fields(TOPIC_ELEMENTS, fields, usual)
+    if "SupportOrdering" not in fields and namespace.tier is not Tier.PREMIUM:
+        requested = replace(requested, support_ordering=not requested.enable_partitioning)
     return namespace.create_topic(path, _check_sizes(namespace, requested, usual), now)
 
 
 def _update_topic(namespace: Namespace, path: str, fields: Fields, now: int) -> Queue:
     current = namespace.topic(path).requested
-    return namespace.update_topic(
-        path, _check_sizes(namespace, read_topic_description(fields, current), current), now
-    )
+    requested = read_fields(TOPIC_ELEMENTS, fields, current)
+    return namespace.update_topic(path, _check_sizes(namespace, requested, current), now)
 
 
 def _check_sizes(namespace: Namespace, requested: Description, current: Description) -> Description:
@@ -72,13 +78,18 @@ def _check_sizes(namespace: Namespace, requested: Description, current: Descript
     size = requested.max_message_size_in_kilobytes
     usual = (current.max_message_size_in_kilobytes, namespace.tier.usual_message)
     if namespace.tier is not Tier.PREMIUM and size not in usual:
-        raise InvalidDescriptionError(
+        raise MessageSizeNotOfferedError(
             f"MaxMessageSizeInKilobytes is {size}: only the Premium tier lets you choose it."
         )
     if size is not None and size not in usual and not USUAL_PREMIUM_MESSAGE <= size <= MAX_PREMIUM_MESSAGE:
-        raise InvalidDescriptionError(
-            "The specified value for 'MaxMessageSizeInKilobytes' must be between "
-            f"{USUAL_PREMIUM_MESSAGE} and {MAX_PREMIUM_MESSAGE}."
+        limits = f"between {USUAL_PREMIUM_MESSAGE} and {MAX_PREMIUM_MESSAGE}"
+        raise FieldOutOfRangeError(
+            "max_message_size_in_kilobytes",
+            size,
+            limits,
+            f"The property value for 'MaxMessageSizeInKilobytes' must be {limits} "
+            f"when the namespace '{namespace.name}' is using 'Premium' tier.",
+            str(size),
         )
     megabytes = requested.max_size_in_megabytes
     sizes: tuple[int, ...] = namespace.tier.sizes
@@ -90,8 +101,8 @@ def _check_sizes(namespace: Namespace, requested: Description, current: Descript
 
 
 CHANGES: Mapping[str, Change] = {
-    QUEUE: Change(_create_queue, _update_queue),
-    TOPIC: Change(_create_topic, _update_topic),
+    QUEUE: Change(QUEUE_ELEMENTS, _create_queue, _update_queue),
+    TOPIC: Change(TOPIC_ELEMENTS, _create_topic, _update_topic),
 }
 
 
@@ -100,38 +111,23 @@ def create_subscription(namespace: Namespace, topic: str, name: str, fields: Fie
 
     Raises as :meth:`Namespace.create_subscription`, and InvalidDescriptionError for unreadable fields.
     """
-    requested = read_subscription_description(fields, SubscriptionDescription())
+    requested = read_fields(SUBSCRIPTION_ELEMENTS, fields, SubscriptionDescription()).normalize()
     return namespace.create_subscription(topic, name, requested, now, read_first_rule(fields, now))
 
 
 def update_subscription(namespace: Namespace, topic: str, name: str, fields: Fields, now: int) -> Queue:
     """Replace a subscription's description. Raises as :func:`create_subscription`."""
+    read_fields(SUBSCRIPTION_ELEMENTS, fields, SubscriptionDescription()).normalize()  # said first
     current = namespace.subscription(topic, name).requested
-    requested = read_subscription_description(fields, current)
+    requested = read_fields(SUBSCRIPTION_ELEMENTS, fields, current)
     return namespace.update_subscription(topic, name, requested, now)
-
-
-def write_description(entity: Queue, now: int) -> str:
-    """Return the description of an entity of any kind, with its counts at ``now`` (ms since the epoch)."""
-    if isinstance(entity, Topic):
-        return write_topic_description(entity, now)
-    if isinstance(entity, Subscription):
-        return write_subscription_description(entity, now)
-    return write_queue_description(entity, now)
-
-
-def title_of(entity: Queue) -> str:
-    """Return the title of the entity's entry, from which SDKs take a subscription's name and a queue's path."""
-    return entity.name if isinstance(entity, Subscription) else entity.path
 
 
 __all__ = [
     "CHANGES",
-    "QUEUE",
     "SUBSCRIPTION",
-    "TOPIC",
+    "SUBSCRIPTION_ELEMENTS",
+    "Fields",
     "create_subscription",
-    "title_of",
     "update_subscription",
-    "write_description",
 ]

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from ...auth import SharedAccessPolicy
-from ...entities import QueueDescription, SubscriptionDescription, TopicDescription
 from ...entities.descriptions import RIGHTS, AccessRule
 from ...entities.queue import Queue
-from ...entities.rules import DEFAULT_RULE, Rule, RuleSet
+from ...entities.rules import DEFAULT_RULE, Rule
 from ...entities.topic import Subscription, Topic
 from ...errors import InvalidDescriptionError
 from . import atom
 from .fields import (
+    ALWAYS,
+    BEFORE_2021,
     BOOLEAN,
     DURATION,
     INTEGER,
+    ON_READING,
     OPTIONAL,
+    SINCE_2021,
+    STAMPED,
     TEXT,
+    Form,
+    Kept,
     Nested,
+    Placed,
     Report,
     Row,
     Setting,
     count_details,
-    read_fields,
-    text_report,
     write_fields,
 )
 from .rule_fields import read_rule
@@ -74,128 +79,107 @@ def _write(rule: AccessRule) -> str:
     return atom.element(_RULE, "".join(parts), _RULE_TYPE)
 
 
-KIND = "QueueDescription"
-ELEMENTS: tuple[Row[Queue], ...] = (
-    Setting("LockDuration", "lock_duration", DURATION),
-    Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER),
-    Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN),
-    Setting("RequiresSession", "requires_session", BOOLEAN),
-    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION),
-    Setting("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", BOOLEAN),
-    Setting("DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window", DURATION),
-    Setting("MaxDeliveryCount", "max_delivery_count", INTEGER),
-    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN),
-    text_report("SizeInBytes", lambda _, counts: str(counts.size_in_bytes)),
-    text_report("MessageCount", lambda _, counts: str(counts.total)),
-    text_report("IsAnonymousAccessible", lambda *_: "false"),
+QUEUE, TOPIC, SUBSCRIPTION = "QueueDescription", "TopicDescription", "SubscriptionDescription"
+_NOT_YET = "0001-01-01T00:00:00"
+
+
+def _no(_: Queue) -> str:
+    return "false"
+
+
+def _orders(queue: Queue) -> str:
+    return "false" if queue.is_partitioned and not queue.layout.is_premium else "true"
+
+
+# The order and the versions of elements are those of answers of the service that were published. A user's text was
+# seen behind AccessedAt, in both kinds.
+QUEUE_ELEMENTS: tuple[Row[Queue], ...] = (
+    Setting("LockDuration", "lock_duration", DURATION, ALWAYS),
+    Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER, ALWAYS),
+    Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN, ALWAYS),
+    Setting("RequiresSession", "requires_session", BOOLEAN, ALWAYS),
+    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION, ALWAYS),
+    Setting("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", BOOLEAN, ALWAYS),
+    Setting(
+        "DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window", DURATION, ALWAYS
+    ),
+    Setting("MaxDeliveryCount", "max_delivery_count", INTEGER, ALWAYS),
+    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN, ALWAYS),
+    Report("SizeInBytes", lambda _, counts: str(counts.size_in_bytes), ALWAYS),
+    Report("MessageCount", lambda _, counts: str(counts.total), ALWAYS),
+    Kept("IsAnonymousAccessible", _no),
     Nested(RULES, "authorization_rules", read_access_rules, write_access_rules),
     Setting("Status", "status", TEXT),
-    text_report("CreatedAt", lambda queue, _: atom.instant(queue.created_at)),
-    text_report("UpdatedAt", lambda queue, _: atom.instant(queue.updated_at)),
-    text_report("AccessedAt", lambda queue, _: atom.instant(queue.accessed_at)),
-    text_report("SupportOrdering", lambda *_: "true"),
-    Report("CountDetails", count_details),
-    Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
-    Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
-    text_report("EntityAvailabilityStatus", lambda queue, _: queue.availability),
-    Setting("EnableExpress", "enable_express", BOOLEAN),
     Setting("ForwardTo", "forward_to", OPTIONAL),
+    Report("CreatedAt", lambda queue, _: atom.instant(queue.created_at), STAMPED),
+    Report("UpdatedAt", lambda queue, _: atom.instant(queue.updated_at), STAMPED),
+    Report("AccessedAt", lambda queue, _: atom.instant(queue.accessed_at), ON_READING),
     Setting("UserMetadata", "user_metadata", OPTIONAL),
-    Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", OPTIONAL),
-    Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER),
-)
-
-
-def read_queue_description(fields: Mapping[str, Element], base: QueueDescription) -> QueueDescription:
-    """Return ``base`` with the values in ``fields``. Raises InvalidDescriptionError."""
-    return read_fields(KIND, ELEMENTS, fields, base)
-
-
-def write_queue_description(queue: Queue, now: int) -> str:
-    """Return the whole description of ``queue`` with its counts at ``now`` (ms since the epoch)."""
-    return write_fields(KIND, ELEMENTS, queue, queue.description, now)
-
-
-def _sum(topic: Topic, count: Callable[[RuleSet], int]) -> int:
-    return sum(count(subscription.rules) for subscription in topic.subscriptions.values())
-
-
-TOPIC, SUBSCRIPTION = "TopicDescription", "SubscriptionDescription"
-TOPIC_ELEMENTS: tuple[Row[Topic], ...] = (
-    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION),
-    Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER),
-    Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN),
-    Setting("DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window", DURATION),
-    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN),
-    text_report("SizeInBytes", lambda _, counts: str(counts.size_in_bytes)),
-    Setting("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", BOOLEAN),
-    text_report("IsAnonymousAccessible", lambda *_: "false"),
-    Nested(RULES, "authorization_rules", read_access_rules, write_access_rules),
-    Setting("Status", "status", TEXT),
-    text_report("CreatedAt", lambda topic, _: atom.instant(topic.created_at)),
-    text_report("UpdatedAt", lambda topic, _: atom.instant(topic.updated_at)),
-    text_report("AccessedAt", lambda topic, _: atom.instant(topic.accessed_at)),
-    Setting("SupportOrdering", "support_ordering", BOOLEAN),
-    Report("CountDetails", count_details),
-    text_report("SubscriptionCount", lambda topic, _: str(len(topic.subscriptions))),
-    text_report(  # true and false filters count as SQL
-        "SqlFilterCount",
-        lambda topic, _: str(_sum(topic, lambda rules: len(rules) - rules.correlation_filters)),
-    ),
-    text_report(
-        "CorrelationFilterCount", lambda topic, _: str(_sum(topic, lambda rules: rules.correlation_filters))
-    ),
+    Kept("SupportOrdering", _orders),
+    Report("CountDetails", count_details, ON_READING, is_markup=True),
     Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
     Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
-    text_report("EntityAvailabilityStatus", lambda topic, _: topic.availability),
+    Report("EntityAvailabilityStatus", lambda queue, _: queue.availability),
+    Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", OPTIONAL),
+    Setting("EnableExpress", "enable_express", BOOLEAN),
+    Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER, SINCE_2021),
+)
+TOPIC_ELEMENTS: tuple[Row[Topic], ...] = (
+    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION, ALWAYS),
+    Setting("MaxSizeInMegabytes", "max_size_in_megabytes", INTEGER, ALWAYS),
+    Setting("RequiresDuplicateDetection", "requires_duplicate_detection", BOOLEAN, ALWAYS),
+    Setting(
+        "DuplicateDetectionHistoryTimeWindow", "duplicate_detection_history_time_window", DURATION, ALWAYS
+    ),
+    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN, ALWAYS),
+    Report("SizeInBytes", lambda _, counts: str(counts.size_in_bytes), ALWAYS),
+    Setting("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", BOOLEAN),
+    Kept("IsAnonymousAccessible", _no),
+    Nested(RULES, "authorization_rules", read_access_rules, write_access_rules),
+    Setting("Status", "status", TEXT),
+    Report("CreatedAt", lambda topic, _: atom.instant(topic.created_at), STAMPED),
+    Report("UpdatedAt", lambda topic, _: atom.instant(topic.updated_at), STAMPED),
+    Report("AccessedAt", lambda topic, _: atom.instant(topic.accessed_at), ON_READING),
+    Setting("UserMetadata", "user_metadata", OPTIONAL),
+    Setting("SupportOrdering", "support_ordering", BOOLEAN),
+    Report("CountDetails", count_details, ON_READING, is_markup=True),
+    Report("SubscriptionCount", lambda topic, _: str(len(topic.subscriptions)), ON_READING),
+    Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
+    Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
+    Kept("IsExpress", _no, BEFORE_2021),
+    Report("EntityAvailabilityStatus", lambda topic, _: topic.availability),
     Setting("EnableSubscriptionPartitioning", "enable_subscription_partitioning", BOOLEAN),
     Setting("EnableExpress", "enable_express", BOOLEAN),
-    Setting("UserMetadata", "user_metadata", OPTIONAL),
-    Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER),
+    Setting("MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", INTEGER, SINCE_2021),
 )
 DEFAULT_RULE_ELEMENT = "DefaultRuleDescription"
 SUBSCRIPTION_ELEMENTS: tuple[Row[Subscription], ...] = (
-    Setting("LockDuration", "lock_duration", DURATION),
-    Setting("RequiresSession", "requires_session", BOOLEAN),
-    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION),
-    Setting("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", BOOLEAN),
+    Setting("LockDuration", "lock_duration", DURATION, ALWAYS),
+    Setting("RequiresSession", "requires_session", BOOLEAN, ALWAYS),
+    Setting("DefaultMessageTimeToLive", "default_message_time_to_live", DURATION, ALWAYS),
+    Setting("DeadLetteringOnMessageExpiration", "dead_lettering_on_message_expiration", BOOLEAN, ALWAYS),
     Setting(
         "DeadLetteringOnFilterEvaluationExceptions",
         "dead_lettering_on_filter_evaluation_exceptions",
         BOOLEAN,
+        ALWAYS,
     ),
-    text_report("MessageCount", lambda _, counts: str(counts.total)),
-    Setting("MaxDeliveryCount", "max_delivery_count", INTEGER),
-    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN),
+    Placed(DEFAULT_RULE_ELEMENT),  # read, never written
+    Report("MessageCount", lambda _, counts: str(counts.total), ALWAYS),
+    Setting("MaxDeliveryCount", "max_delivery_count", INTEGER, ALWAYS),
+    Setting("EnableBatchedOperations", "enable_batched_operations", BOOLEAN, ALWAYS),
     Setting("Status", "status", TEXT),
     Setting("ForwardTo", "forward_to", OPTIONAL),
-    text_report("CreatedAt", lambda subscription, _: atom.instant(subscription.created_at)),
-    text_report("UpdatedAt", lambda subscription, _: atom.instant(subscription.updated_at)),
-    text_report("AccessedAt", lambda subscription, _: atom.instant(subscription.accessed_at)),
-    Report("CountDetails", count_details),
+    Report("CreatedAt", lambda subscription, _: atom.instant(subscription.created_at)),
+    Report("UpdatedAt", lambda subscription, _: atom.instant(subscription.updated_at)),
+    Report("AccessedAt", lambda subscription, _: atom.instant(subscription.accessed_at), on_change=_NOT_YET),
+    Setting("UserMetadata", "user_metadata", OPTIONAL),
+    Report("CountDetails", count_details, ON_READING, is_markup=True),
     Setting("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", OPTIONAL),
     Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
-    text_report("EntityAvailabilityStatus", lambda subscription, _: subscription.availability),
-    Setting("UserMetadata", "user_metadata", OPTIONAL),
+    Report("EntityAvailabilityStatus", lambda subscription, _: subscription.availability),
+    Kept("IsClientAffine", _no, SINCE_2021),
 )
-
-
-def read_topic_description(fields: Mapping[str, Element], base: TopicDescription) -> TopicDescription:
-    """Return ``base`` with the values in ``fields``. Raises InvalidDescriptionError."""
-    return read_fields(TOPIC, TOPIC_ELEMENTS, fields, base)
-
-
-def write_topic_description(topic: Topic, now: int) -> str:
-    """Return the whole description of ``topic`` with its counts at ``now`` (ms since the epoch)."""
-    return write_fields(TOPIC, TOPIC_ELEMENTS, topic, topic.requested, now)
-
-
-def read_subscription_description(
-    fields: Mapping[str, Element], base: SubscriptionDescription
-) -> SubscriptionDescription:
-    """Return ``base`` with the values in ``fields``. Raises InvalidDescriptionError."""
-    others = {name: field for name, field in fields.items() if name != DEFAULT_RULE_ELEMENT}
-    return read_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, others, base)
 
 
 def read_first_rule(fields: Mapping[str, Element], now: int) -> Rule | None:
@@ -208,6 +192,10 @@ def read_first_rule(fields: Mapping[str, Element], now: int) -> Rule | None:
     return read_rule(inner, name or DEFAULT_RULE, now)
 
 
-def write_subscription_description(subscription: Subscription, now: int) -> str:
-    """Return the whole description of ``subscription`` with its counts at ``now`` (ms since the epoch)."""
-    return write_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, subscription, subscription.requested, now)
+def write_description(entity: Queue, form: Form) -> str:
+    """Return the description of an entity of any kind in that form."""
+    if isinstance(entity, Topic):
+        return write_fields(TOPIC, TOPIC_ELEMENTS, entity, entity.requested, form)
+    if isinstance(entity, Subscription):
+        return write_fields(SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, entity, entity.requested, form)
+    return write_fields(QUEUE, QUEUE_ELEMENTS, entity, entity.description, form)

@@ -1,8 +1,14 @@
 """Field tables: how the XML elements of a description map to its attributes.
 
-A ``Setting`` and a ``Nested`` are read and written, a ``Report`` only written: clients return it with an
-update, and it is ignored. The tables keep the order in which the service writes the elements, because SDKs
-rely on it.
+    a PUT      elements  -->  in the order of the table: read       -->  the attributes
+                              after a later one, or unknown: text   -->  kept with the entity, not in force
+    an answer  the table, from top to bottom, as far as the api-version and the kind of answer have the element;
+               each kept element after the one that it came after
+
+The order is part of the protocol: the service reads a description from top to bottom and does not go back. An
+element that comes late is given back as if it held, but the default holds. SDKs have shipped with such orders.
+A ``Setting`` and a ``Nested`` are read and written, a ``Report`` only written: clients return it with an update, and
+it is ignored. A ``Kept`` is given back as it was sent.
 """
 
 from __future__ import annotations
@@ -10,13 +16,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from xml.etree.ElementTree import Element
 
-from ...clock import format_duration, parse_duration
+from ...clock import format_duration, format_ticks, parse_duration, parse_ticks
 from ...entities import QueueCounts
+from ...entities.descriptions import KeptText, Leftover
 from ...entities.queue import Queue
-from ...errors import InvalidDescriptionError
+from ...errors import InvalidDescriptionError, UnsupportedElementError
 from . import atom
 
 if TYPE_CHECKING:
@@ -26,8 +34,48 @@ if TYPE_CHECKING:
 
 Shown = TypeVar("Shown", bound=Queue)
 Value = int | bool | str | None
+MAX_LEFTOVERS = 64 * 1024  # characters of kept elements
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+
+
+# -- which answers have an element
+
+OLDEST = ""  # the form of a request without an api-version
+FIRST, LATEST_FORM = "2013-10", "2021-05"
+_NEVER = "9999"
+
+
+class Answer(Enum):
+    """The kind of an answer with a description: to a PUT, which has less, or to a GET."""
+
+    CHANGED = "changed"
+    SHOWN = "shown"
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The api-versions, from ``since`` to before ``until``, whose answers have an element.
+
+    ``changed_since``: for an answer to a PUT, where it differs.
+    """
+
+    since: str = FIRST
+    until: str = _NEVER
+    changed_since: str | None = None
+
+    def include(self, version: str, answer: Answer) -> bool:
+        """Whether such an answer has the element."""
+        is_change = answer is Answer.CHANGED and self.changed_since is not None
+        return (self.changed_since or "" if is_change else self.since) <= version < self.until
+
+
+ALWAYS = Versions(OLDEST)
+USUALLY = Versions()
+ON_READING = Versions(changed_since=_NEVER)  # not in the answer to a PUT
+STAMPED = Versions(changed_since=OLDEST)  # in the oldest form on creation only
+SINCE_2021 = Versions(LATEST_FORM)
+BEFORE_2021 = Versions(until=LATEST_FORM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +93,7 @@ class Setting:
     element: str
     attribute: str
     kind: ValueType
+    versions: Versions = USUALLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +104,38 @@ class Nested:
     attribute: str
     read: Callable[[Element], Any]
     write: Callable[[Any], str]
+    versions: Versions = USUALLY
 
 
 @dataclass(frozen=True, slots=True)
 class Report(Generic[Shown]):
-    """An element that reports the entity's state; ``show`` produces its markup."""
+    """An element that reports the entity's state; ``show`` produces its text, or markup if it ``is_markup``.
+
+    ``on_change``: the text in the answer to a PUT, where it is another.
+    """
 
     element: str
     show: Callable[[Shown, QueueCounts], str]
+    versions: Versions = USUALLY
+    on_change: str | None = None
+    is_markup: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An element that has no effect and is given back as it was sent; ``usual`` gives its text where it was not."""
+
+    element: str
+    usual: Callable[[Queue], str]
+    versions: Versions = USUALLY
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An element that is read elsewhere and never written: only its place counts."""
+
+    element: str
+    versions: Versions = USUALLY
 
 
 def _read_integer(text: str) -> Value:
@@ -85,17 +158,12 @@ def _write_optional(value: Value) -> str | None:
     return None if value is None else str(value)
 
 
-Row = Setting | Nested | Report[Shown]
+Row = Setting | Nested | Report[Shown] | Kept | Placed
 DURATION = ValueType(parse_duration, _write_duration)
 INTEGER = ValueType(_read_integer, str)
 BOOLEAN = ValueType(_read_boolean, lambda value: "true" if value else "false")
 TEXT = ValueType(lambda text: text or None, _write_optional)
 OPTIONAL = ValueType(TEXT.read, TEXT.write)  # an update clears the attribute by omitting the element
-
-
-def text_report(name: str, show: Callable[[Shown, QueueCounts], str]) -> Report[Shown]:
-    """Return a report of plain text."""
-    return Report(name, lambda entity, counts: atom.element(name, atom.plain(show(entity, counts))))
 
 
 def count_details(_: Queue, counts: QueueCounts) -> str:
@@ -111,20 +179,69 @@ def count_details(_: Queue, counts: QueueCounts) -> str:
     return atom.element("CountDetails", inner, {"xmlns:d2p1": atom.COUNTS})
 
 
-def read_fields(
-    kind: str, rows: Sequence[Row[Shown]], fields: Mapping[str, Element], base: Described
-) -> Described:
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """The elements of a request as the service reads them: ``fields`` in force, and what is kept beside them."""
+
+    fields: Mapping[str, Element]
+    kept: KeptText
+
+
+def arrange(rows: Sequence[Row[Shown]], elements: Sequence[Element]) -> Arranged:
+    """Return the elements that are read, by name, without nil ones, and those that are only kept.
+
+    Raises InvalidDescriptionError when too much would be kept.
+    """
+    places = {row.element: place for place, row in enumerate(rows)}
+    durations = {row.element for row in rows if isinstance(row, Setting) and row.kind is DURATION}
+    kept_as_sent = {row.element for row in rows if isinstance(row, Kept)}
+    fields: dict[str, Element] = {}
+    leftovers: list[Leftover] = []
+    texts: list[tuple[str, str]] = []
+    reached = -1
+    for each in elements:
+        name = atom.field_name(each)
+        place = places.get(name or "")
+        if name is None or place is None or place <= reached:
+            after = "" if reached < 0 else rows[reached].element
+            is_setting = place is not None and not isinstance(rows[place], Report | Kept)
+            known = name if name is not None and is_setting else ""
+            leftovers.append(Leftover(known, after, atom.markup_of(each)))
+            continue
+        reached = place
+        if atom.is_nil(each):
+            continue
+        fields[name] = each
+        text = (each.text or "").strip()
+        if name in kept_as_sent:
+            texts.append((name, text))
+        elif name in durations and (exact := _exact_span(text)) is not None:
+            texts.append((name, exact))
+    if sum(len(each.markup) for each in leftovers) + sum(len(text) for _, text in texts) > MAX_LEFTOVERS:
+        raise InvalidDescriptionError(f"More than {MAX_LEFTOVERS} characters of unknown elements are sent.")
+    return Arranged(fields, KeptText(tuple(leftovers), tuple(texts)))
+
+
+def _exact_span(text: str) -> str | None:
+    """Return a time span as the service writes it, if that is not what its milliseconds would give."""
+    try:
+        exact = format_ticks(parse_ticks(text))
+        return None if exact == format_duration(parse_duration(text)) else exact
+    except ValueError:
+        return None
+
+
+def read_fields(rows: Sequence[Row[Shown]], fields: Mapping[str, Element], base: Described) -> Described:
     """Return ``base`` with the values in ``fields``, unvalidated; omitted ones stay, or become None if optional.
 
-    Raises InvalidDescriptionError, which names an unknown or unreadable element.
+    Raises InvalidDescriptionError, which names an unreadable element.
     """
-    by_name = {row.element: row for row in rows}
     optional = (row for row in rows if isinstance(row, Setting) and row.kind is OPTIONAL)
     values: dict[str, Any] = {row.attribute: None for row in optional}
-    for name, found in fields.items():
-        row = by_name.get(name)
-        if row is None:
-            raise InvalidDescriptionError(f"A {kind} has no element {name}.")
+    for row in rows:
+        found = fields.get(row.element)
+        if found is None:
+            continue
         if isinstance(row, Setting):
             values[row.attribute] = _read(row, found)
         elif isinstance(row, Nested):
@@ -132,10 +249,42 @@ def read_fields(
     return replace(base, **values)
 
 
-def write_fields(kind: str, rows: Sequence[Row[Shown]], entity: Shown, description: object, now: int) -> str:
-    """Return the complete ``description`` of ``entity`` with its counts at ``now`` (ms since the epoch)."""
-    counts = entity.counts(now)
-    return atom.description(kind, (_write(row, entity, description, counts) for row in rows))
+def check_versions(
+    kind: str, rows: Sequence[Row[Shown]], fields: Mapping[str, Element], version: str
+) -> None:
+    """Raise UnsupportedElementError for an element that a newer api-version has added."""
+    if any(row.versions is SINCE_2021 and row.element in fields and version < LATEST_FORM for row in rows):
+        raise UnsupportedElementError(kind, version)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of an answer: of an api-version, OLDEST without one, at an instant (ms since the epoch)."""
+
+    version: str
+    answer: Answer
+    now: int
+
+
+def write_fields(
+    kind: str, rows: Sequence[Row[Shown]], entity: Shown, description: object, form: Form
+) -> str:
+    """Return the ``description`` of ``entity`` in that form, with its counts."""
+    counts, kept = entity.counts(form.now), entity.kept
+    following: dict[str, list[str]] = {}
+    for each in kept.leftovers if form.version != OLDEST else ():  # that form has no place for them
+        following.setdefault(each.after, []).append(each.markup)
+    parts = following.get("", [])
+    for row in rows:
+        if row.versions.include(form.version, form.answer):
+            parts.append(_write(row, entity, description, counts, form.answer))
+        parts += following.get(row.element, ())
+    return atom.description(kind, parts)
+
+
+def sent_back(kind: str, elements: Sequence[Element]) -> str:
+    """Return the description of a request as it came, with which the service answers an update of a queue or topic."""
+    return atom.description(kind, map(atom.markup_of, elements))
 
 
 def _read(row: Setting, found: Element) -> Value:
@@ -148,10 +297,28 @@ def _read(row: Setting, found: Element) -> Value:
         raise InvalidDescriptionError(f"The element {row.element} is {text[:100]!r}: {problem}.") from None
 
 
-def _write(row: Row[Shown], entity: Shown, description: object, counts: QueueCounts) -> str:
-    if isinstance(row, Report):
-        return row.show(entity, counts)
-    if isinstance(row, Nested):
-        return row.write(getattr(description, row.attribute))
-    text = row.kind.write(getattr(description, row.attribute))
+def _write(row: Row[Shown], entity: Shown, description: object, counts: QueueCounts, answer: Answer) -> str:
+    match row:
+        case Report(element=name, on_change=str(text)) if answer is Answer.CHANGED:
+            return atom.element(name, text)
+        case Report():
+            text = row.show(entity, counts)
+            return text if row.is_markup else atom.element(row.element, atom.plain(text))
+        case Nested():
+            return row.write(getattr(description, row.attribute))
+        case Kept():
+            return atom.element(
+                row.element, atom.plain(entity.kept.text_of(row.element) or row.usual(entity))
+            )
+        case Setting():
+            return _write_setting(row, getattr(description, row.attribute), entity.kept)
+        case _:
+            return ""
+
+
+def _write_setting(row: Setting, value: Value, kept: KeptText) -> str:
+    sent = kept.text_of(row.element)
+    if sent is not None and row.kind.read(sent) == value:
+        return atom.element(row.element, sent)
+    text = row.kind.write(value)
     return "" if text is None else atom.element(row.element, atom.plain(text))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from ...access import Verifier
 from ...auth import InvalidTokenError, Right
-from ...errors import (
-    BrokerError,
-    InvalidArgumentError,
-    ManageRequiredError,
-    OperationInProgressError,
-    UnauthorizedError,
-)
-from ..refusals import tracked
+from ...clock import TICKS_PER_MS
+from ...errors import BrokerError, InvalidArgumentError, TokenRefusedError, UnauthorizedError
 from . import atom
+from .error_texts import Asked, Place, detail_of, row_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,8 @@ class Request:
 class Response:
     """An HTTP response; the server adds Content-Length. ``refused`` is the reason of a refusal.
 
-    ``reason`` is the text of the status line, None for the usual one.
+    ``reason`` is the text of the status line, None for the usual one. ``unread``: what the service accepts and does
+    not read, in words for whoever runs the broker.
     """
 
     status: int
@@ -52,6 +49,7 @@ class Response:
     body: bytes = b""
     refused: str = ""
     reason: str | None = None
+    unread: tuple[str, ...] = ()
 
     def with_reason(self, reason: str) -> Response:
         """Return the same response with another status line."""
@@ -77,12 +75,12 @@ def refuse_without(request: Request, verifier: Verifier, right: Right, now_s: in
     try:
         path = "/".join(segments_of(request))
         if not token:
-            raise UnauthorizedError("The request has no Authorization header.")
+            raise TokenRefusedError("The request has no Authorization header.")
         grant = verifier.verify(token, now_s)
         if not grant.covers(request.headers.get("host", ""), path, right):
             raise UnauthorizedError(f"The token does not grant {right.value} on the requested path.")
     except InvalidTokenError as error:
-        return failed(UnauthorizedError(f"The token is refused: {error.reason}."), request, now_s * 1000)
+        return failed(TokenRefusedError(f"The token is refused: {error.reason}."), request, now_s * 1000)
     except BrokerError as error:
         return failed(error, request, now_s * 1000)
     return None
@@ -96,30 +94,73 @@ def segments_of(request: Request) -> list[str]:
         raise InvalidArgumentError("The path is not percent-encoded UTF-8.") from None
 
 
-_XML = {"content-type": "application/xml; charset=utf-8"}
+_TICKS_AT_EPOCH = 621_355_968_000_000_000
+ENTRY, FEED = "application/atom+xml;type=entry;charset=utf-8", "application/atom+xml;type=feed;charset=utf-8"
+ERROR = "application/xml; charset=utf-8"
 
 
-def xml(status: int, markup: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a response with ``markup`` as its body."""
-    return Response(
-        status, _XML | dict(headers or {}), ('<?xml version="1.0" encoding="utf-8"?>' + markup).encode()
+def xml(status: int, markup: str, kind: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response with ``markup`` as its body, of a content type."""
+    return Response(status, {"content-type": kind, **(headers or {})}, markup.encode())
+
+
+def place_of(request: Request, namespace: str, asked: Asked | None = None) -> Place:
+    """Return where a request went, for the text of an error; ``asked`` is told from the path if it is None."""
+    path = unquote(request.raw_path).strip("/")
+    return Place(
+        asked or _asked(path),
+        namespace,
+        request.headers.get("host", ""),
+        path[:300],
+        request.raw_path[:300] + (f"?{request.query[:300]}" if request.query else ""),
+        request.method,
+        version_of(request) or "",
     )
 
 
-def failed(error: BrokerError, request: Request, now: int, status: int | None = None) -> Response:
+def version_of(request: Request) -> str | None:
+    """Return the api-version of a request, or None."""
+    found = re.search(r"(?:^|&)api-version=([^&]*)", request.query)
+    return None if found is None else unquote(found[1])
+
+
+def _asked(path: str) -> Asked:
+    segments = path.lower().split("/")
+    if "messages" in segments[1:]:
+        return Asked.MESSAGES
+    if "subscriptions" not in segments[1:]:
+        return Asked.ENTITY
+    below = len(segments) - segments.index("subscriptions", 1)
+    return Asked.ENTITY if below < 2 else Asked.SUBSCRIPTION if below < 4 else Asked.RULE
+
+
+def entity_headers(request: Request, updated_at: int | None) -> dict[str, str]:
+    """Return the headers that the service adds to the answers of an entity; ``updated_at``: None if it does not exist.
+
+    The tag is the instant of the last change of the queue or topic, in ticks.
+    """
+    headers = {"strict-transport-security": "max-age=31536000"}
+    if updated_at is not None and version_of(request):
+        headers["etag"] = str(_TICKS_AT_EPOCH + updated_at * TICKS_PER_MS)
+    return headers
+
+
+def failed(
+    error: BrokerError, request: Request, now: int, status: int | None = None, place: Place | None = None
+) -> Response:
     """Return the response that reports ``error``, with its status or the given one; ``now`` in milliseconds.
 
-    Its body has no XML declaration, as the service's errors (X-18).
+    Its body has no XML declaration, as the service's errors (X-18). ``place``: where the request went, if it is
+    known better than from the path alone.
     """
-    text = error.text_at(request.headers.get("host", ""))
-    detail = tracked(f"{_opening(error)}{text}", request.raw_path[:300], now)
-    headers = _XML | ({"allow": error.allowed} if isinstance(error, MethodNotAllowedError) else {})
+    host = request.headers.get("host", "")
+    where = place or place_of(request, host.partition(".")[0].partition(":")[0])
     code = status or error.status
-    return Response(code, headers, atom.error(code, detail).encode(), refused=str(error))
-
-
-def _opening(error: BrokerError) -> str:
-    if isinstance(error, ManageRequiredError):
-        return ""
-    words = {409: "Conflict. ", 400: "Bad Request. ", 401: "Unauthorized. "}.get(error.status, "")
-    return f"SubCode={error.sub_code}. {'' if isinstance(error, OperationInProgressError) else words}"
+    row = row_for(error, where)
+    if row.reason is not None:
+        return Response(code, refused=str(error), reason=row.reason)
+    headers = entity_headers(request, None)
+    if isinstance(error, MethodNotAllowedError):
+        headers["allow"] = error.allowed
+    body = atom.error(code, detail_of(error, where, now)).encode()
+    return Response(code, {"content-type": ERROR, **headers}, body, refused=str(error))

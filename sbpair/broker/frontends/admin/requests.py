@@ -2,8 +2,8 @@
 
     PUT    /{entity}                    create: 201, or 409 if it exists
     PUT    /{entity}  If-Match: *       update: 200, or 404
-    GET    /{entity}                    200 with its entry; a missing queue or topic: 200 with an empty feed,
-                                        a missing subscription or rule: 404
+    GET    /{entity}                    200 with its entry; a missing queue or topic, or below a missing topic:
+                                        200 with an empty feed; a missing subscription or rule: 404
     DELETE /{entity}                    200, or 404
     GET    /$Resources/queues           a page of queues, $skip and $top; /$Resources/topics likewise
     GET    /{topic}/Subscriptions       a page of subscriptions; each is an entity below this path
@@ -24,9 +24,9 @@ may be covered by the request's own token, or by one in an extra header that the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 from xml.etree.ElementTree import Element
 
@@ -34,9 +34,10 @@ from ...access import Verifier
 from ...auth import InvalidTokenError, Right
 from ...clock import ClockReading
 from ...entities import Namespace
+from ...entities.descriptions import KeptText
 from ...entities.paths import MAX_ADDRESS, path_of
 from ...entities.queue import Queue
-from ...entities.rule_operations import add_rule, find_rule, remove_rule, rule_path, update_rule
+from ...entities.rule_operations import add_rule, find_rule, remove_rule, update_rule
 from ...entities.rules import Rule
 from ...entities.topic import Subscription
 from ...errors import (
@@ -44,25 +45,44 @@ from ...errors import (
     EntityNotFoundError,
     InvalidArgumentError,
     InvalidDescriptionError,
+    InvalidPageError,
     OperationInProgressError,
+    TargetTokenError,
     UnauthorizedError,
 )
 from ...faults import Operation
 from ..namespace_frontend import NamespaceFrontend
 from . import atom
-from .atom import read_description
-from .descriptions import (
-    CHANGES,
-    SUBSCRIPTION,
-    Fields,
-    create_subscription,
-    title_of,
-    update_subscription,
-    write_description,
+from .atom import SentDescription, read_description
+from .descriptions import CHANGES, create_subscription, update_subscription
+from .entity_fields import QUEUE_ELEMENTS, SUBSCRIPTION, SUBSCRIPTION_ELEMENTS, write_description
+from .error_texts import Asked, Place
+from .fields import (
+    FIRST,
+    LATEST_FORM,
+    OLDEST,
+    Answer,
+    Arranged,
+    Form,
+    Row,
+    arrange,
+    check_versions,
+    sent_back,
 )
-from .http_messages import MethodNotAllowedError, Request, Response, failed, segments_of, xml
+from .http_messages import (
+    ENTRY,
+    FEED,
+    MethodNotAllowedError,
+    Request,
+    Response,
+    entity_headers,
+    failed,
+    place_of,
+    segments_of,
+    xml,
+)
 from .rights import refusal
-from .rule_fields import RULE, read_rule, write_rule
+from .rule_fields import RULE, RULE_ELEMENTS, read_rule, write_rule
 
 __all__ = ["Request", "Response", "answer", "fault_response", "refusal"]
 
@@ -71,6 +91,7 @@ PAGE_SIZE = 100
 Shown = TypeVar("Shown")
 
 _API_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}")
+_CREATED = -1
 _COLLECTIONS = ("subscriptions", "rules")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 
@@ -108,6 +129,15 @@ class _Call:
                 return self._route({"GET": self._namespace_information})
             case ["$resources", kind]:
                 return self._route({"GET": lambda: self._list_all(kind)})
+        headers = entity_headers(self.request, self._changed_at(segments))
+        try:
+            response = self._routed(segments)
+        except BrokerError as error:
+            response = failed(error, self.request, self.now, place=self._place(segments))
+        return replace(response, headers={**response.headers, **headers})
+
+    def _routed(self, segments: list[str]) -> Response:
+        match [segment.lower() for segment in segments]:
             case [*topic, "subscriptions"] if topic:
                 return self._route({"GET": lambda: self._list_subscriptions("/".join(segments[:-1]))})
             case [*topic, "subscriptions", _] if topic:
@@ -131,23 +161,50 @@ class _Call:
         )
 
     def _put(self, path: str) -> Response:
-        kind, fields = self._description()
-        change = CHANGES.get(kind)
+        self._check_is_free(path)
+        sent = atom.read_description(self.request.body)
+        change = CHANGES.get(sent.kind)
         if change is None:
             raise InvalidDescriptionError(
-                f"The body describes a {kind}: use one of {', '.join(CHANGES)} with this path."
+                f"The body describes a {sent.kind}: use one of {', '.join(CHANGES)} with this path."
             )
+        fields = self._arranged(sent, change.rows)
         if self._is_update():
-            return self._entity_response(200, change.update(self.namespace, path, fields, self.now))
-        return self._entity_response(201, change.create(self.namespace, path, fields, self.now))
+            entity = change.update(self.namespace, path, fields.fields, self.now)
+            content = sent_back(sent.kind, sent.elements)
+            return self._changed(200, entity, fields, self._entry(entity, content, created=None))
+        entity = change.create(self.namespace, path, fields.fields, self.now)
+        return self._changed(201, entity, fields)
+
+    def _check_is_free(self, path: str) -> None:
+        """Raise EntityAlreadyExistsError for a creation without a description where an entity is."""
+        if not self.request.body and not self._is_update():
+            self.namespace.directory.check_free(path)
+
+    def _arranged(self, sent: SentDescription, rows: tuple[Row[Any], ...]) -> Arranged:
+        fields = arrange(rows, sent.elements)
+        check_versions(sent.kind, rows, fields.fields, self._version())
+        return fields
+
+    def _changed(
+        self, status: int, entity: Queue, fields: Arranged, entry: atom.Entry | None = None
+    ) -> Response:
+        """Return the answer to a creation or update; what was only kept is kept, and told to who runs the broker."""
+        kept = fields.kept
+        if entity.description.forward_to is not None:  # never idle: the span that was sent does not hold
+            kept = replace(kept, texts=tuple(each for each in kept.texts if each[0] != "AutoDeleteOnIdle"))
+        self.namespace.keep(entity, kept)
+        content = write_description(entity, self._form(Answer.CHANGED))
+        shown = entry or self._entry(entity, content)
+        return replace(xml(status, shown.markup(), ENTRY), unread=tuple(unread(fields.kept)))
 
     def _list_all(self, kind: str) -> Response:
         namespace = self.namespace
         if kind == "queues":
-            return self._list("Queues", namespace.queues(), self._entry)
+            return self._list("Queues", namespace.queues(), self._listed)
         if kind == "topics":
-            return self._list("Topics", namespace.topics(), self._entry)
-        return self._empty()
+            return self._list("Topics", namespace.topics(), self._listed)
+        return self._nothing()
 
     # -- subscriptions and their rules
 
@@ -155,31 +212,35 @@ class _Call:
         namespace = self.namespace
         return self._route(
             {
-                "GET": lambda: self._entity_response(200, namespace.subscription(topic, name)),
+                "GET": lambda: self._below(topic, lambda: self._shown(namespace.subscription(topic, name))),
                 "PUT": lambda: self._put_subscription(topic, name),
                 "DELETE": lambda: self._delete(lambda: namespace.delete_subscription(topic, name)),
             }
         )
 
     def _put_subscription(self, topic: str, name: str) -> Response:
-        kind, fields = self._description()
-        if kind != SUBSCRIPTION:
+        self._check_is_free(f"{topic}/Subscriptions/{name}")
+        sent = atom.read_description(self.request.body)
+        if sent.kind != SUBSCRIPTION:
             raise InvalidDescriptionError(
-                f"The body describes a {kind}: use a {SUBSCRIPTION} with this path."
+                f"The body describes a {sent.kind}: use a {SUBSCRIPTION} with this path."
             )
+        fields = self._arranged(sent, SUBSCRIPTION_ELEMENTS)
         if self._is_update():
-            return self._entity_response(
-                200, update_subscription(self.namespace, topic, name, fields, self.now)
-            )
-        return self._entity_response(201, create_subscription(self.namespace, topic, name, fields, self.now))
+            entity = update_subscription(self.namespace, topic, name, fields.fields, self.now)
+            return self._changed(200, entity, fields)
+        entity = create_subscription(self.namespace, topic, name, fields.fields, self.now)
+        return self._changed(201, entity, fields)
 
     def _list_subscriptions(self, topic: str) -> Response:
-        return self._list("Subscriptions", self.namespace.subscriptions(topic), self._entry)
+        return self._below(
+            topic, lambda: self._list("Subscriptions", self.namespace.subscriptions(topic), self._listed)
+        )
 
     def _rule(self, topic: str, name: str, rule: str) -> Response:
         return self._route(
             {
-                "GET": lambda: self._get_rule(topic, name, rule),
+                "GET": lambda: self._below(topic, lambda: self._get_rule(topic, name, rule)),
                 "PUT": lambda: self._put_rule(topic, name, rule),
                 "DELETE": lambda: self._delete_rule(topic, name, rule),
             }
@@ -187,33 +248,49 @@ class _Call:
 
     def _get_rule(self, topic: str, name: str, rule: str) -> Response:
         subscription = self.namespace.subscription(topic, name)
-        return xml(200, self._rule_entry(subscription, find_rule(subscription, rule)))
+        return xml(200, self._rule_entry(find_rule(subscription, rule), Answer.SHOWN).markup(), ENTRY)
 
     def _put_rule(self, topic: str, name: str, rule: str) -> Response:
-        kind, fields = self._description()
-        if kind != RULE:
-            raise InvalidDescriptionError(f"The body describes a {kind}: use a {RULE} with this path.")
+        sent = atom.read_description(self.request.body)
+        if sent.kind != RULE:
+            raise InvalidDescriptionError(f"The body describes a {sent.kind}: use a {RULE} with this path.")
         subscription = self.namespace.subscription(topic, name)
-        requested = read_rule(fields, rule, self.now)
-        if self._is_update():
-            return xml(200, self._rule_entry(subscription, update_rule(subscription, requested, self.now)))
-        return xml(201, self._rule_entry(subscription, add_rule(subscription, requested, self.now)))
+        fields = arrange(RULE_ELEMENTS, sent.elements)
+        requested = read_rule(fields.fields, rule, self.now)
+        change, status = (update_rule, 200) if self._is_update() else (add_rule, 201)
+        shown = self._rule_entry(change(subscription, requested, self.now), Answer.CHANGED)
+        return replace(xml(status, shown.markup(), ENTRY), unread=tuple(unread(fields.kept)))
 
     def _delete_rule(self, topic: str, name: str, rule: str) -> Response:
         remove_rule(self.namespace.subscription(topic, name), rule)
         return Response(200)
 
     def _list_rules(self, topic: str, name: str) -> Response:
-        subscription = self.namespace.subscription(topic, name)
-        return self._list(
-            "Rules", list(subscription.rules), lambda rule: self._rule_entry(subscription, rule)
+        return self._below(
+            topic,
+            lambda: self._list(
+                "Rules",
+                list(self.namespace.subscription(topic, name).rules),
+                lambda rule: (rule.name, self._rule_entry(rule, Answer.SHOWN)),
+            ),
         )
 
-    def _rule_entry(self, subscription: Subscription, rule: Rule) -> str:
-        created = atom.instant(rule.created_at)
-        return self._entry_of(
-            rule_path(subscription, rule.name), rule.name, created, created, write_rule(rule)
-        )
+    def _rule_entry(self, rule: Rule, answer: Answer) -> atom.Entry:
+        content = write_rule(rule, self._form(answer))
+        return atom.Entry(self._url(answer), rule.name, rule.created_at, content, created=rule.created_at)
+
+    def _below(self, topic: str, answer: Callable[[], Response]) -> Response:
+        """Return the answer to a GET of what belongs to a topic: nothing, if the topic does not exist.
+
+        Of the versions between the oldest form and that of 2021 no such answer is known; clients of them expect a 404.
+        """
+        try:
+            self.namespace.topic(topic)
+        except EntityNotFoundError:
+            if FIRST <= self._version() < LATEST_FORM:
+                raise
+            return self._nothing()
+        return answer()
 
     # -- what all have in common
 
@@ -226,14 +303,17 @@ class _Call:
     def _check_version(self) -> None:
         version = self._query("api-version")
         if version is None:
-            return  # the newest, as far as the answers differ (X-16)
+            return  # the oldest form
         if not _API_VERSION.fullmatch(version) or not OLDEST_API <= version <= NEWEST_API:
             raise InvalidArgumentError(
                 f"The api-version {version!r} is not supported: use one from {OLDEST_API} to {NEWEST_API}."
             )
 
-    def _description(self) -> tuple[str, Fields]:
-        return atom.read_description(self.request.body)
+    def _version(self) -> str:
+        return self._query("api-version") or OLDEST
+
+    def _form(self, answer: Answer) -> Form:
+        return Form(self._version(), answer, self.now)
 
     def _is_update(self) -> bool:
         condition = self.request.headers.get("if-match")
@@ -245,23 +325,40 @@ class _Call:
         try:
             entity = self.namespace.queue(path)
         except EntityNotFoundError:
-            return self._empty()
-        return self._empty() if entity.parent else self._entity_response(200, entity)
+            return self._nothing()
+        return self._nothing() if entity.parent else self._shown(entity)
 
-    def _entity_response(self, status: int, entity: Queue) -> Response:
-        return xml(status, self._entry(entity))
+    def _shown(self, entity: Queue) -> Response:
+        content = write_description(entity, self._form(Answer.SHOWN))
+        return xml(200, self._entry(entity, content, Answer.SHOWN).markup(), ENTRY)
 
     def _delete(self, delete: Callable[[], Queue]) -> Response:
         delete()
         return Response(200)
 
-    def _list(self, title: str, entities: Sequence[Shown], show: Callable[[Shown], str]) -> Response:
+    def _list(
+        self, title: str, entities: Sequence[Shown], show: Callable[[Shown], tuple[str, atom.Entry]]
+    ) -> Response:
         skip, top = self._whole("$skip", 0), min(self._whole("$top", PAGE_SIZE), PAGE_SIZE)
         page = entities[skip : skip + top]
         more = bool(page) and skip + len(page) < len(entities)
         following = self._url_of_page(skip + len(page), top) if more else None
-        entries = [show(entity) for entity in page]
-        return xml(200, atom.feed(self._url(), title, atom.instant(self.now), entries, following))
+        entries = (self._in_list(title, *show(entity)).markup() for entity in page)
+        return xml(200, atom.feed(self._url(), title, atom.second(self.now), entries, following), FEED)
+
+    def _in_list(self, title: str, name: str, entry: atom.Entry) -> atom.Entry:
+        """Return the entry of an entity of that name as one of this list: with an address relative to the list's."""
+        version = self._query("api-version")
+        query = "" if version is None else f"?api-version={version}"
+        path = quote(name, safe="/$")
+        if title in ("Queues", "Topics"):
+            url, link = f"{self._origin()}/{path}", f"../{path}"
+        else:
+            raw = self.request.raw_path
+            collection = raw.rpartition("/")[2]
+            url = f"{self._origin()}{raw.removesuffix('/')}/{path}"
+            link = f"{collection}/{path}" if collection else path
+        return replace(entry, url=url + query, link=link + query, base=self._url())
 
     def _namespace_information(self) -> Response:
         created = atom.instant(self.namespace.created_at)
@@ -280,33 +377,70 @@ class _Call:
         fields = (atom.element(name, atom.plain(text)) for name, text in texts.items())
         name = self.namespace.name
         content = atom.description("NamespaceInfo", fields)
-        return xml(200, atom.entry(self._url(), name, name, created, created, content))
+        entry = atom.Entry(self._url(), name, self.namespace.created_at, content, author=name)
+        return xml(200, entry.markup(), ENTRY)
 
-    def _empty(self) -> Response:
-        return xml(200, atom.feed(self._url(), "Publicly Listed Services", atom.instant(self.now)))
+    def _nothing(self) -> Response:
+        return xml(200, atom.nothing(self.now), FEED)
 
-    def _entry(self, entity: Queue) -> str:
-        created, updated = atom.instant(entity.created_at), atom.instant(entity.updated_at)
-        content = write_description(entity, self.now)
-        return self._entry_of(entity.path, title_of(entity), created, updated, content)
+    def _listed(self, entity: Queue) -> tuple[str, atom.Entry]:
+        content = write_description(entity, self._form(Answer.SHOWN))
+        name = entity.name if isinstance(entity, Subscription) else entity.path
+        return name, self._entry(entity, content)
 
-    def _entry_of(self, path: str, title: str, created: str, updated: str, content: str) -> str:
-        version = self._query("api-version")
-        query = "" if version is None else f"?api-version={version}"
-        url = f"https://{self._host()}/{quote(path, safe='/$')}{query}"
-        return atom.entry(url, title, self.namespace.name, created, updated, content)
+    def _entry(
+        self,
+        entity: Queue,
+        content: str,
+        answer: Answer = Answer.CHANGED,
+        created: int | None = _CREATED,
+    ) -> atom.Entry:
+        is_below = isinstance(entity, Subscription)
+        return atom.Entry(
+            self._url(answer if is_below else Answer.CHANGED),
+            entity.name if isinstance(entity, Subscription) else entity.path,
+            entity.updated_at,
+            content,
+            author=None if is_below else self.namespace.name,
+            created=entity.created_at if created == _CREATED else created,
+        )
 
-    def _host(self) -> str:
-        return self.request.headers.get("host") or self.namespace.name
+    # -- headers and addresses
 
-    def _url(self) -> str:
-        return f"https://{self._host()}{self.request.raw_path}?{self.request.query}"
+    def _changed_at(self, segments: Sequence[str]) -> int | None:
+        """Return when the queue or topic in the path changed last; None if there is none."""
+        folded = [segment.lower() for segment in segments]
+        at = folded.index("subscriptions", 1) if "subscriptions" in folded[1:] else len(segments)
+        try:
+            return self.namespace.directory.entity("/".join(segments[:at])).updated_at
+        except BrokerError:
+            return None
+
+    def _place(self, segments: Sequence[str]) -> Place:
+        found = place_of(self.request, self.namespace.name)
+        if found.asked not in (Asked.SUBSCRIPTION, Asked.RULE):
+            return found
+        at = [segment.lower() for segment in segments].index("subscriptions", 1)
+        try:
+            self.namespace.topic("/".join(segments[:at]))
+        except EntityNotFoundError:
+            return replace(found, asked=Asked.ORPHAN)
+        return found
+
+    def _origin(self, scheme: str = "https") -> str:
+        return f"{scheme}://{self.request.headers.get('host') or self.namespace.name}"
+
+    def _url(self, answer: Answer = Answer.CHANGED) -> str:
+        """Return the URL of the request, as it was asked; a GET of a subscription or rule is answered with sb://."""
+        query = f"?{self.request.query}" if self.request.query else ""
+        path = quote(unquote(self.request.raw_path), safe="/$")
+        return f"{self._origin('https' if answer is Answer.CHANGED else 'sb')}{path}{query}"
 
     def _url_of_page(self, skip: int, top: int) -> str:
         version = self._query("api-version")
         fields = {} if version is None else {"api-version": version}
-        query = urlencode({**fields, "$skip": str(skip), "$top": str(top)}, safe="$")
-        return f"https://{self._host()}{self.request.raw_path}?{query}"
+        query = urlencode({"$skip": str(skip), "$top": str(top), **fields})
+        return f"{self._origin()}{self.request.raw_path}?{query}"
 
     def _query(self, name: str) -> str | None:
         try:
@@ -320,8 +454,18 @@ class _Call:
         if text is None:
             return default
         if not _WHOLE.fullmatch(text):
-            raise InvalidArgumentError(f"{name} is {text[:100]!r}: use a whole number from 0 to 999999999.")
+            raise InvalidPageError(name.removeprefix("$"))
         return int(text)
+
+
+def unread(kept: KeptText) -> Iterator[str]:
+    """Return, for whoever runs the broker, what a client sent and the service does not read."""
+    late = ", ".join(f"{each.name} (it came after {each.after})" for each in kept.late)
+    if late:
+        yield (
+            f"not in force: {late}. The service reads a description in its own order only; it keeps the rest as text, "
+            "and shows it in a GET"
+        )
 
 
 _TARGETS = (
@@ -344,7 +488,9 @@ def forwarding_refusal(
     if request.method != "PUT":
         return None
     try:
-        fields = read_description(request.body)[1]
+        sent = read_description(request.body)
+        rows: tuple[Row[Any], ...] = SUBSCRIPTION_ELEMENTS if sent.kind == SUBSCRIPTION else QUEUE_ELEMENTS
+        fields = arrange(rows, sent.elements).fields
         current = _current(request, namespace)
     except BrokerError:
         return None  # answer() reports the error
@@ -355,7 +501,8 @@ def forwarding_refusal(
         tokens = (request.headers.get("authorization"), request.headers.get(header))
         if not any(_may_manage(token, target, request, verifier, now_s) for token in tokens):
             text = f"{element} is '{target[:300]}': the token must grant Manage on that entity too."
-            return failed(UnauthorizedError(text), request, now_s * 1000)
+            kind = UnauthorizedError if request.headers.get(header) else TargetTokenError
+            return failed(kind(text), request, now_s * 1000)
     return None
 
 

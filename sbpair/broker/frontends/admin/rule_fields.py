@@ -11,8 +11,9 @@ from ...clock import format_duration, parse_duration
 from ...entities.rules import CorrelationFilter, FalseFilter, Filter, Rule, SqlAction, SqlFilter, TrueFilter
 from ...entities.rules.rule import SYSTEM_FIELDS
 from ...entities.rules.values import Value
-from ...errors import InvalidDescriptionError, InvalidRuleError
+from ...errors import InvalidRuleError
 from . import atom
+from .fields import ALWAYS, OLDEST, Answer, Form, Placed
 
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
 PAIR = "KeyValueOfstringanyType"
@@ -109,7 +110,12 @@ def _type_and_text(value: Value) -> tuple[str, str]:
 RULE = "RuleDescription"
 COMPATIBILITY = "20"
 _TYPE = f"{{{atom.INSTANCE}}}type"
-_ELEMENTS = frozenset(("Filter", "Action", "CreatedAt", "Name"))
+RULE_ELEMENTS = (
+    Placed("Filter", ALWAYS),
+    Placed("Action", ALWAYS),
+    Placed("CreatedAt"),
+    Placed("Name"),
+)
 _NAMES = {name: "".join(part.title() for part in name.split("_")) for name in SYSTEM_FIELDS}
 
 
@@ -118,22 +124,19 @@ def read_rule(fields: Mapping[str, Element], name: str, now: int) -> Rule:
 
     Raises InvalidRuleError, InvalidDescriptionError.
     """
-    for unknown in fields.keys() - _ELEMENTS:
-        raise InvalidDescriptionError(f"A {RULE} has no element {unknown}.")
     return Rule(name, _read_filter(fields.get("Filter")), _read_action(fields.get("Action")), now)
 
 
-def write_rule(rule: Rule) -> str:
-    """Return the complete description of a rule."""
-    return atom.description(
-        RULE,
-        (
-            _write_filter(rule.filter),
-            _write_action(rule.action),
-            atom.element("CreatedAt", atom.instant(rule.created_at)),
-            atom.element("Name", atom.plain(rule.name)),
-        ),
-    )
+def write_rule(rule: Rule, form: Form) -> str:
+    """Return the description of a rule in that form."""
+    written = {
+        "Filter": _write_filter(rule.filter, form),
+        "Action": _write_action(rule.action, form),
+        "CreatedAt": atom.element("CreatedAt", atom.instant(rule.created_at)),
+        "Name": atom.element("Name", atom.plain(rule.name)),
+    }
+    rows = (row for row in RULE_ELEMENTS if row.versions.include(form.version, form.answer))
+    return atom.description(RULE, (written[row.element] for row in rows))
 
 
 def _read_filter(found: Element | None) -> Filter:
@@ -172,15 +175,14 @@ _FILTERS: Mapping[str, Callable[[Element], Filter]] = {
 }
 
 
-def _write_filter(found: Filter) -> str:
+def _write_filter(found: Filter, form: Form) -> str:
     match found:
         case TrueFilter():
             return _typed_element("Filter", "TrueFilter", _sql("1=1"))
         case FalseFilter():
             return _typed_element("Filter", "FalseFilter", _sql("1=0"))
         case SqlFilter():
-            parameters = write_pairs("Parameters", found.parameters)
-            return _typed_element("Filter", "SqlFilter", _sql(found.expression) + parameters)
+            return _typed_element("Filter", "SqlFilter", _sql_with(found.expression, found.parameters, form))
         case CorrelationFilter():
             named = ((element, getattr(found, name)) for name, element in _NAMES.items())
             texts = "".join(atom.element(name, atom.plain(text)) for name, text in named if text is not None)
@@ -189,17 +191,28 @@ def _write_filter(found: Filter) -> str:
             )
 
 
-def _write_action(action: SqlAction | None) -> str:
+def _write_action(action: SqlAction | None, form: Form) -> str:
     if action is None:
         return _typed_element("Action", "EmptyRuleAction", "")
-    parameters = write_pairs("Parameters", action.parameters)
-    return _typed_element("Action", "SqlRuleAction", _sql(action.expression) + parameters)
+    return _typed_element("Action", "SqlRuleAction", _sql_with(action.expression, action.parameters, form))
 
 
 def _sql(expression: str) -> str:
     return atom.element("SqlExpression", atom.plain(expression)) + atom.element(
         "CompatibilityLevel", COMPATIBILITY
     )
+
+
+def _sql_with(expression: str, parameters: Mapping[str, Value], form: Form) -> str:
+    """Return an expression with its parameters, which a GET shows even where there are none."""
+    shown = write_pairs("Parameters", parameters)
+    if form.version == OLDEST:
+        return _sql(expression) + shown
+    preprocessing = atom.element("RequiresPreprocessing", "true")
+    if shown:
+        return _sql(expression) + shown + preprocessing
+    empty = atom.element("Parameters") if form.answer is Answer.SHOWN else ""
+    return _sql(expression) + preprocessing + empty
 
 
 def _typed_element(name: str, kind: str, markup: str) -> str:

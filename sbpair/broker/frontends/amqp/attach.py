@@ -10,8 +10,9 @@ orders                  receives                QueueReceiver, SessionQueueRecei
 
 from __future__ import annotations
 
+from ....amqp.errors import MESSAGE_SIZE_EXCEEDED
 from ....amqp.link import Link, ReceiverLink, SenderLink
-from ....amqp.performatives import Attach, Coordinator, Source, Target
+from ....amqp.performatives import Attach, Condition, Coordinator, Source, Target
 from ...auth import Right
 from ...clock import ClockReading
 from ...entities.allowed_use import check_enabled, check_received_from, check_sent_to
@@ -21,6 +22,7 @@ from ...entities.quotas import Tier
 from ...errors import (
     BrokerError,
     InvalidArgumentError,
+    MessageTooLargeError,
     NotAllowedError,
     OperationNotImplementedError,
     TooManyConnectionsError,
@@ -39,11 +41,19 @@ from .jms import (
 )
 from .jms_browser import QueueBrowser
 from .jms_subscriptions import capabilities_offered
-from .management import manage
+from .management import manage, manage_unclaimed
 from .node import ConnectionContext, Node
 from .queue_receiver import SETTLED, QueueReceiver
 from .queue_sender import TRANSFER_DESTINATION, QueueSender
-from .request_response import MAX_CLAIM_SIZE, MAX_REQUEST_SIZE, RequestLink, ResponseLink, put_token
+from .request_response import (
+    CLAIMS,
+    MAX_CLAIM_SIZE,
+    MAX_REQUEST_SIZE,
+    RequestLink,
+    ResponseLink,
+    is_of_claims,
+    put_token,
+)
 from .session_receiver import Granted, SessionQueueReceiver, SessionWait, asked_session, has_session_filter
 
 MAX_RECEIVERS = 5_000  # on one entity at a time
@@ -115,7 +125,9 @@ class NodeFactory:
         address = parse_address(address_of(link, attach))
         if address.kind is NodeKind.CLAIMS:
             self._check_claim_links(link)
-            return self._request_node(link, None, "$cbs")
+            return self._request_node(link, None, CLAIMS)
+        if address.kind is NodeKind.MANAGEMENT and not self._connection.claims:
+            return self._request_node(link, None, management_of(address.path))  # judged by request
         _require(self._connection.claims, link, address, now)
         queue = existing_or_named(self._connection, link, attach, address.path, now)
         check_entity_type(attach.properties, queue)
@@ -137,7 +149,7 @@ class NodeFactory:
     def _check_claim_links(self, link: Link) -> None:
         """Raise NotAllowedError if the connection has a link on $cbs in this direction (X-10)."""
         kind = RequestLink if isinstance(link, ReceiverLink) else ResponseLink
-        if any(isinstance(node, kind) and node.queue is None for node in self._connection.links):
+        if any(isinstance(node, kind) and is_of_claims(node) for node in self._connection.links):
             raise NotAllowedError(
                 f"A link to connection '{self._connection.container[:100]}' $cbs node has already been opened."
             )
@@ -190,7 +202,9 @@ class NodeFactory:
         if isinstance(link, SenderLink):
             return ResponseLink(self._connection, link, queue, address)
         assert isinstance(link, ReceiverLink)  # noqa: S101 - there are two kinds
-        return RequestLink(self._connection, link, queue, address, put_token if queue is None else manage)
+        if queue is not None or address == CLAIMS:
+            return RequestLink(self._connection, link, queue, address, put_token if queue is None else manage)
+        return RequestLink(self._connection, link, None, address, manage_unclaimed(address))
 
 
 def answer_attach(node: Node, attach: Attach) -> None:
@@ -204,17 +218,27 @@ def answer_attach(node: Node, attach: Attach) -> None:
             source=source,
             target=attach.target or Target(),
             properties=properties,
+            max_message_size=_largest_claim(node) if is_of_claims(node) else None,
             offered_capabilities=capabilities_offered(node, attach),
         )
         return
-    limit = MAX_REQUEST_SIZE if node.queue is not None else MAX_CLAIM_SIZE
     if isinstance(node, QueueSender):
         limit = node.queue.description.max_message_size
-    link.attach(
-        source=attach.source or Source(),
-        target=node.target(attach) if isinstance(node, QueueSender) else attach.target,
-        max_message_size=limit,
-        properties=node.answer() if isinstance(node, QueueSender) else None,
-    )
-    if isinstance(node, QueueSender):
+        target, properties = node.target(attach), node.answer()
+        link.attach(
+            source=attach.source or Source(), target=target, max_message_size=limit, properties=properties
+        )
         node.tolerate(limit)
+        return
+    largest = _largest_claim(node) if is_of_claims(node) else MAX_REQUEST_SIZE
+    link.attach(source=attach.source or Source(), target=attach.target, max_message_size=largest)
+    if is_of_claims(node):
+        link.tolerate(MAX_CLAIM_SIZE, _too_large)
+
+
+def _largest_claim(node: Node) -> int:
+    return node.connection.frontend.numbers.largest_claim
+
+
+def _too_large(size: int) -> Condition:
+    return Condition(MESSAGE_SIZE_EXCEEDED, str(MessageTooLargeError(size, MAX_CLAIM_SIZE)))

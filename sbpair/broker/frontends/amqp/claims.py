@@ -17,7 +17,7 @@ from typing import Protocol
 from ...access import Verifier
 from ...auth import Grant, InvalidTokenError, Right, make_token, split_audience
 from ...entities.paths import MAX_ADDRESS
-from ...errors import UnauthorizedError
+from ...errors import ClaimRequiredError
 from ..namespace_frontend import NamespaceFrontend
 
 PLAIN_HOST = "localhost"  # SASL PLAIN has no audience: the key is for the whole namespace
@@ -82,12 +82,10 @@ class Claims:
         return True
 
     def require(self, path: str, rights: tuple[Right, ...], now_s: int) -> None:
-        """Raise UnauthorizedError unless one of ``rights`` on ``path`` is granted."""
+        """Raise ClaimRequiredError unless one of ``rights`` on ``path`` is granted."""
         if not any(claim.covers(path, right, now_s) for claim in self._claims.values() for right in rights):
             wanted = " or ".join(right.value for right in rights)
-            raise UnauthorizedError(
-                f"Unauthorized access. '{wanted}' claim(s) are required to perform this operation."
-            )
+            raise ClaimRequiredError(path, wanted)
 
     def next_expiry(self) -> int | None:
         """Return when the first claim expires, in seconds since the epoch, or None."""

@@ -36,12 +36,13 @@ from ..refusals import tracked
 from .claims import Claims, SharedPort, names, owners
 from .connection_limits import MAX_TRIES, Confinement
 from .links import Links
+from .numbers import answer_open, container_id
 from .unread_answers import UnreadAnswers
 
 IDLE_TIME_OUT = 240.0  # generous, since the Python SDK rarely sends heartbeats
-FIRST_DELIVERY_ID = 2**30  # far from the client's own ids, since the SDK mixes up the two directions
 MAX_CONNECTIONS = 5_000  # to one namespace
-MECHANISMS = ("ANONYMOUS", "PLAIN", "MSSBCBS")
+MECHANISMS = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
+WELCOME = b"Welcome!"
 
 
 class ClientConnection:
@@ -68,12 +69,18 @@ class ClientConnection:
         self.answers = UnreadAnswers()
         self.timers_moved = True
         """Whether the next timer may be earlier than before; cleared by the owner of the timer."""
+        numbers = frontend.numbers
+        self.own_container = container_id()
         self._engine = Connection(
             role=ConnectionRole.SERVER,
-            container_id=frontend.namespace.name,
+            container_id=self.own_container,
             idle_time_out=IDLE_TIME_OUT,
             mechanisms=MECHANISMS,
-            first_delivery_id=FIRST_DELIVERY_ID,
+            max_frame_size=numbers.max_frame_size,
+            handle_max=numbers.handle_max,
+            first_delivery_id=numbers.first_delivery_id,
+            limits=numbers.limits,
+            answer_open=answer_open,
             now=now.connection,
         )
         self._confinement = Confinement(self._engine, now.idle)
@@ -260,9 +267,9 @@ class ClientConnection:
             is_of_several = self._port is not None and self._find_owner(self._port, event.hostname, now)
             is_good = self.claims.put_plain(self._plain, now.wall)
             self._trust()
-            self._engine.authenticate(is_good or is_of_several)
+            self._engine.authenticate(is_good or is_of_several, WELCOME)
         else:
-            self._engine.authenticate(event.mechanism in MECHANISMS)  # grants access to $cbs only
+            self._engine.authenticate(event.mechanism in MECHANISMS, WELCOME)  # grants access to $cbs only
 
     def _find_owner(self, port: SharedPort, hostname: str | None, now: ClockReading) -> bool:
         """Select the namespace of a SASL PLAIN key.

@@ -119,13 +119,16 @@ class Idleness:
     def text_of_link(self, node: Node) -> str:
         """Return the reason for detaching a link, in the service's words."""
         kind = "Publisher" if isinstance(node, QueueSender) else "Consumer"
-        why = f"AmqpMessage{kind}.IdleTimerExpired: Idle timeout: 00:10:00."
-        return f"The link '{node.link.name}' is force detached by the broker. Details: {why}"
+        handle, name = node.link.handle, node.link.name
+        return (
+            f"The link 'G0:{handle}:{name}' is force detached. Code: {kind.lower()}(link{handle}). "
+            f"Details: AmqpMessage{kind}.IdleTimerExpired: Idle timeout: 00:10:00."
+        )
 
-    def text_of_connection(self) -> str:
-        """Return the reason for closing the connection, in the service's words."""
+    def text_of_connection(self, container: str) -> str:
+        """Return the reason for closing the connection, in the service's words; ``container``: our id."""
         allowed = int(self._span * 1000)
         return (
-            f"The connection was inactive for more than the allowed {allowed} milliseconds "
-            "and is closed by container 'LinkTracker'."
+            f"The connection was closed by container '{container}' because it did not have any active links in the "
+            f"past {allowed} milliseconds."
         )

@@ -20,14 +20,15 @@ from ....amqp.events import (
 )
 from ....amqp.link import Link
 from ....amqp.performatives import Attach, Condition, DeliveryState, TransactionalState
+from ...auth import Right
 from ...clock import ClockReading
 from ...entities.indexes import Deadlines
 from ...entities.paths import MAX_PATH, path_of
 from ...entities.transaction import Transaction
-from ...errors import BrokerError, UnauthorizedError, UnknownTransactionError
+from ...errors import BrokerError, ClaimRequiredError, UnknownTransactionError
 from ...faults import Effect, EndingEffect, NoCredit, Operation, RefusingEffect
 from ..address import parse_address
-from ..refusals import tracked
+from ..refusals import tracked, tracked_by_gateway
 from .attach import NodeFactory, address_of, answer_attach, check_address, is_permitted, is_to_entity
 from .connection_limits import Idleness
 from .coordinator import CoordinatorNode
@@ -99,7 +100,7 @@ class Links:
             node = self._factory.node(link, attach, now)
         except BrokerError as error:
             path = path_of(address_of(link, attach))[:MAX_PATH]  # no entity has a longer one
-            link.refuse(self._connection.frontend.refusal(error, path, now.entity))
+            link.refuse(self._connection.frontend.attach_refusal(error, path, now.entity))
             return
         if isinstance(node, QueueSender):
             node.is_starved = effect is not None
@@ -180,18 +181,29 @@ class Links:
 
     def _end_idle(self, now: ClockReading) -> None:
         if self._idleness.is_bare_too_long(now.idle):
-            self._connection.close(CONNECTION_FORCED, self._idleness.text_of_connection(), now)
+            text = self._idleness.text_of_connection(self._connection.own_container)
+            self._connection.close(CONNECTION_FORCED, text, now)
         for node in self._idleness.idle_nodes(self._nodes.values(), now.idle):
-            tracker = self._connection.frontend.tracker(node.queue.path if node.queue else "")
-            text = tracked(self._idleness.text_of_link(node), tracker, now.entity)
+            text = self._idleness.text_of_link(node)
+            if isinstance(node, QueueReceiver):
+                text = tracked(text, f"G0:{node.link.handle}:{node.link.name}", now.entity)
             node.link.refuse(Condition(DETACH_FORCED, text))
 
     def claims_expired(self, now: ClockReading) -> None:
         """Detach the links that the remaining claims do not permit."""
         for node in list(self._nodes.values()):
             if node.queue is not None and not is_permitted(node, self._connection.claims, now):
-                error = UnauthorizedError("The token of this link has expired.")
-                node.link.refuse(self._connection.frontend.refusal(error, node.queue.path, now.entity))
+                right = Right.SEND if isinstance(node, QueueSender) else Right.LISTEN
+                node.link.refuse(self._token_ended(node.link, node.queue.path, right, now))
+
+    def _token_ended(self, link: Link, path: str, right: Right, now: ClockReading) -> Condition:
+        frontend = self._connection.frontend
+        error = ClaimRequiredError(path, right.value)
+        frontend.rejections.note(
+            now.entity, path, DETACH_FORCED, f"The token of this link has ended. {error}"
+        )
+        why = f"The link '{link.name}' is force detached. Code: RenewToken. Details: {error.text_at(frontend.host)}."
+        return Condition(DETACH_FORCED, tracked_by_gateway(why, now.entity))
 
     # -- opening and ending
 

@@ -22,7 +22,7 @@ from ..refusals import tracked
 from . import management_operations
 from .management_call import NAMES, ManagementCall, body_of
 from .node import ConnectionContext
-from .request_response import NodeResponse, State, status
+from .request_response import NodeResponse, RequestHandler, State, status
 
 _VENDOR = "com.microsoft:"
 
@@ -99,6 +99,29 @@ def manage(
         frontend.rejections.note(now.entity, management_of(queue.path), error.condition, str(error))
         text = error.text_at(frontend.host)
         return _failure(error.status, error.condition, text, frontend.tracker(queue.path), now)
+
+
+def manage_unclaimed(address: str) -> RequestHandler:
+    """Return the operation of a $management link that was attached before the client's first claim.
+
+    The claims are judged by request, and so is whether the entity exists: whoever may not use it learns neither.
+    """
+    path = address.rpartition("/")[0]
+
+    def operation(
+        connection: ConnectionContext, _: Queue | None, request: Message, state: State, now: ClockReading
+    ) -> NodeResponse | None:
+        frontend = connection.frontend
+        try:
+            connection.claims.require(address, (Right.LISTEN, Right.SEND), now.wall)
+            queue = frontend.namespace.queue(path)
+        except BrokerError as error:
+            frontend.rejections.note(now.entity, address, error.condition, str(error))
+            text = error.text_at(frontend.host)
+            return _failure(error.status, error.condition, text, frontend.tracker(path), now)
+        return manage(connection, queue, request, state, now)
+
+    return operation
 
 
 def _failure(code: int, condition: str, text: str, tracker: str, now: ClockReading) -> NodeResponse:

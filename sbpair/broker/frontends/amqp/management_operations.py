@@ -275,7 +275,7 @@ def _properties(named: dict[object, object]) -> dict[str, Value]:
 
 
 def _action(described: dict[object, object]) -> SqlAction | None:
-    if described.get("sql-rule-action") is None:
+    if not described.get("sql-rule-action"):  # Rust's client sends an empty map
         return None
     return SqlAction(_text(_map(described, "sql-rule-action"), "expression") or "")
 

@@ -53,6 +53,8 @@ class ConnectionContext(Hashable, Protocol):
     def container(self) -> str:
         """The client's container id; "" before its ``open``."""
 
+    own_container: str
+
     @property
     def properties(self) -> Mapping[object, object]:
         """The properties of the client's ``open``."""

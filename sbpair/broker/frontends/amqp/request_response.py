@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from ....amqp.errors import PRECONDITION_FAILED, DecodeError
-from ....amqp.events import MessageReceived
+from ....amqp.events import DispositionReceived, MessageReceived
 from ....amqp.link import ReceiverLink, SenderLink
 from ....amqp.message import Message, Properties, ValueBody
 from ....amqp.performatives import (
@@ -39,8 +38,10 @@ from ..address import parse_address
 from ..refusals import tracked
 from .node import ConnectionContext, Node
 
-CREDIT = 200
+CLAIMS = "$cbs"
 MAX_REQUEST_SIZE = 1_048_576
+MAX_UNSETTLED = 1_000  # answers of a link; of a client that settles none, the oldest are forgotten
+SETTLED = 1  # the snd-settle-mode of 2.8.2
 MAX_CLAIM_SIZE = 65_536  # bytes; a token has at most a quarter of that
 
 
@@ -85,10 +86,22 @@ class ResponseLink(Node):
             application_properties=answer.properties,
             body=ValueBody(answer.body),
         )
-        self._tags += 1
+        self._tags = (self._tags + 1) & 0xFFFFFFFF
+        numbers = self.connection.frontend.numbers
         encoded = response.encode()
         self.connection.answers.answered(len(encoded), self.link.session)
-        self.link.transfer(encoded, tag=self._tags.to_bytes(8, "big"), settled=True, force=True)
+        tag = self._tags.to_bytes(4, "little")
+        attach = self.link.remote_attach
+        is_settled = numbers.answers_settled or (attach is not None and attach.snd_settle_mode == SETTLED)
+        self.link.transfer(encoded, tag=tag, settled=is_settled, force=True)
+        if len(self.link.unsettled) > MAX_UNSETTLED:
+            oldest = next(iter(self.link.unsettled))
+            self.link.settle(oldest, oldest, ACCEPTED)
+
+    def disposition_received(self, event: DispositionReceived, now: ClockReading) -> None:
+        """Settle answers whose receiver waits for it."""
+        if not event.settled and event.state is not None:
+            self.link.settle(event.first, event.last, event.state)
 
 
 class RequestLink(Node):
@@ -110,7 +123,7 @@ class RequestLink(Node):
 
     def opened(self, now: ClockReading) -> None:
         """Grant credit."""
-        self.link.flow(CREDIT)
+        self.link.flow(self.connection.frontend.numbers.request_credit)
 
     def messages_received(self, events: Sequence[MessageReceived], now: ClockReading) -> int:
         """Answer requests as long as the client reads the answers."""
@@ -122,8 +135,9 @@ class RequestLink(Node):
 
     def message_received(self, event: MessageReceived, now: ClockReading) -> None:
         """Answer one request."""
-        if self.link.credit < CREDIT // 2:
-            self.link.flow(CREDIT)
+        credit = self.connection.frontend.numbers.request_credit
+        if self.link.credit < credit // 2:
+            self.link.flow(credit)
         refusal = self._serve(event.payload, event.state, now)
         if not event.settled:
             answer = ACCEPTED if refusal is None else Rejected(refusal)
@@ -161,6 +175,11 @@ class RequestLink(Node):
         return next(iter(named + near + candidates), None)
 
 
+def is_of_claims(node: Node) -> bool:
+    """Whether the node is on $cbs."""
+    return isinstance(node, RequestLink | ResponseLink) and node.address == CLAIMS
+
+
 def _in_same(state: State, outcome: Outcome) -> DeliveryState:
     """Return ``outcome``, in the request's transaction if it has one."""
     return TransactionalState(state.txn_id, outcome) if isinstance(state, TransactionalState) else outcome
@@ -193,9 +212,8 @@ def put_token(
         return refuse(400, "put-token needs the property name and a string as its body.")
     try:
         connection.claims.put(audience, token, now.wall)
-    except ExpiredTokenError as refusal:
-        at = datetime.fromtimestamp(refusal.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return refuse(401, f"ExpiredToken: The token is expired. Expiration time: '{at}'.")
+    except ExpiredTokenError:
+        return refuse(401, "ExpiredToken: The token is expired.")
     except InvalidTokenError as refusal:
         return refuse(401, f"Unauthorized access: {refusal.reason}.")
     path = parse_address(split_audience(audience)[1]).path

@@ -118,7 +118,10 @@ def entity_row(entity: Queue, now: int) -> EntityRow:
         kind=kind_of(entity),
         status=entity.status,
         health=_health(entity),
-        flags=tuple(word for field, word in _FLAGS if getattr(requested, field)),
+        flags=(
+            *(word for field, word in _FLAGS if getattr(requested, field)),
+            *(f"{each.name} not in force: sent too late" for each in entity.kept.late),
+        ),
         forward_to=requested.forward_to,
         quota=requested.quota_in_bytes,
         counts=entity.counts(now),

@@ -28,9 +28,11 @@ from ...entities.queue import Queue
 from ...entities.stored_message import Instant, StoredMessage
 from ...errors import InvalidArgumentError
 from ..admin.http_messages import Request
-from ..delivered_message import encode_delivered, shown_time_to_live
+from ..delivered_message import encode_delivered, first_number, shown_time_to_live
 from ..received_message import MAX_IN_BATCH, PARTITION_KEY, SCHEDULED, VIA_PARTITION_KEY
 
+WITHOUT_TYPE = "application/xml; charset=utf-8"
+LONGEST_S = 922337203685.47754  # how the service writes that a message never expires
 FOREVER_S = 922_337_203_685  # seconds in the largest count of 100 ns ticks: no limit
 MAX_WHOLE = 2**63
 
@@ -151,7 +153,7 @@ _OF_RESPONSES = """
     accept-ch accept-patch accept-post accept-ranges age allow alt-svc brokerproperties clear-site-data
     content-disposition content-security-policy content-security-policy-report-only content-style-type
     critical-ch delta-base digest etag expect-ct expires im last-modified link location memento-datetime nel
-    observe-browsing-topics p3p permissions-policy feature-policy preference-applied priority
+    observe-browsing-topics p3p permissions-policy feature-policy preference-applied
     public-key-pins referrer-policy refresh report-to reporting-endpoints repr-digest content-digest retry-after
     server server-timing service-worker-allowed set-cookie set-cookie2 set-login sourcemap x-sourcemap speculation-rules
     strict-transport-security supports-loading-mode timing-allow-origin tk vary want-digest www-authenticate
@@ -317,10 +319,8 @@ def response_parts(message: StoredMessage, queue: Queue) -> tuple[dict[str, str]
         if (text := write_header(value)) is not None
     }
     properties = sent.properties or Properties()
-    headers["BrokerProperties"] = json.dumps(
-        _broker_properties(message, properties, shown_time_to_live(message, queue))
-    )
-    headers["Content-Type"] = _printable(properties.content_type or "application/octet-stream")
+    headers["BrokerProperties"] = json.dumps(_broker_properties(message, properties, queue), sort_keys=True)
+    headers["Content-Type"] = _printable(properties.content_type or WITHOUT_TYPE)
     headers["Date"] = write_instant(message.enqueued_at)
     return headers, _body(sent.body)
 
@@ -331,23 +331,19 @@ def _header_named(name: str) -> str:
     return PREFIX + name if lower in _SHOWN_OTHERWISE or lower.startswith(_FAMILIES) else name
 
 
-def message_reference(message: StoredMessage) -> str:
-    """Return the name of a message in its URL: the id if it is a string, else the sequence number."""
-    return message.message_id if isinstance(message.message_id, str) else str(message.sequence_number)
-
-
-def _broker_properties(message: StoredMessage, properties: Properties, ttl: int | None) -> dict[str, object]:
+def _broker_properties(message: StoredMessage, properties: Properties, queue: Queue) -> dict[str, object]:
     is_locked = message.lock_token is not None
+    ttl = shown_time_to_live(message, queue)
     values: dict[str, object] = {
         "DeliveryCount": message.delivery_count + 1,
-        "EnqueuedSequenceNumber": message.enqueued_sequence_number,
+        "EnqueuedSequenceNumber": first_number(message, queue),
         "EnqueuedTimeUtc": write_instant(message.enqueued_at),
         "LockToken": str(lock_id(message)) if is_locked else None,
         "LockedUntilUtc": write_instant(message.locked_until) if is_locked else None,
         "PartitionKey": message.partition_key,
         "SequenceNumber": message.sequence_number,
         "State": "Active",
-        "TimeToLive": None if ttl is None else ttl / 1000,
+        "TimeToLive": LONGEST_S if ttl is None else ttl // 1000 if ttl % 1000 == 0 else ttl / 1000,
         "DeadLetterSource": message.dead_letter_source,
         **{
             name: _id_text(getattr(properties, field))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from urllib.parse import quote
 
 from ....amqp.performatives import Condition
 from ...clock import ClockReading
@@ -11,12 +10,15 @@ from ...entities.queue import FrontEnd, Queue
 from ...entities.stored_message import StoredMessage
 from ...errors import BrokerError, EntityNotFoundError
 from ...faults import Operation
-from ..admin.http_messages import Request, Response
+from ..admin.http_messages import Request, Response, entity_headers
 from ..namespace_frontend import NamespaceFrontend
 from .faults import UNTOUCHED, FaultedResponse, faulted_response
-from .message import lock_id, message_reference, response_parts
+from .message import WITHOUT_TYPE, lock_id, response_parts
 
-NOTHING = Response(204)
+
+def answer_headers(request: Request, queue: Queue) -> dict[str, str]:
+    """Return the headers of an answer without a message."""
+    return {"Content-Type": WITHOUT_TYPE, **entity_headers(request, queue.top.updated_at)}
 
 
 class RestReceiver:
@@ -62,6 +64,10 @@ class RestReceiver:
     def is_hungry(self) -> bool:
         """Whether the request still waits; it takes one message only."""
         return self.fate is None
+
+    def nothing(self) -> Response:
+        """Return the answer when no message came."""
+        return Response(204, answer_headers(self._request, self.queue))
 
     def begin(self, now: ClockReading) -> None:
         """Join the line."""
@@ -112,11 +118,13 @@ class RestReceiver:
             self.on_fate()
 
     def _response(self, message: StoredMessage) -> Response:
+        requested = self._request
         headers, body = response_parts(message, self.queue)
+        headers |= entity_headers(requested, self.queue.top.updated_at)
         if self._deletes:
             return Response(200, headers, body)
-        segments = (quote(self.queue.path, safe="/$"), "messages", quote(message_reference(message), safe=""))
-        requested = self._request
         host = requested.headers.get("host", self._frontend.namespace.name)
-        headers["Location"] = f"{requested.scheme}://{host}/{'/'.join(segments)}/{lock_id(message)}"
+        entity = requested.raw_path[: requested.raw_path.lower().rindex("/messages")]
+        address = f"{requested.scheme}://{host}{entity}/messages"
+        headers["Location"] = f"{address}/{message.sequence_number}/{lock_id(message)}"
         return Response(201, headers, body)

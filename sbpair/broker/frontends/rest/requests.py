@@ -38,6 +38,7 @@ from ...errors import (
     InvalidArgumentError,
     LockLostError,
     MessageTooLargeError,
+    PropertyTooLargeError,
     SessionLostError,
 )
 from ...faults import Effect, LateVisibility, Operation
@@ -46,8 +47,8 @@ from ..admin.http_messages import Request, Response, failed, refuse_without
 from ..namespace_frontend import NamespaceFrontend
 from ..received_message import BATCH, messages_of
 from .faults import UNTOUCHED, FaultedResponse, faulted_response
-from .message import BATCH_TYPE, message_reference, read_batch, read_message
-from .receiver import RestReceiver
+from .message import BATCH_TYPE, read_batch, read_message
+from .receiver import RestReceiver, answer_headers
 
 DEFAULT_TIMEOUT, MAX_TIMEOUT = 60.0, 3600.0  # seconds
 _GUID = re.compile(r"\{?[0-9A-Fa-f]{8}(?:-?[0-9A-Fa-f]{4}){3}-?[0-9A-Fa-f]{12}\}?")
@@ -57,6 +58,7 @@ _STATUSES: dict[type[BrokerError], int] = {
     SessionLostError: 404,
     MessageTooLargeError: 403,
     HeaderTooLargeError: 403,
+    PropertyTooLargeError: 403,
 }
 
 
@@ -160,7 +162,7 @@ def answer(
         if fate.happens:
             _do(frontend, call, queue, now, effect)
             status = 201 if call.verb is RestOperation.SEND else 200
-            return fate.of(Response(status))
+            return fate.of(Response(status, answer_headers(call.request, queue)))
         return fate
     except BrokerError as error:
         return UNTOUCHED.of(refuse(call, error, now))
@@ -206,6 +208,6 @@ def _token(call: RestCall, queue: Queue, now: ClockReading) -> LockToken:
     """Return the lock named in the call, if it holds the named message. Raises LockLostError."""
     token = LockToken(uuid.UUID(call.lock).bytes_le)
     message = queue.locked_message(token, now.entity)
-    if call.reference not in (message_reference(message), str(message.sequence_number)):
+    if call.reference not in (message.message_id, str(message.sequence_number)):
         raise LockLostError
     return token

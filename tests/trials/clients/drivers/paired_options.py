@@ -9,8 +9,10 @@ from sbpair.processor import ProcessorOptions
 
 BACKLOGS = 2
 PAIRED = {
-    # the defaults: failover only after a minute, so no fault of the table makes it use the secondary
-    "default": PairedNamespaceOptions(primary_namespace_name="contoso", backlog_queue_count=BACKLOGS),
+    # failover only after a minute, and errors until then: no fault of the table makes it use the secondary
+    "raise": PairedNamespaceOptions(
+        primary_namespace_name="contoso", backlog_queue_count=BACKLOGS, suspect_policy="raise"
+    ),
     "failover": PairedNamespaceOptions(
         primary_namespace_name="contoso",
         backlog_queue_count=BACKLOGS,

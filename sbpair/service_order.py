@@ -1,0 +1,167 @@
+"""The order of the elements of a description in the administration API, and a policy that puts the SDK's into it.
+
+The service reads a description from top to bottom and does not go back: an element that comes after a later one is kept
+as text, given back by a GET, and not in force. azure-servicebus 7.15 sends ForwardTo, UserMetadata and
+ForwardDeadLetteredMessagesTo of a queue behind AutoDeleteOnIdle, EnablePartitioning and EnableExpress: with one of
+these, such a queue does not forward, although its description says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from xml.parsers.expat import ExpatError, ParserCreate
+
+from azure.core.pipeline.policies import NetworkTraceLoggingPolicy
+
+if TYPE_CHECKING:
+    from azure.core.pipeline import PipelineRequest, PipelineResponse
+
+QUEUE = """
+    LockDuration MaxSizeInMegabytes RequiresDuplicateDetection RequiresSession DefaultMessageTimeToLive
+    DeadLetteringOnMessageExpiration DuplicateDetectionHistoryTimeWindow MaxDeliveryCount EnableBatchedOperations
+    SizeInBytes MessageCount IsAnonymousAccessible AuthorizationRules Status ForwardTo CreatedAt UpdatedAt AccessedAt
+    UserMetadata SupportOrdering CountDetails AutoDeleteOnIdle EnablePartitioning EntityAvailabilityStatus
+    ForwardDeadLetteredMessagesTo EnableExpress MaxMessageSizeInKilobytes
+"""
+TOPIC = """
+    DefaultMessageTimeToLive MaxSizeInMegabytes RequiresDuplicateDetection DuplicateDetectionHistoryTimeWindow
+    EnableBatchedOperations SizeInBytes FilteringMessagesBeforePublishing IsAnonymousAccessible AuthorizationRules
+    Status CreatedAt UpdatedAt AccessedAt UserMetadata SupportOrdering CountDetails SubscriptionCount AutoDeleteOnIdle
+    EnablePartitioning IsExpress EntityAvailabilityStatus EnableSubscriptionPartitioning EnableExpress
+    MaxMessageSizeInKilobytes
+"""
+SUBSCRIPTION = """
+    LockDuration RequiresSession DefaultMessageTimeToLive DeadLetteringOnMessageExpiration
+    DeadLetteringOnFilterEvaluationExceptions DefaultRuleDescription MessageCount MaxDeliveryCount
+    EnableBatchedOperations Status ForwardTo CreatedAt UpdatedAt AccessedAt UserMetadata CountDetails
+    ForwardDeadLetteredMessagesTo AutoDeleteOnIdle EntityAvailabilityStatus IsClientAffine
+"""
+ORDERS: Mapping[str, Sequence[str]] = {
+    "QueueDescription": QUEUE.split(),
+    "TopicDescription": TOPIC.split(),
+    "SubscriptionDescription": SUBSCRIPTION.split(),
+}
+"""The elements by kind of description, in the order in which the service reads and writes them."""
+
+Report = Callable[[str, Sequence[str]], None]
+"""Takes the title of an entity and the elements of its description that are not in force."""
+
+
+@dataclass(slots=True)
+class _Description:
+    """A description in a document: the title of its entry, and where its elements begin, in bytes."""
+
+    kind: str
+    title: str
+    starts: list[tuple[str, int]] = field(default_factory=list)
+    end: int = 0
+
+    def late(self) -> list[str]:
+        """Return the elements that came after a later one."""
+        order, reached, late = ORDERS[self.kind], -1, []
+        for name, _ in self.starts:
+            place = order.index(name) if name in order else None
+            if place is None:
+                continue
+            if place <= reached:
+                late.append(name)
+            else:
+                reached = place
+        return late
+
+
+class _Reader:
+    """Finds the descriptions of a document and the places of their elements."""
+
+    def __init__(self) -> None:
+        self.found: list[_Description] = []
+        self._path: list[str] = []
+        self._title = ""
+        self._parser = ParserCreate()
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+
+    def read(self, document: bytes) -> list[_Description]:
+        """Return the descriptions; raises ExpatError for what is not XML."""
+        self._parser.Parse(document, True)
+        return self.found
+
+    def _start(self, name: str, _: Mapping[str, str]) -> None:
+        local = name.rpartition(":")[2]
+        parent = self._path[-1] if self._path else ""
+        if local in ORDERS and parent == "content":
+            self.found.append(_Description(local, self._title))
+        elif parent in ORDERS and self._path[-2:-1] == ["content"]:
+            self.found[-1].starts.append((local, self._parser.CurrentByteIndex))
+        elif local == "title":
+            self._title = ""
+        self._path.append(local)
+
+    def _end(self, _: str) -> None:
+        local = self._path.pop()
+        if local in ORDERS and self._path[-1:] == ["content"]:
+            self.found[-1].end = self._parser.CurrentByteIndex
+
+    def _text(self, text: str) -> None:
+        if self._path[-1:] == ["title"]:
+            self._title += text
+
+
+def in_order(document: bytes) -> bytes:
+    """Return a document with the elements of its description in the service's order, otherwise byte for byte."""
+    try:
+        found = _Reader().read(document)
+    except ExpatError:
+        return document  # the service will say what is wrong with it
+    if len(found) != 1 or not found[0].late():
+        return document
+    (description,) = found
+    order = ORDERS[description.kind]
+    ends = [start for _, start in description.starts[1:]] + [description.end]
+    pieces = [
+        (order.index(name) if name in order else len(order), document[start:end])
+        for (name, start), end in zip(description.starts, ends, strict=True)
+    ]
+    pieces.sort(key=lambda piece: piece[0])
+    begin = description.starts[0][1]
+    return document[:begin] + b"".join(piece for _, piece in pieces) + document[description.end :]
+
+
+def not_in_force(document: bytes) -> Iterator[tuple[str, list[str]]]:
+    """Yield the title of each entity in an answer whose description has elements that are not in force, and these."""
+    try:
+        found = _Reader().read(document)
+    except ExpatError:
+        return
+    for each in found:
+        if late := each.late():
+            yield each.title, late
+
+
+class ServiceOrder(NetworkTraceLoggingPolicy):
+    """Stands in the pipeline of an administration client, in the place of its logging policy, which it is as well.
+
+    Requests get the service's order; ``report`` is told what is not in force in the answers to GETs.
+    """
+
+    def __init__(self, report: Report | None = None) -> None:
+        super().__init__()
+        self._report = report
+
+    def on_request(self, request: PipelineRequest[Any]) -> None:
+        """Put the elements of a description into the service's order."""
+        sent = request.http_request
+        body = sent.body
+        if sent.method == "PUT" and isinstance(body, bytes):
+            sent.body = sent.data = in_order(body)
+        super().on_request(request)
+
+    def on_response(self, request: PipelineRequest[Any], response: PipelineResponse[Any, Any]) -> None:
+        """Report what is not in force."""
+        if self._report is not None and request.http_request.method == "GET":
+            for title, names in not_in_force(response.http_response.body()):
+                self._report(title, names)
+        super().on_response(request, response)

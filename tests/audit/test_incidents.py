@@ -1,0 +1,126 @@
+"""Incidents: no audit is green by mistake, and none red; the short form of ``python -m tests.trials.incidents``."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from sbpair.audit import LocalEngine, audit, job
+from sbpair.audit.daily import Terms, audit_daily
+from sbpair.audit.report import headline
+from tests.audit.incidents import INCIDENTS, Day, Drawn, drawn
+from tests.audit.world import SHAPES, a_day
+
+SHORT = list(drawn((7,)))
+ON_MESSAGES = [each for each in SHORT if each.shape == "all"]
+
+
+@pytest.fixture(autouse=True)
+def _no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take most of the time, and nothing here is about them."""
+    monkeypatch.setattr(job, "page", lambda *given: "")
+
+
+@pytest.mark.spec("R-221", "R-222", "R-223", "R-224", "R-225", "R-227")
+@pytest.mark.parametrize("each", SHORT, ids=str)
+def test_an_audit_without_a_manifest_gives_what_is_owed_to_an_incident(each: Drawn, tmp_path: Path) -> None:
+    each.happens(tmp_path / "journals")
+    found = audit(tmp_path / "journals", tmp_path / "out", engine=LocalEngine(1))
+
+    assert each.what_is_wrong(found, has_manifest=False) is None, headline(found)
+
+
+@pytest.mark.spec("R-221", "R-222", "R-223", "R-224", "R-225", "R-227")
+@pytest.mark.parametrize("each", ON_MESSAGES, ids=str)
+def test_a_daily_audit_says_of_an_incident_what_one_audit_says(each: Drawn, tmp_path: Path) -> None:
+    expected = each.happens(tmp_path / "journals")
+    once = audit(tmp_path / "journals", tmp_path / "out", engine=LocalEngine(1), expected=expected)
+    daily = audit_daily(tmp_path / "journals", tmp_path / "state", terms=Terms(expected=expected)).summary
+
+    assert headline(daily) == headline(once)
+
+
+# What the first line says of an incident, beside the numbers.
+SAID = {
+    "a file is cut": "a file was cut",
+    "a last file was not collected": "1 journal whose next file is missing",
+    "a file goes on after its end": "a file goes on after its closing record",
+    "a restore was interrupted": "file not read",
+    "the receivers clock is behind": "differ by at least",
+    "the senders clock is off": "differ by at least",
+    "messages are deleted": "deleted",
+    "messages expire": "expired",
+    "messages are dead lettered": "dead-lettered",
+    "a repeated send is dropped as a duplicate": "dropped as duplicates 1",
+    "messages arrive in another session": "misplaced",
+    "messages arrive without their ids": "messages without an id",
+}
+
+
+@pytest.mark.spec("R-221", "R-222", "R-224", "R-225")
+@pytest.mark.parametrize("name", SAID)
+def test_the_first_line_says_what_happened(name: str, tmp_path: Path) -> None:
+    Drawn(INCIDENTS[name], "all", 7).happens(tmp_path / "journals")
+    found = audit(tmp_path / "journals", tmp_path / "out", engine=LocalEngine(1))
+
+    assert SAID[name] in headline(found)
+
+
+@pytest.mark.spec("R-224")
+def test_messages_that_were_meant_to_be_deleted_are_no_failure_and_more_are(tmp_path: Path) -> None:
+    day = Day(random.Random(1), "all")
+    deleted = day.some()
+    day.removed(deleted, "deleted")
+    day.write(tmp_path / "journals")
+
+    def result(count: int) -> bool:
+        accept = {"deleted": count}
+        return audit(tmp_path / "journals", tmp_path / "out", accept=accept).is_conserved
+
+    assert (result(len(deleted)), result(len(deleted) - 1)) == (True, False)
+    with pytest.raises(ValueError, match="lost=1 cannot be accepted"):
+        audit(tmp_path / "journals", tmp_path / "out", accept={"lost": 1})
+
+
+@pytest.mark.spec("R-222")
+def test_a_clock_that_is_off_proves_no_loss(tmp_path: Path) -> None:
+    """Its sender's clock is two hours behind: what it parked after the backlogs were found empty seems to be older."""
+    world = a_day()
+    late = "p11"
+    world.drop("syphon", [late])
+    for who in ("primary", "receiver"):
+        world.drop(who, [late])
+    (drained,) = world.of("syphon", "backlogs_drained")
+    first = world.first("sender", "message_parked", late)
+    drained["at"] = first["at"]  # a moment before it was parked, by the syphon's clock
+    world.rows["syphon"].sort(key=lambda row: row["at"])
+    world.shift("sender", -7200.0)
+    world.write(tmp_path / "journals", "cloud")
+    found = audit(tmp_path / "journals", tmp_path / "out")
+
+    assert not found.is_conserved
+    assert not found.troubles or {each.verdict for each in found.troubles} == {"unproven"}
+
+
+@pytest.mark.spec("R-242")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_message_that_landed_is_one_message(shape: str, tmp_path: Path) -> None:
+    world = a_day()
+    landed = next(row["message_ids"] for row in world.of("syphon", "messages_forwarded"))
+    for row in world.of("syphon", "messages_forwarded"):
+        if row["message_ids"] == landed:
+            row["side"] = "secondary"
+    for row in world.of("receiver", "messages_received"):
+        if row["message_ids"][0] in landed:
+            row["side"] = "secondary"
+    for row in [row for row in world.rows["primary"] if row.get("message_ids", ["-"])[0] in landed]:
+        world.rows["primary"].remove(row)
+        there = {name: world.edges["secondary"][0][name] for name in ("writer", "pair")}
+        world.rows["secondary"].append({**row, **there})
+    world.write(tmp_path / "journals", shape)
+    found = audit(tmp_path / "journals", tmp_path / "out")
+
+    assert (found.is_conserved, found.messages) == (True, 41)
+    assert {each.primary for each in found.entities} == {"contoso"}
