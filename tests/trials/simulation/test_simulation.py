@@ -19,25 +19,25 @@ from sbpair.broker.entities.partition import Health
 from sbpair.broker.errors import LockLostError, PartitionUnavailableError
 from sbpair.broker.server.commits import Commits
 from sbpair.broker.store.integrity import mark_path
-from sbpair.pair.amqp.performatives import Accepted
-from sbpair.pair.client.claims import Tokens
-from sbpair.pair.client.settling import Settlements
-from sbpair.pair.envelope import copies, park
-from sbpair.pair.envelope.aliases import PATH
-from sbpair.pair.pairing.decide.fence import Fence
-from sbpair.pair.pairing.decide.health import EntityHealth, Input
-from sbpair.pair.pairing.decide.pair import Pair, SpoolUse
-from sbpair.pair.pairing.request.classify import classify as true_classify
-from sbpair.pair.pairing.spool.schedule import ReplaySchedule
-from sbpair.pair.processor.credit import ProcessorWindow
-from sbpair.pair.processor.deduplication import Deduplication, Sighting
-from sbpair.pair.processor.delivery import Delivery
-from sbpair.pair.processor.dispatcher import Dispatcher
-from sbpair.pair.processor.session_link import SessionLink
-from sbpair.pair.processor.settlement import outcome_of
-from sbpair.pair.syphon.forward import in_flight
-from sbpair.pair.syphon.forward.delivery import Destination
-from sbpair.pair.syphon.forward.pump import Pump
+from sbpair.client.claims import Tokens
+from sbpair.client.settling import Settlements
+from sbpair.envelope import copies, park
+from sbpair.envelope.aliases import PATH
+from sbpair.pairing.classify import classify as true_classify
+from sbpair.pairing.fence import Fence
+from sbpair.pairing.health import EntityHealth, Input
+from sbpair.pairing.pair import Pair, SpoolUse
+from sbpair.pairing.primary_breaker import PrimaryBreaker
+from sbpair.pairing.spool.schedule import ReplaySchedule
+from sbpair.processor.credit import ProcessorWindow
+from sbpair.processor.deduplication import Deduplication, Sighting
+from sbpair.processor.delivery import Delivery
+from sbpair.processor.dispatcher import Dispatcher
+from sbpair.processor.session_link import SessionLink
+from sbpair.processor.settlement import outcome_of
+from sbpair.syphon import in_flight
+from sbpair.syphon.delivery import Destination
+from sbpair.syphon.pump import Pump
 from tests.trials.simulation import client, durable, instruments
 from tests.trials.simulation.batch import shrunk
 from tests.trials.simulation.entities import BACKLOG
@@ -444,6 +444,10 @@ def waits_as_long_as_a_hint_says_whatever_time_is_left(monkeypatch: pytest.Monke
     monkeypatch.setattr(Pair, "_primary_until", lambda self, send, health, now: now + 30.0)
 
 
+def waits_for_an_answer_as_long_as_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PrimaryBreaker, "seconds", lambda self: 60.0)
+
+
 def never_asks_again_for_a_token_that_did_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tokens, "_was_put", lambda self, path, task: task.exception())
 
@@ -497,6 +501,7 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], str], ...] = (
     (sends_again_what_is_answered_late, "G-4"),
     (takes_no_answer_for_accepted, "G-20"),
     (waits_as_long_as_a_hint_says_whatever_time_is_left, "G-18"),
+    (waits_for_an_answer_as_long_as_there_is_time, "H-56"),
     (never_asks_again_for_a_token_that_did_not_come, "liveness"),
     (judges_by_share_before_an_interval_of_trouble, "G-12"),
     (raises_what_a_trial_could_not_send, "failed: ConnectionError"),
@@ -511,7 +516,7 @@ SHOWN_BY = {
     completes_what_lands_on_its_own: 6,
     lands_and_completes_nothing: 10,
     lands_and_goes_home: 6,
-    waits_as_long_as_a_hint_says_whatever_time_is_left: 53,
+    waits_as_long_as_a_hint_says_whatever_time_is_left: 170,
     never_asks_again_for_a_token_that_did_not_come: 31,
     judges_by_share_before_an_interval_of_trouble: 5,
     raises_what_a_trial_could_not_send: 42,
