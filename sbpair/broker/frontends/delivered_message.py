@@ -75,7 +75,8 @@ def encode_delivered(message: StoredMessage, queue: Queue) -> bytes:
 
     It carries exactly the annotations that the service writes: the lock token, or empty delivery
     annotations without one; the state only of a message that is deferred or was scheduled; the original sequence
-    number (``x-opt-enqueue-sequence-number``), which is 0 unless the message was forwarded, copied or scheduled.
+    number (``x-opt-enqueue-sequence-number``). Of a message that was not forwarded, copied or scheduled it is 0, and
+    absent beside a partition key: so the SDK's own tests count the annotations of one, and no recording says otherwise.
     """
     return _encode_delivered(message, queue, isinstance(queue.top, Subscription))
 
@@ -108,7 +109,9 @@ def _encode_delivered(message: StoredMessage, queue: Queue, is_copy: bool) -> by
         return (
             head + _usual_annotations(token, message.enqueued_at, number, message.locked_until) + message.bare
         )
-    first = message.enqueued_sequence_number if has_first_number else 0
+    first = (
+        message.enqueued_sequence_number if has_first_number else 0 if message.partition_key is None else None
+    )
     own = _own(message, token is not None, first, _delivered_state(message))
     return _encode(
         message, shown_time_to_live(message, queue), _NO_TOKEN if token is None else _with_token(token), own
@@ -203,14 +206,13 @@ def _join(ours: bytes, theirs: bytes) -> bytes:
     return join_entries(Section.DELIVERY_ANNOTATIONS, [*split_entries(ours), *split_entries(theirs)])
 
 
-def _own(message: StoredMessage, is_locked: bool, first_number: int, state: bytes) -> _Entries:
+def _own(message: StoredMessage, is_locked: bool, first_number: int | None, state: bytes) -> _Entries:
     """Return the broker's own message annotations, encoded, and the number of their keys and values."""
-    entries = [
-        _NUMBERS(_ENQUEUED, message.enqueued_at, _SEQUENCE, message.sequence_number),
-        _ENQUEUE_SEQUENCE,
-        first_number.to_bytes(8, "big"),
-    ]
-    count = 6
+    entries = [_NUMBERS(_ENQUEUED, message.enqueued_at, _SEQUENCE, message.sequence_number)]
+    count = 4
+    if first_number is not None:
+        entries += (_ENQUEUE_SEQUENCE, first_number.to_bytes(8, "big"))
+        count += 2
     if is_locked:
         entries += (_LOCKED_UNTIL, message.locked_until.to_bytes(8, "big"))
         count += 2

@@ -124,6 +124,7 @@ def test_the_counts_of_topic_and_subscription_are_told(
         receiver.dead_letter_message(message)
     topic = client.get_topic_runtime_properties("news")
     assert (topic.subscription_count, topic.scheduled_message_count) == (2, 0)
+    assert (topic.sql_filter_count, topic.correlation_filter_count) == (2, 0)
     assert topic.size_in_bytes > 0
     counted = {
         each.name: (each.total_message_count, each.active_message_count, each.dead_letter_message_count)

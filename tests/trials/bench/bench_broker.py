@@ -3,10 +3,11 @@
     python -m tests.trials.bench.bench_broker [--rounds N] [--quick]
 
 Messages of 1 KiB, up to 1000 without an outcome, one connection, the same client for all (``raw_client``).
-Each round measures each broker in turn, and ratios are taken within a round; ``over_best`` is the ratio to the best of
-``BEST_OF`` in that round. ``each`` settles message by message, ``ranged`` a chunk at a time. On disk: durable messages
-in a durable queue. Latency: one message at a time, compared with a server that only answers (``echo``). A peer that is
-not installed is skipped with a notice, and a quick round has no peers.
+``sbpair`` announces the service's numbers over AMQP, as the brokers of the other benchmarks do; ``sbpair --fast``
+larger ones. Each round measures each broker in turn, and ratios are taken within a round; ``over_best`` is the ratio to
+the best of ``BEST_OF`` in that round. ``each`` settles message by message, ``ranged`` a chunk at a time. On disk:
+durable messages in a durable queue. Latency: one message at a time, compared with a server that only answers
+(``echo``). A peer that is not installed is skipped with a notice, and a quick round has no peers.
 Prints its settings, then one JSON line per figure (name, unit, n, median, p95, range).
 """
 
@@ -112,16 +113,23 @@ def main() -> None:
     gc.freeze()
     floor: Figures = defaultdict(list)
     peers = () if asked.quick else OTHERS  # they take longer to start than a quick round
-    with OurBroker() as ours, OurBroker(on_disk=True) as kept, others(peers) as theirs, EchoServer() as echo:
+    with (
+        OurBroker() as ours,
+        OurBroker(fast=True) as fast,
+        OurBroker(on_disk=True) as kept,
+        others(peers) as theirs,
+        EchoServer() as echo,
+    ):
+        in_memory = [ours, fast, *theirs]
         warm: dict[str, Figures] = defaultdict(lambda: defaultdict(list))
-        one_round([ours, *theirs], [kept, *theirs], QUICK if asked.quick else 1, warm)
+        one_round(in_memory, [kept, *theirs], QUICK if asked.quick else 1, warm)
         for number in range(asked.rounds):
             turn = -1 if number % 2 else 1
-            one_round([ours, *theirs][::turn], [kept, *theirs][::turn], part, figures)
+            one_round(in_memory[::turn], [kept, *theirs][::turn], part, figures)
             spread("echo", echo.answers(payload(), SINGLES // part), floor)
         for (what, unit), values in floor.items():
             figure(f"broker.{what}", unit, values, digits=1)
-        tell(figures, {peer.name: peer.version for peer in (ours, *theirs)})
+        tell(figures, {peer.name: peer.version for peer in in_memory})
 
 
 if __name__ == "__main__":

@@ -38,7 +38,9 @@ All figures on this page were measured by `python -m tests.trials.bench --again 
 stored in [performance.json](performance.json), with those of the earlier run. `python -m tests.trials.bench --docs`
 generates this page from that file. Compared systems were measured alternately in the same run, under the same
 conditions, so the ratios are more reliable than the absolute figures. *Range* gives the lowest and the highest round.
-The figures are those of the commit in the table; parts that are newer are *not measured* here. The figures of the
+The figures are those of the commit in the table; parts that are newer are *not measured* here. The broker announces
+[the service's numbers](../reference/broker.md#the-services-numbers-over-amqp) over AMQP; before 2026-11-29 it announced
+those of `sbpair --fast`, which stands beside it where it is compared with other brokers. The figures of the
 audit and of the Spark sources and sinks are in [Spark figures](spark.md).
 [Where the time goes](#where-the-time-goes) explains the limits.
 

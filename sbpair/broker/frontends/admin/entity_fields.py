@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from ...auth import SharedAccessPolicy
 from ...entities.descriptions import RIGHTS, AccessRule
 from ...entities.queue import Queue
-from ...entities.rules import DEFAULT_RULE, Rule
+from ...entities.rules import DEFAULT_RULE, Rule, RuleSet
 from ...entities.topic import Subscription, Topic
 from ...errors import InvalidDescriptionError
 from . import atom
@@ -20,6 +20,7 @@ from .fields import (
     INTEGER,
     ON_READING,
     OPTIONAL,
+    READ_SINCE_2024,
     SINCE_2021,
     STAMPED,
     TEXT,
@@ -91,6 +92,10 @@ def _orders(queue: Queue) -> str:
     return "false" if queue.is_partitioned and not queue.layout.is_premium else "true"
 
 
+def _sum(topic: Topic, count: Callable[[RuleSet], int]) -> str:
+    return str(sum(count(subscription.rules) for subscription in topic.subscriptions.values()))
+
+
 # The order and the versions of elements are those of answers of the service that were published. A user's text was
 # seen behind AccessedAt, in both kinds.
 QUEUE_ELEMENTS: tuple[Row[Queue], ...] = (
@@ -144,6 +149,16 @@ TOPIC_ELEMENTS: tuple[Row[Topic], ...] = (
     Setting("SupportOrdering", "support_ordering", BOOLEAN),
     Report("CountDetails", count_details, ON_READING, is_markup=True),
     Report("SubscriptionCount", lambda topic, _: str(len(topic.subscriptions)), ON_READING),
+    Report(  # true and false filters count as SQL; no answer with these counts was published
+        "SqlFilterCount",
+        lambda topic, _: _sum(topic, lambda rules: len(rules) - rules.correlation_filters),
+        READ_SINCE_2024,
+    ),
+    Report(
+        "CorrelationFilterCount",
+        lambda topic, _: _sum(topic, lambda rules: rules.correlation_filters),
+        READ_SINCE_2024,
+    ),
     Setting("AutoDeleteOnIdle", "auto_delete_on_idle", DURATION),
     Setting("EnablePartitioning", "enable_partitioning", BOOLEAN),
     Kept("IsExpress", _no, BEFORE_2021),

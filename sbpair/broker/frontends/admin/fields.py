@@ -76,6 +76,7 @@ ON_READING = Versions(changed_since=_NEVER)  # not in the answer to a PUT
 STAMPED = Versions(changed_since=OLDEST)  # in the oldest form on creation only
 SINCE_2021 = Versions(LATEST_FORM)
 BEFORE_2021 = Versions(until=LATEST_FORM)
+READ_SINCE_2024 = Versions("2024-05", changed_since=_NEVER)
 
 
 @dataclass(frozen=True, slots=True)
