@@ -3,9 +3,9 @@
     python -m tests.trials.bench.bench_audit [--events N] [--rounds N] [--engine E ...] [--quick]
 
 Generated journals of 8 senders, 2 syphons and 4 receivers: three in ten messages pass through a backlog, and one
-in a thousand is not received. The engines take turns, each round in its own process: DuckDB counts the verdicts and writes
-nothing; the audit, on threads of this process and on Spark, writes all tables and the report. The counts must match
-the generated data. The start of the JVM is a separate figure. Prints its settings, then one JSON line per figure
+in a thousand is not received. The engines take turns, each round in its own process: DuckDB counts the verdicts and
+writes nothing; the audit, on threads of this process and on Spark, writes all tables and the report. The counts must
+match the generated data. The start of the JVM is a separate figure. Prints its settings, then one JSON line per figure
 (name, unit, n, median, p95).
 """
 
