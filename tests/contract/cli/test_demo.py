@@ -295,3 +295,25 @@ def test_lines_that_several_threads_note_are_told_in_the_order_of_their_times():
         sys.setswitchinterval(before)
     assert [entry.at for entry in told] == sorted(entry.at for entry in told)
     assert board.read().timeline == tuple(told)
+
+
+@pytest.mark.slow
+@pytest.mark.spec("R-242")
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--consumers",),
+        ("--sessions", "4"),
+        ("--consumers", "--sessions", "4", "--ordering", "session"),
+    ],
+    ids=" ".join,
+)
+def test_the_audit_of_a_demo_is_green_with_every_flag(sbpair, tmp_path, flags):
+    settings = ("--messages", "120", "--outage", "1", "--journal", str(tmp_path / "journals"))
+    done = sbpair("demo", *flags, *settings, timeout=110)
+    assert done.returncode == 0, done.stderr
+    audited = sbpair("audit", "--journal", str(tmp_path / "journals"), "--out", str(tmp_path / "out"))
+
+    assert audited.stdout.startswith("120 messages: lost 0, waiting 0; all accounted for\n"), audited.stdout
+    assert audited.returncode == 0

@@ -125,3 +125,21 @@ def test_a_message_that_landed_is_one_message(shape: str, tmp_path: Path) -> Non
 
     assert (found.is_conserved, found.messages) == (True, 41)
     assert {each.primary for each in found.entities} == {"contoso"}
+
+
+@pytest.mark.spec("R-229")
+def test_a_lost_message_has_the_record_that_named_it_last(tmp_path: Path) -> None:
+    world = a_day()
+    for who in ("secondary", "syphon", "primary", "receiver"):
+        world.drop(who, ["p05"])
+    files = world.write(tmp_path / "journals", "all")
+    (lost,) = audit(tmp_path / "journals", tmp_path / "out").troubles
+    (file,) = files["sender"]
+    ordinal = next(
+        index
+        for index, line in enumerate(file.read_bytes().splitlines())
+        if b"message_parked" in line and b"p05" in line
+    )
+
+    assert (lost.verdict, lost.message_id) == ("lost", "p05")
+    assert lost.last_seen.endswith(f" UTC, record {ordinal} of {file.name}")

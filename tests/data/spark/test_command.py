@@ -105,3 +105,12 @@ def test_the_syphon_as_a_job_of_one_machine_empties_the_backlogs_and_says_so(tmp
         assert len([*tmp_path.glob("syphon-*.jsonl")]) == BACKLOGS
         key = given["SBPAIR_PRIMARY"].split("SharedAccessKey=")[1].split(";")[0]
         assert key not in done.stdout + done.stderr
+
+
+@pytest.mark.spec("R-229")
+def test_only_a_dry_run_of_a_replay_needs_no_connection(tmp_path: Path) -> None:
+    (tmp_path / "missing").mkdir()
+    place = ["--audit", str(tmp_path), "--archive", str(tmp_path)]
+    result = CliRunner().invoke(cli, ["spark", "replay", *place], standalone_mode=False)
+
+    assert "give --primary and --secondary" in str(result.exception)

@@ -63,6 +63,15 @@ class Forwards:
 
 
 @dataclass(frozen=True, slots=True)
+class LastSeen:
+    """The last record that names a message: its time in microseconds, the file, and the ordinal; -1 without one."""
+
+    at: int
+    file: str
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
 class Messages:
     """Messages side by side. Texts are indices into lists, or NULL; ``numbers`` are the columns of numbers."""
 
@@ -84,6 +93,23 @@ class Messages:
     hands: Mapping[str, Ints]  # by HANDS, as an index into ``senders``; NULL for none, or several
     held_in: Ints  # a destination that has a copy, as an index into ``destinations``
     destinations: list[str]  # "" for a queue, or the end of the path of a subscription
+    mentions: Mentions  # from which they were folded
+    group: Ints  # the message of each mention
+
+    def last_seen(self, messages: Ints) -> list[LastSeen | None]:
+        """The last mention of each of these messages; None for one without a time."""
+        last: dict[int, tuple[int, str, int]] = {}
+        for row in np.flatnonzero(np.isin(self.group, messages) & (self.mentions.at != NULL)).tolist():
+            place = self.mentions.sent_in[row]
+            ordinal = -1 if place == NULL else int(place) // POSITIONS
+            found = (
+                int(self.mentions.at[row]),
+                self.mentions.contexts[self.mentions.context[row]].file,
+                ordinal,
+            )
+            group = int(self.group[row])
+            last[group] = max(found, last.get(group, found))
+        return [LastSeen(*last[each]) if each in last else None for each in messages.tolist()]
 
     def __len__(self) -> int:
         return len(self.message)
@@ -161,6 +187,8 @@ class _Fold:
             hands,
             held_in,
             destinations,
+            self.of,
+            self.group,
         )
 
     def has(self, *names: str) -> Bools:

@@ -20,18 +20,20 @@ from ..read.clocks import (
     behind_namespaces,
     between_writers,
     differences,
+    moment,
     one_way_differences,
 )
 from ..read.packets import gather
 from ..result.storage import Storage
 from ..result.tables import MISSING, choose, duplicates_table, messages_table
 from .evidence import Evidence
-from .fold import Messages, fold, times_accepted
+from .fold import LastSeen, Messages, fold, times_accepted
 from .grouping import NULL, Ints
 from .order import in_sessions
 from .verdict import SOUND, VERDICTS, Judgement, Verdict, judge
 from .waits import Waits
 
+INDEX = "index"
 MAX_ROWS = 50  # rows per table of the report; the Parquet tables contain all
 Rows: TypeAlias = "list[dict[str, Any]]"
 
@@ -161,12 +163,12 @@ def findings(messages: Messages, judgement: Judgement, table: pa.Table, copies: 
     """The findings about ``messages``, whose rows are ``table``, and those of their duplicates ``copies``."""
     numbers = dict(messages.numbers)
     sound = np.array([verdict in SOUND for verdict in VERDICTS])
-    troubles = choose(
-        table.select(["primary", "path", "message_id", "verdict", "reason"]), ~sound[judgement.verdict]
-    )
+    is_unsound = ~sound[judgement.verdict]
+    troubles = choose(table.select(["primary", "path", "message_id", "verdict", "reason"]), is_unsound)
+    troubles = troubles.append_column(INDEX, pa.array(np.flatnonzero(is_unsound)))
     return Found(
         entities=_entities(messages, judgement),
-        troubles=_top(troubles, [("verdict", "ascending"), *_BY_NAME]),
+        troubles=_with_last_seen(_top(troubles, [("verdict", "ascending"), *_BY_NAME]), messages),
         duplicates=_top(copies, [("is_explained", "ascending"), ("copies", "descending"), *_BY_NAME]),
         waiting=_count_by_text(judgement.place, judgement.places),
         duplicated=copies.num_rows,
@@ -194,6 +196,18 @@ def _again(messages: Messages, copies: pa.Table) -> Counter[str]:
             others = row["explained"] - row["again"]
             found[row["primary"] or ""] += max(0, min(row["again"], row["copies"] - 1 - others))
     return found
+
+
+def _with_last_seen(rows: Rows, messages: Messages) -> Rows:
+    """The rows, each with where its message was seen last, in place of its index."""
+    seen = messages.last_seen(np.array([row.pop(INDEX) for row in rows], np.int64))
+    for row, last in zip(rows, seen, strict=True):
+        row["last_seen"] = "" if last is None else f"{moment(last.at):%Y-%m-%d %H:%M:%S} UTC, {_record(last)}"
+    return rows
+
+
+def _record(last: LastSeen) -> str:
+    return last.file if last.ordinal < 0 else f"record {last.ordinal} of {last.file}"
 
 
 _BY_NAME = [("path", "ascending"), ("message_id", "ascending")]

@@ -261,10 +261,25 @@ def _timeline(episodes: Sequence[Episode]) -> str:
 
 def _troubles(summary: Summary) -> str:
     rows: list[Row] = [
-        ((each.verdict, each.primary, each.path, each.message_id), True) for each in summary.troubles
+        ((each.verdict, each.primary, each.path, each.message_id, each.last_seen, each.reason), True)
+        for each in summary.troubles
     ]
-    heads = ("verdict", "primary", "entity", "message id")
-    return table(heads, rows) + _more(sum(map(_bad, summary.entities))) if rows else ""
+    heads = ("verdict", "primary", "entity", "message id", "last seen", "what is open")
+    told = "".join(
+        f"<p>{verdict.value}: {how}</p>" for verdict, how in REMEDIES.items() if summary.verdicts[verdict]
+    )
+    return told + table(heads, rows) + _more(sum(map(_bad, summary.entities))) if rows else ""
+
+
+REMEDIES = {
+    Verdict.LOST: "<code>sbpair spark replay --audit OUT --archive ARCHIVE --dry-run</code> finds them in your "
+    "archive, and without --dry-run sends them again.",
+    Verdict.UNPROVEN: "the journals that are named could decide; collect them, and audit again. "
+    "<code>sbpair peek NAMESPACE/ENTITY</code> shows what waits, deferred messages too.",
+    Verdict.DELETED: "if they were meant to be, <code>--accept deleted=COUNT</code> says so.",
+    Verdict.UNEXPECTED: "a sender's journal is missing, or another program sends to the entity.",
+}
+"""What to do about messages that are not accounted for."""
 
 
 def _reasons(summary: Summary) -> str:

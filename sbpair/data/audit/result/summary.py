@@ -70,6 +70,7 @@ class Trouble:
     message_id: str
     verdict: str
     reason: str = ""  # why it is unproven
+    last_seen: str = ""  # when, and the record that says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,12 @@ def summarise(
         writers=_writers(facts),
         troubles=[
             Trouble(
-                row["primary"] or UNKNOWN, row["path"], row["message_id"], row["verdict"], row["reason"] or ""
+                row["primary"] or UNKNOWN,
+                row["path"],
+                row["message_id"],
+                row["verdict"],
+                row["reason"] or "",
+                row["last_seen"],
             )
             for row in found.troubles
         ],

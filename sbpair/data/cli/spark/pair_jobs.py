@@ -20,6 +20,7 @@ from sbpair.pair.cli.namespaces import (
     backlogs_option,
     ca_file_option,
     name_option,
+    namespace_option,
     pair_options,
 )
 from sbpair.pair.cli.parameters import DurationType, ExistingPath
@@ -154,7 +155,8 @@ def _line(row: Row) -> str:
 
 
 @click.command("replay")
-@pair_options
+@namespace_option("primary", required=False)
+@namespace_option("secondary", required=False)
 @name_option
 @backlogs_option
 @ca_file_option
@@ -171,8 +173,8 @@ def _line(row: Row) -> str:
 @click.option("--dry-run", is_flag=True, help="Count the messages and send nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def replay(
-    primary: NamespaceArgument,
-    secondary: NamespaceArgument,
+    primary: NamespaceArgument | None,
+    secondary: NamespaceArgument | None,
     primary_namespace_name: str | None,
     backlogs: int,
     ca_file: str | None,
@@ -184,19 +186,26 @@ def replay(
     """Send the messages that an audit found lost again, from your archive.
 
     They keep their message ids, so that duplicate detection removes any that were not
-    lost after all. Exit code 1 when the archive does not contain all of them.
+    lost after all. Exit code 1 when the archive does not contain all of them. A dry run
+    needs no connection.
 
     \b
     Example:
       sbpair spark replay --audit audit --archive archive --dry-run
     """
-    options = spark_options(
-        primary,
-        secondary,
-        primaryNamespaceName=primary_namespace_name,
-        backlogQueueCount=str(backlogs),
-        caFile=ca_file,
-    )
+    options: dict[str, str] = {}
+    if not dry_run:
+        if primary is None or secondary is None:
+            raise ConfigurationError(
+                "give --primary and --secondary, to which messages are sent, or --dry-run"
+            )
+        options = spark_options(
+            primary,
+            secondary,
+            primaryNamespaceName=primary_namespace_name,
+            backlogQueueCount=str(backlogs),
+            caFile=ca_file,
+        )
     if not (audit / "missing").is_dir():
         raise ConfigurationError(f"{audit} is not the --out directory of an audit: it has no table `missing`")
     try:
