@@ -21,6 +21,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from enum import Enum
 from typing import TypeGuard
 
 from sbpair.pair.amqp.errors import SERVER_BUSY
@@ -33,7 +34,6 @@ from sbpair.pair.ground.shortage import came_of_shortage
 from ..events import DestinationHeld, DestinationResumed, SyphonEvent
 from .awaited import LATE_AFTER, AwaitedAnswers
 from .destination_host import DeliveryTimeouts, DestinationHost
-from .destination_state import CLOSED, METERED, OPEN, OPENING, PROBING, WAITING, DestinationState
 from .in_flight import (
     DeliveryAction,
     InFlightMessage,
@@ -55,6 +55,18 @@ SENT_PER_ANSWER = 2  # messages sent at least for each answer of a metered desti
 EMIT_HELD_AFTER = 5.0  # seconds of that after which DestinationHeld is emitted
 REFILLED = 2.0  # seconds of messages that wait for the pace, below which more are taken from the overflow
 DETACHED_WITHIN = 5.0  # seconds for the peer to detach a link without progress
+
+
+class DestinationState(Enum):
+    CLOSED = "closed"
+    OPENING = "opening"
+    OPEN = "open"
+    METERED = "metered"
+    WAITING = "waiting"
+    PROBING = "probing"
+
+
+CLOSED, OPENING, OPEN, METERED, WAITING, PROBING = DestinationState
 
 
 class Destination:
