@@ -63,10 +63,9 @@ from ..spool.writer import Writing
 from .address import LinkSettings, SdkNamespace
 from .backlog import Backlogs, first_moment
 from .base_pool import KEPT, Pool, PooledT
-from .dispatcher import EventDispatcher
+from .dispatcher import EventDispatcher, note
 from .results import ACCEPTED
 from .send_times import SendTimes
-from .span_events import note
 from .time_limits import MAX_PING_SECONDS
 
 if TYPE_CHECKING:
