@@ -37,8 +37,7 @@ from sbpair.pair.client.errors import (
     OutOfReachError,
     TokenRefusedError,
 )
-from sbpair.pair.envelope.names import backlog_queue_name, label_of_backlogs
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import backlog_queue_name, label_of_backlogs, ordered_backlog_name
 from sbpair.pair.ground.emitter import Emitter
 from sbpair.pair.ground.shortage import came_of_shortage
 from sbpair.pair.ground.side import Side
@@ -46,15 +45,13 @@ from sbpair.pair.ground.side import Side
 from . import events
 from .events import LINES
 from .forward.forwarding import ForwardingSession
-from .forward.paces import Paces
+from .forward.pace import Paces
 from .land.landing import Landing
 from .options import SyphonOptions
 from .order.order_check import OrderCheck
 from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
-from .watch.claims import NAMESPACE, as_fault, refusal_of
-from .watch.key_claims import KeyClaims
+from .watch.claims import NAMESPACE, KeyClaims, OwnPaths, as_fault, refusal_of
 from .watch.monitors import BacklogMonitors
-from .watch.own_paths import OwnPaths
 from .watch.peeking import BacklogDepth, StrandedBacklogs
 
 if TYPE_CHECKING:

@@ -45,12 +45,11 @@ from sbpair.pair.tracing.current import Tracing
 
 from ..events import MessageSetAside, SyphonEvent
 from ..status import SyphonCounters
+from ..watch.peeking import SilenceWatch
 from .credit import MemoryBudget, RecentSize, Window
 from .delivery import Destination
-from .in_flight import DEAD_LETTER_REASONS, InFlightMessage
+from .in_flight import DEAD_LETTER_REASONS, ForwardReports, InFlightMessage
 from .locks import KeptDelivery, LockRenewal, Overflow
-from .reports import ForwardReports
-from .silence import SilenceWatch
 
 logger = logging.getLogger("sbpair.syphon")
 
