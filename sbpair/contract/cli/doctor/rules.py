@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sbpair.pair.cli.output import age_text
-from sbpair.pair.envelope.ordering import is_ordered_backlog
+from sbpair.pair.envelope.names import is_ordered_backlog
 
 from .facts import NOT_FOUND, UNAUTHORIZED, PairFacts, Ping, PrimaryEntity, Refusal
 from .finding import ERROR, NOTE, WARNING, Finding, Rule, Severity
