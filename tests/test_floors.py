@@ -305,7 +305,7 @@ def test_what_the_syphon_takes_of_the_envelope_knows_no_sdk() -> None:
 
 @pytest.mark.spec("R-194")
 def test_only_one_module_and_the_command_that_exports_import_opentelemetry() -> None:
-    allowed = {"pair/tracing/opentelemetry.py", "pair/cli/syphon/telemetry.py"}
+    allowed = {"pair/tracing/opentelemetry.py", "pair/cli/syphon/monitoring.py"}
     users = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")

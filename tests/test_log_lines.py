@@ -18,9 +18,9 @@ from sbpair.pair.pairing import events as pairing
 from sbpair.pair.pairing.shared.dispatcher import EventDispatcher
 from sbpair.pair.pairing.shared.log_lines import LINES as OF_CLIENTS
 from sbpair.pair.processor import events as processor
-from sbpair.pair.processor.log_lines import LINES as OF_PROCESSORS
+from sbpair.pair.processor.events import LINES as OF_PROCESSORS
 from sbpair.pair.syphon import events as syphon
-from sbpair.pair.syphon.log_lines import LINES as OF_SYPHONS
+from sbpair.pair.syphon.events import LINES as OF_SYPHONS
 
 pytestmark = pytest.mark.spec("R-126")
 

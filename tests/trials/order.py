@@ -30,7 +30,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbpair import PairedNamespaceOptions, PairedServiceBusClient
 from sbpair.broker import Broker, NamespaceControl
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import ordered_backlog_name
 from sbpair.testing import Ledger
 from tests.trials import spool_process
 from tests.trials.spool_process import BACKLOGS, backlog

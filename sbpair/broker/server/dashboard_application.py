@@ -15,12 +15,14 @@
     POST /api/take-down ... /api/delete            see page_operations
 
 The page needs the token or the cookie; everything under /api the token, or the cookie and its proof
-(see page_sessions). Views change nothing.
+(see PageSessions). Views change nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -44,7 +46,6 @@ from .http_endpoint import HttpEndpoint
 from .namespace_server import NamespaceServer
 from .page_operations import PageOperations
 from .page_requests import Given
-from .page_sessions import PageSessions
 from .wire import AmqpWire
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -78,6 +79,7 @@ MAX_NUMBER = 2**63 - 1
 MAX_DIGITS = 19
 MAX_CONNECTIONS = 100  # shown for each namespace
 MAX_SEARCHED = 10_000  # messages of one search; the next continues
+MAX_SESSIONS = 64  # the oldest ends when another is opened
 
 
 class PageApplication:
@@ -307,3 +309,33 @@ def _number(request: web.Request, name: str, default: int = 0) -> int:
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+class PageSessions:
+    """The open sessions of one page: what a browser gets for the token, and must show with each request.
+
+        the cookie    opens the page itself, which shows nothing; a browser sends it to every port of the host
+        the proof     every request for data or an action; the page keeps it in storage that only its origin can read
+
+    Neither is the token: a server on another port that sees the cookie can neither read nor change anything with it.
+    """
+
+    def __init__(self) -> None:
+        self._proofs: dict[str, str] = {}
+
+    def open(self) -> tuple[str, str]:
+        """Open a session; returns its cookie and its proof."""
+        if len(self._proofs) >= MAX_SESSIONS:
+            del self._proofs[next(iter(self._proofs))]
+        cookie, proof = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+        self._proofs[cookie] = proof
+        return cookie, proof
+
+    def knows(self, cookie: str) -> bool:
+        """Whether this is the cookie of a session."""
+        return cookie in self._proofs
+
+    def is_proven(self, cookie: str, proof: str) -> bool:
+        """Whether this is the cookie of a session and its proof; the proof is compared in constant time."""
+        known = self._proofs.get(cookie)
+        return known is not None and hmac.compare_digest(known.encode(), proof.encode("utf-8", "replace"))

@@ -16,8 +16,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sbpair.pair.envelope.names import backlog_queue_name, is_backlog_queue, path_key
-from sbpair.pair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
+from sbpair.pair.envelope.names import (
+    backlog_queue_name,
+    is_backlog_queue,
+    is_ordered_backlog,
+    ordered_backlog_name,
+    path_key,
+)
 
 
 @dataclass(frozen=True, slots=True)

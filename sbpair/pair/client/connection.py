@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar, cast
 from uuid import uuid4
@@ -46,7 +46,6 @@ from .errors import (
 )
 from .link import ANSWER_TIMEOUT, ClientLink, OnDisposition, OnDrained, OnMessage, Opened, Receiver, Sender
 from .session import SessionReceiver, session_filter, waiting_for
-from .unfinished import in_excess
 
 logger = logging.getLogger("sbpair.syphon")
 
@@ -496,3 +495,21 @@ class NamespaceConnection(asyncio.Protocol):
             self._engine.receive_data(b"", self._loop.time())  # it may well have spoken
         self._engine.handle_timer(self._loop.time())
         self._process()
+
+
+def in_excess(links: Iterable[Link], limit: int) -> list[ReceiverLink]:
+    """Return the links to detach so that unfinished deliveries occupy ``limit`` bytes at most, or there is only one.
+
+    Each link may carry a message of the largest size, and a peer that finishes none would fill the memory. Above the
+    limit the link that is furthest on keeps its delivery, for it is the next to free its bytes; the others are
+    detached, the largest first, and their messages come again.
+    """
+    found = [link for link in links if isinstance(link, ReceiverLink) and link.unfinished]
+    found.sort(key=lambda link: link.unfinished, reverse=True)
+    total, excess = sum(link.unfinished for link in found), []
+    for link in found[1:]:
+        if total <= limit:
+            break
+        excess.append(link)
+        total -= link.unfinished
+    return excess

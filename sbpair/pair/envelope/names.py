@@ -1,6 +1,7 @@
 """Names of namespaces and backlog queues, and the paths a parked message may be sent to.
 
-    backlog queue i of primary "contoso":   contoso/x-servicebus-transfer/i
+    backlog queue i of primary "contoso":           contoso/x-servicebus-transfer/i
+    ordered backlog queue i of primary "contoso":   contoso/x-servicebus-transfer/ordered/i
 
 Imports the standard library only.
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 TRANSFER_SEGMENT = "x-servicebus-transfer"
+ORDERED_SEGMENT = "ordered"
 MAX_PATH = 260  # characters of an entity's path, the service's limit
 
 
@@ -86,6 +88,17 @@ def is_backlog_queue(path: str) -> bool:
     """Whether an entity path is a backlog queue of some primary namespace."""
     parts = path.casefold().split("/")
     return len(parts) == 3 and parts[1] == TRANSFER_SEGMENT and parts[2].isdigit()
+
+
+def ordered_backlog_name(namespace: str, index: int) -> str:
+    """Return the name, on the secondary, of ordered backlog queue ``index`` of this primary namespace."""
+    return f"{namespace}/{TRANSFER_SEGMENT}/{ORDERED_SEGMENT}/{index}"
+
+
+def is_ordered_backlog(path: str) -> bool:
+    """Whether an entity path is an ordered backlog queue of some primary namespace."""
+    parts = path.casefold().split("/")
+    return len(parts) == 4 and parts[1:3] == [TRANSFER_SEGMENT, ORDERED_SEGMENT] and parts[3].isdigit()
 
 
 _ASCII_FOLD = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}

@@ -1,7 +1,5 @@
 """Placement of ordered sessions in the ordered backlog queues, and the stamp of their parked messages.
 
-    ordered backlog queue i of primary "contoso":   contoso/x-servicebus-transfer/ordered/i
-
 A session keeps its queue forever: both the queue and the parked session id are hashes of the entity's path and the
 session id, the same in every process and release. Imports the standard library only.
 """
@@ -14,9 +12,8 @@ from hashlib import blake2b
 from itertools import count
 from typing import NamedTuple
 
-from .names import TRANSFER_SEGMENT, path_key
+from .names import path_key
 
-ORDERED_SEGMENT = "ordered"
 _STAMP = re.compile(r"([0-9a-f]{1,32})/([0-9]{1,18})/([0-9]{1,18})")
 
 
@@ -54,17 +51,6 @@ class Numbering:
     def next(self) -> OrderStamp:
         """Return the next stamp, whose ordinal is larger than that of all before."""
         return OrderStamp(self._client, self._epoch, next(self._ordinals))
-
-
-def ordered_backlog_name(namespace: str, index: int) -> str:
-    """Return the name, on the secondary, of ordered backlog queue ``index`` of this primary namespace."""
-    return f"{namespace}/{TRANSFER_SEGMENT}/{ORDERED_SEGMENT}/{index}"
-
-
-def is_ordered_backlog(path: str) -> bool:
-    """Whether an entity path is an ordered backlog queue of some primary namespace."""
-    parts = path.casefold().split("/")
-    return len(parts) == 4 and parts[1:3] == [TRANSFER_SEGMENT, ORDERED_SEGMENT] and parts[3].isdigit()
 
 
 @lru_cache(maxsize=16_384)

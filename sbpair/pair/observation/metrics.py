@@ -18,7 +18,6 @@ from sbpair import __version__
 from sbpair.pair.amqp.build import build
 from sbpair.pair.ground.extras import require
 
-from .path_labels import OTHERS, PathLabels
 from .record import event_name, own_fields
 from .sinks import EntityStates, ObservedState
 
@@ -26,7 +25,10 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter, Gauge
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_PATHS = 200  # with a label of their own
+OTHERS = "(others)"  # no entity has this name
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,3 +561,23 @@ def show_processors(metrics: Metrics, processors: Handlers) -> None:
     )
     metrics.read_gauge("sbpair_processor_handler_seconds_total", lambda: processors.by_path(seconds))
     metrics.read_gauge("sbpair_processor_in_flight", lambda: processors.by_path(in_flight))
+
+
+class PathLabels:
+    """The label of each path: the path itself, or :data:`OTHERS` for those beyond ``MAX_PATHS``."""
+
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+
+    def of(self, path: str) -> str:
+        """Return the label of ``path``."""
+        if path not in self._paths and len(self._paths) >= MAX_PATHS:
+            return OTHERS
+        self._paths.add(path)
+        return path
+
+    def forget(self, path: str) -> bool:
+        """Forget a path that names no entity; return whether it had a label of its own."""
+        had_one = path in self._paths
+        self._paths.discard(path)
+        return had_one

@@ -13,8 +13,7 @@ from sbpair.pair.ground.side import Side
 
 from .delivery import Delivery
 from .errors import SettlementRefusedError, SettlementUnknownError
-from .events import ProcessorEvent
-from .log_lines import LINES
+from .events import LINES, ProcessorEvent
 from .message import ReceivedMessage
 from .options import ProcessorOptions
 from .processor import Processor

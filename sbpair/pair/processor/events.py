@@ -1,8 +1,14 @@
-"""The events of a processor; ``at`` is in seconds since the epoch, ``side`` is ``primary`` or ``secondary``."""
+"""The events of a processor, and their log lines.
+
+``at`` is in seconds since the epoch, ``side`` is ``primary`` or ``secondary``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from logging import DEBUG, ERROR, INFO, WARNING
+
+from sbpair.pair.ground.emitter import LogLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +114,29 @@ class SessionReleased(ProcessorEvent):
     """A session is no longer held: it was idle, its lock was lost, or the processor stopped."""
 
     session_id: str
+
+
+LINES: dict[type[ProcessorEvent], LogLine] = {
+    ReceivingStarted: LogLine(INFO, "{path} on the {side} is being received from"),
+    ReceivingLost: LogLine(WARNING, "{path} on the {side}: {reason}; {again}", repeats="path"),
+    EntityMissing: LogLine(WARNING, "{path} does not exist on the {side}; checked again later"),
+    MessagesReceived: LogLine(DEBUG, "handlers of {path} on the {side} ended"),
+    HandlerFailed: LogLine(ERROR, "a handler of {path} raised {error}; message {message_id} is abandoned"),
+    LockEnded: LogLine(
+        WARNING,
+        "the lock of message {message_id} of {path} ended before it was settled: it is delivered again",
+    ),
+    SettlementUnknown: LogLine(
+        WARNING, "the link to {path} on the {side} was lost before settlements were confirmed"
+    ),
+    SettlementRefused: LogLine(
+        WARNING, "{path} on the {side} refused to {verb} message {message_id}: {cause}"
+    ),
+    DuplicatesCompleted: LogLine(DEBUG, "messages of {path} were handled before, and are completed"),
+    LinkSilent: LogLine(
+        WARNING, "a link to {path} on the {side} delivered nothing for {seconds:.0f} s, and is replaced"
+    ),
+    SessionAccepted: LogLine(DEBUG, "session {session_id} of {path} on the {side} is held"),
+    SessionReleased: LogLine(DEBUG, "session {session_id} of {path} on the {side} is no longer held"),
+}
+"""The log line of each event."""

@@ -14,8 +14,7 @@ from sbpair.pair.amqp.performatives import ACCEPTED, Condition, Rejected
 from sbpair.pair.client.connection import NamespaceConnection
 from sbpair.pair.client.errors import ClientError, condition_text
 from sbpair.pair.client.link import LINK_USED_EVERY, Receiver
-from sbpair.pair.client.lock_keeper import LockKeeper
-from sbpair.pair.client.locks import LockClock
+from sbpair.pair.client.locks import LockClock, LockKeeper
 from sbpair.pair.client.request import RequestNode, peek
 from sbpair.pair.client.watchdog import Watchdog
 from sbpair.pair.envelope.restore import locked_until_of

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -37,29 +37,26 @@ from sbpair.pair.client.errors import (
     OutOfReachError,
     TokenRefusedError,
 )
-from sbpair.pair.envelope.names import backlog_queue_name, label_of_backlogs
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import backlog_queue_name, label_of_backlogs, ordered_backlog_name
 from sbpair.pair.ground.emitter import Emitter
 from sbpair.pair.ground.shortage import came_of_shortage
 from sbpair.pair.ground.side import Side
 
 from . import events
+from .events import LINES
 from .forward.forwarding import ForwardingSession
-from .forward.paces import Paces
+from .forward.pace import Paces
 from .land.landing import Landing
-from .log_lines import LINES
 from .options import SyphonOptions
 from .order.order_check import OrderCheck
 from .status import BacklogLinks, SideRefusals, SyphonCounters, SyphonState, SyphonStatus
-from .stoppable import Pauses, unless
-from .watch.claims import NAMESPACE, as_fault, refusal_of
-from .watch.key_claims import KeyClaims
+from .watch.claims import NAMESPACE, KeyClaims, OwnPaths, as_fault, refusal_of
 from .watch.monitors import BacklogMonitors
-from .watch.own_paths import OwnPaths
 from .watch.peeking import BacklogDepth, StrandedBacklogs
 
 if TYPE_CHECKING:
     from sbpair.pair.auth.credential import AnyCredential
+
 
 T = TypeVar("T")
 Connections = tuple[NamespaceConnection, NamespaceConnection]
@@ -636,3 +633,38 @@ def _loss_of(drained: asyncio.Future[None]) -> str | None:
 
 def _reach(namespace: NamespaceAccess, route: Route, address: str | None) -> NamespaceAccess:
     return (namespace if route == Route() else namespace.along(route)).dial_at(address)
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[object, object, T]) -> T | None:
+    """Return the result of ``work``; cancel it and return None when ``stop`` is set first."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for each in (task, stopped):
+            each.cancel()
+        await asyncio.gather(task, stopped, return_exceptions=True)
+
+
+class Pauses:
+    """The pauses between attempts; :meth:`wake` ends those under way."""
+
+    def __init__(self) -> None:
+        self._waking: set[asyncio.Future[None]] = set()
+
+    async def sleep(self, seconds: float) -> None:
+        """Pause for ``seconds``, or until the next :meth:`wake`."""
+        waking: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waking.add(waking)
+        try:
+            await asyncio.wait([waking], timeout=seconds)
+        finally:
+            self._waking.discard(waking)
+
+    def wake(self) -> None:
+        """End all pauses."""
+        for waking in self._waking:
+            if not waking.done():
+                waking.set_result(None)

@@ -1,8 +1,11 @@
-"""The events of a syphon; ``at`` is in seconds since the epoch."""
+"""The events of a syphon, and their log lines; ``at`` is in seconds since the epoch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from logging import DEBUG, ERROR, INFO, WARNING
+
+from sbpair.pair.ground.emitter import LogLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,3 +184,48 @@ class BacklogCaughtUp(SyphonEvent):
     """The oldest message of an overdue backlog queue is below the threshold again."""
 
     backlog: str
+
+
+LINES: dict[type[SyphonEvent], LogLine] = {
+    SyphonConnected: LogLine(INFO, "connected; messages of the backlog queues that exist are forwarded"),
+    SyphonDisconnected: LogLine(WARNING, "{reason}; {again}"),
+    SideRefused: LogLine(ERROR, "the {side} refuses the syphon: {cause}; no message moves until it accepts"),
+    SideAccepted: LogLine(WARNING, "the {side} accepts the syphon again"),
+    BacklogMissing: LogLine(DEBUG, "{backlog} does not exist on the secondary; checked again later"),
+    BacklogDetached: LogLine(WARNING, "{backlog}: {reason}", repeats="backlog"),
+    ClockDiffers: LogLine(
+        WARNING, "the secondary's clock is {ahead:+.0f} s from this machine's: check its time"
+    ),
+    MessageSetAside: LogLine(
+        ERROR, "{backlog}: a message for {path} was dead-lettered: {reason}; see `sbpair backlog peek`"
+    ),
+    SessionHeld: LogLine(
+        ERROR,
+        "{backlog}: session {session} is held: message {message_id} cannot be delivered: {reason}; fix the cause, or "
+        "restart with --on-poison dead-letter",
+    ),
+    MessagesForwarded: LogLine(DEBUG, "{path} on the {side} accepted messages of {backlog}"),
+    DestinationHeld: LogLine(WARNING, "{path} is held: {reason}; {again}", repeats="path"),
+    DestinationResumed: LogLine(WARNING, "{path} accepts messages again"),
+    LandingBegan: LogLine(
+        WARNING, "{path} has been out of reach for {out_of_reach:.0f} s; its messages land on the secondary"
+    ),
+    LandingEnded: LogLine(WARNING, "{path} answers again; its messages go to the primary"),
+    LandingRefused: LogLine(WARNING, "{path} cannot land: {reason}; {again}", repeats="path"),
+    MessagesUntransferred: LogLine(
+        ERROR,
+        "{backlog} has {count} messages that landed and were refused after all, because their entity was full for "
+        "example; park them again with `sbpair backlog redrive --transfer`",
+    ),
+    BacklogsDrained: LogLine(INFO, "all backlog queues are empty"),
+    BacklogStranded: LogLine(
+        ERROR,
+        "{backlog} exists beyond the syphon's --backlogs (it holds messages: {holds_messages}); use the senders' "
+        "backlog count",
+    ),
+    BacklogOverdue: LogLine(
+        ERROR, "{backlog}: its oldest message has waited {age:.0f} s, longer than {threshold:g} s"
+    ),
+    BacklogCaughtUp: LogLine(WARNING, "{backlog} is no longer overdue"),
+}
+"""The log line of each event."""

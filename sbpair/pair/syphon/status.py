@@ -76,7 +76,7 @@ class SideRefusals:
     A side refuses the syphon when ``$cbs`` refuses it, when no token is issued for it, when the side's certificate
     is not trusted, and when a right is missing for all of its links. It is retried continuously; an accepted claim or
     link ends the refusal. A refusal by one queue while others accept concerns only that queue; that of a path which the
-    side never accepted only the path (:mod:`~sbpair.pair.syphon.watch.own_paths`).
+    side never accepted only the path (:mod:`~sbpair.pair.syphon.watch.claims`).
     """
 
     def __init__(self, emit: Callable[[SyphonEvent], None]) -> None:

@@ -18,8 +18,8 @@ from sbpair.broker.faults import Disabled
 from sbpair.broker.frontends.dashboard.views import MAX_MESSAGES, MAX_ROWS
 from sbpair.broker.server.dashboard import Page
 from sbpair.broker.server.dashboard_actions import INTENT
+from sbpair.broker.server.dashboard_application import MAX_SESSIONS, PageSessions
 from sbpair.broker.server.http_endpoint import HttpEndpoint
-from sbpair.broker.server.page_sessions import MAX_SESSIONS, PageSessions
 
 ALL = ("overview", "entities", "entity", "messages", "message", "sessions", "connections", "rejections")
 

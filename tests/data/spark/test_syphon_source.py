@@ -20,7 +20,7 @@ from sbpair.data.spark.syphon_source import (
     drain,
     emptied,
 )
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import ordered_backlog_name
 from tests.data.spark.ledger import BACKLOGS, ids_in, park, parked, string
 
 ALL = ReadAllAvailable()

@@ -13,8 +13,7 @@ from signal import SIGTERM
 import pytest
 
 from sbpair.broker import Broker, NamespaceControl
-from sbpair.pair.envelope.names import backlog_queue_name
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import backlog_queue_name, ordered_backlog_name
 from tests.spellings import spellings
 from tests.warm import Warm, WarmProcess
 

@@ -13,7 +13,8 @@ from sbpair.pair.amqp.message import Message, Properties, ValueBody
 from sbpair.pair.amqp.sections import is_needlessly_wide, split_fields, value_end
 from sbpair.pair.envelope import copies
 from sbpair.pair.envelope.errors import PairingError, ReservedPropertyError
-from sbpair.pair.envelope.ordering import Numbering, is_ordered_backlog, ordered_backlog_name
+from sbpair.pair.envelope.names import is_ordered_backlog, ordered_backlog_name
+from sbpair.pair.envelope.ordering import Numbering
 from sbpair.pair.envelope.park import message_id_of, park, prepare
 from sbpair.pair.envelope.restore import Forward, restore
 from sbpair.pair.syphon.land.transfer import address, park_again

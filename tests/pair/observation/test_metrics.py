@@ -10,8 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sbpair import __version__
 from sbpair.observation import EntityStates, Metrics
 from sbpair.pair.amqp.build import build
-from sbpair.pair.observation.metrics import METRICS
-from sbpair.pair.observation.path_labels import MAX_PATHS, OTHERS
+from sbpair.pair.observation.metrics import MAX_PATHS, METRICS, OTHERS
 from sbpair.pair.pairing import events as pairing
 from sbpair.pair.processor import events as processor
 from sbpair.pair.syphon import events as syphon

@@ -55,16 +55,16 @@ async def test_a_syphon_with_a_wrong_clock_forwards_each_message_once_and_says_s
 def count_renewals(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the number of locks in each renewal."""
 
-    from sbpair.pair.client import lock_keeper
+    from sbpair.pair.client import locks
 
     asked: list[int] = []
-    renew = lock_keeper.renew_locks
+    renew = locks.renew_locks
 
     async def counted(connection, backlog, tags):
         asked.append(len(tags))
         return await renew(connection, backlog, tags)
 
-    monkeypatch.setattr(lock_keeper, "renew_locks", counted)
+    monkeypatch.setattr(locks, "renew_locks", counted)
     return asked
 
 

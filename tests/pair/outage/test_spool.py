@@ -29,7 +29,7 @@ from sbpair import (
 )
 from sbpair.broker.faults import RejectWith
 from sbpair.broker.testing.ledger import Ledger
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import ordered_backlog_name
 from sbpair.pair.pairing.shared.threads import Workers
 from sbpair.pair.pairing.shared.waiting import StillWaitingError
 from sbpair.pair.pairing.spool.store import Spool

@@ -13,7 +13,7 @@ from sbpair.pair.pairing.decide.pair import Attempt, Pair, Result, SendFlow, Ste
 from sbpair.pair.pairing.decide.retry import NO_RETRIES, RetryPolicy
 from sbpair.pair.pairing.decide.rotation import Choice
 from sbpair.pair.pairing.outcome import Classification, Failure, Outcome
-from sbpair.pair.pairing.shared import base_runtime, results
+from sbpair.pair.pairing.shared import base_runtime
 from tests.pair.pairing.quiet_runtime import NOW
 
 Answer = Callable[[Step], Result]
@@ -137,8 +137,7 @@ def pair_of() -> Callable[..., Driver]:
 def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Freeze the runtimes' monotonic clock at 1000 s."""
     clock = SimpleNamespace(monotonic=lambda: NOW, time_ns=lambda: 5_000_000_999_999)
-    for module in (base_runtime, results):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(base_runtime, "time", clock)
     monkeypatch.delenv("SBPAIR_DISABLE", raising=False)
 
 

@@ -43,7 +43,7 @@ from sbpair.pair.pairing.shared import base_runtime
 from sbpair.pair.pairing.shared.address import LinkSettings
 from sbpair.pair.pairing.shared.backlog import backlogs_event
 from sbpair.pair.pairing.shared.base_pool import role_of, spare_links
-from sbpair.pair.pairing.shared.results import closed_result, not_written_in_time, time_left, with_count
+from sbpair.pair.pairing.shared.base_runtime import closed_result, not_written_in_time, time_left, with_count
 from tests.pair.pairing.quiet_runtime import NOW, REFUSED, Base, P, S
 
 pytestmark = [pytest.mark.spec("R-66"), pytest.mark.usefixtures("frozen")]

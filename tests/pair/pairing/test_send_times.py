@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pair.pairing.outcome import Failure, Refused, Stored, Stranded
-from sbpair.pair.pairing.shared.send_times import BOUNDS, SendTimes
+from sbpair.pair.pairing.outcome import BOUNDS, Failure, Refused, SendTimes, Stored, Stranded
 
 pytestmark = pytest.mark.spec("H-53")
 

@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusMessage
 
 from sbpair.pair.pairing.blocking.sender import PairedServiceBusSender
 from sbpair.pair.pairing.decide.patience import Patience
-from sbpair.pair.pairing.shared.results import ACCEPTED
+from sbpair.pair.pairing.shared.base_runtime import ACCEPTED
 from sbpair.pair.pairing.shared.turns import ThreadTurns
 from tests.interrupts import Interrupt, at_signals, interrupted_after
 

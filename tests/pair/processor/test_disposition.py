@@ -17,7 +17,7 @@ from sbpair.pair.amqp.performatives import (
 )
 from sbpair.pair.amqp.types import Symbol
 from sbpair.pair.client.request import RequestNode
-from sbpair.pair.processor.disposition import settle_by_token
+from sbpair.pair.processor.strays import settle_by_token
 from tests.pair.client.played import Played, played, status
 
 __all__ = ["played"]

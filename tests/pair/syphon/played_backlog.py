@@ -184,7 +184,7 @@ class Renewals:
         self.fails = False
         self.answered = asyncio.Event()  # cleared by a test whose answers take time
         self.answered.set()
-        monkeypatch.setattr("sbpair.pair.client.lock_keeper.renew_locks", self._renew)
+        monkeypatch.setattr("sbpair.pair.client.locks.renew_locks", self._renew)
 
     async def _renew(self, connection: object, path: str, tags: Sequence[bytes]) -> list[float | None]:
         assert path == "b0"

@@ -15,7 +15,7 @@ from sbpair.pair.auth.connection_string import NamespaceAccess
 from sbpair.pair.client.errors import ClientError, ConnectionLostError, TokenRefusedError
 from sbpair.pair.syphon import daemon as module
 from sbpair.pair.syphon.events import SyphonEvent
-from sbpair.pair.syphon.watch import key_claims
+from sbpair.pair.syphon.watch import claims
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.pair.syphon.scripted import now, turns
 
@@ -199,8 +199,8 @@ class Worlds:
             ("ForwardingSession", world.open_session),
         ):
             self._patch.setattr(module, name, played)
-        self._patch.setattr(key_claims, "refusal_of", world.refusal_of)
-        self._patch.setattr(key_claims, "parked_paths", world.parked_paths)
+        self._patch.setattr(claims, "refusal_of", world.refusal_of)
+        self._patch.setattr(claims, "parked_paths", world.parked_paths)
         return world
 
 

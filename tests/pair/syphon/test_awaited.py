@@ -9,7 +9,7 @@ import pytest
 
 from sbpair.broker.faults import FaultRule, Operation, Withhold
 from sbpair.pair.syphon.events import MessagesForwarded
-from sbpair.pair.syphon.forward.awaited import LATE_AFTER, AwaitedAnswers
+from sbpair.pair.syphon.forward.answers import LATE_AFTER, AwaitedAnswers
 from sbpair.pair.syphon.forward.delivery import DETACHED_WITHIN
 from tests.pair.syphon.driven import Driven, play
 from tests.pair.syphon.pair import parked

@@ -118,7 +118,7 @@ async def test_a_rare_reason_is_found_behind_dead_letters_whose_locks_end(
 
     monkeypatch.setattr("sbpair.pair.syphon.watch.deadletters.TICK", 0.0)
     monkeypatch.setattr("sbpair.pair.client.locks.MIN_MARGIN_SECONDS", 300.0)
-    monkeypatch.setattr("sbpair.pair.client.lock_keeper.renew_locks", renewed)
+    monkeypatch.setattr("sbpair.pair.client.locks.renew_locks", renewed)
     try:
         async with asyncio.timeout(PATIENCE):
             await redrive(connection, pair.backlog(0), counts, reason="RARE", stop=asyncio.Event())

@@ -18,7 +18,7 @@ from sbpair.pair.amqp.performatives import Accepted, Condition, Rejected
 from sbpair.pair.auth.connection_string import parse
 from sbpair.pair.client.dial import connect
 from sbpair.pair.client.errors import LinkRefusedError
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import ordered_backlog_name
 from sbpair.pair.syphon.forward.credit import AFTER_LOSS
 from sbpair.pair.syphon.forward.delivery import EMIT_HELD_AFTER, METERED, OPEN, WAITING
 from sbpair.pair.syphon.forward.pace import BURST, FIRST_RATE, FIRST_WINDOW, Pace

@@ -10,8 +10,8 @@ import pytest
 
 from sbpair.observation import Metrics
 from sbpair.pair.observation.syphon_gauges import show_syphon
+from sbpair.pair.syphon.watch.monitors import SubQueueCounts
 from sbpair.pair.syphon.watch.peeking import DEAD_LETTERS, EMPTY, BacklogDepth, BacklogDepths
-from sbpair.pair.syphon.watch.sub_queues import SubQueueCounts
 from sbpair.syphon import SyphonOptions, SyphonState
 from tests.pair.syphon.pair import BACKLOGS, Pair, parked, put, take
 from tests.pair.syphon.test_sides import running
@@ -163,7 +163,7 @@ async def test_a_syphon_none_of_whose_backlogs_exists_says_so_until_one_does(pai
 async def test_the_dead_letters_of_each_backlog_are_a_gauge_until_they_are_resolved(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbpair.pair.syphon.watch.sub_queues.CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr("sbpair.pair.syphon.watch.monitors.CHECK_INTERVAL", 0.05)
     await pair.park([parked(0, "nowhere"), parked(1), parked(2, "nowhere")])
     syphon = pair.syphon(measure_every=SOON)
     metrics = Metrics()
@@ -185,7 +185,7 @@ async def test_dead_letters_are_counted_at_first_and_then_only_where_there_are_a
         return BacklogDepth(counted, 0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sbpair.pair.syphon.watch.sub_queues.depth_of", depth_of)
+        patch.setattr("sbpair.pair.syphon.watch.monitors.depth_of", depth_of)
         assert counts.is_due
         await counts.check(None)  # type: ignore[arg-type]
         assert (counts.is_due, asked) == (False, ["a/$DeadLetterQueue"])

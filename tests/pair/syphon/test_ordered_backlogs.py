@@ -10,7 +10,8 @@ import pytest
 
 from sbpair.broker.faults import RejectWith
 from sbpair.pair.amqp.message import Message
-from sbpair.pair.envelope.ordering import ordered_backlog_name, place_of
+from sbpair.pair.envelope.names import ordered_backlog_name
+from sbpair.pair.envelope.ordering import place_of
 from sbpair.pair.syphon.events import MessageSetAside, SessionHeld
 from sbpair.pair.syphon.order.order_check import OrderCheck
 from sbpair.pair.syphon.order.ordered_backlogs import Places, session_credit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbpair.pair.syphon.watch.own_paths import MAX_OWN, OwnPaths
+from sbpair.pair.syphon.watch.claims import MAX_OWN, OwnPaths
 
 pytestmark = pytest.mark.spec("R-119")
 

@@ -20,12 +20,16 @@ from sbpair.pair.syphon.forward.pace import (
     HALVED_EVERY,
     LARGEST_WINDOW,
     LOWEST_RATE,
+    MAX_PATHS,
+    MAX_SHOWN,
+    OUTAGE,
     RECOVERS_IN,
     RECOVERY,
+    REMEMBERED,
     SMOOTHED,
     Pace,
+    Paces,
 )
-from sbpair.pair.syphon.forward.paces import MAX_PATHS, MAX_SHOWN, OUTAGE, REMEMBERED, Paces
 
 pytestmark = pytest.mark.spec("H-10")
 

@@ -483,7 +483,7 @@ async def test_kept_locks_are_renewed_when_a_third_is_left_and_a_lost_one_is_for
         asked.append((now(), tags))
         return [None if tag == b"tag-2" else 1.0 for tag in tags]
 
-    monkeypatch.setattr("sbpair.pair.client.lock_keeper.renew_locks", renewed)
+    monkeypatch.setattr("sbpair.pair.client.locks.renew_locks", renewed)
     receiver = PlayedRounds([message(1), message(2)])
     rounds = rounds_of(receiver)
     keeping = asyncio.ensure_future(rounds.keep_locks())

@@ -9,10 +9,10 @@ import pytest
 
 from sbpair.broker.faults import Operation, SilenceLink
 from sbpair.pair.client.watchdog import INTERVAL, PATIENCE, Watchdog
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import ordered_backlog_name
 from sbpair.pair.syphon.events import BacklogDetached
-from sbpair.pair.syphon.forward.silence import LONGEST_IDLE
 from sbpair.pair.syphon.order.session_relay import SILENT_AFTER
+from sbpair.pair.syphon.watch.peeking import LONGEST_IDLE
 from tests.pair.syphon.driven import BACKLOGS, ROOMY, Driven, play
 from tests.pair.syphon.pair import parked
 from tests.pair.syphon.test_ordered_backlogs import in_session

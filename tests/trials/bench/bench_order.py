@@ -22,7 +22,8 @@ from sbpair.pair.amqp.message import DataBody, Header, Message, Properties
 from sbpair.pair.amqp.performatives import Accepted
 from sbpair.pair.auth.connection_string import parse
 from sbpair.pair.client.dial import connect
-from sbpair.pair.envelope.ordering import ordered_backlog_name, place_of
+from sbpair.pair.envelope.names import ordered_backlog_name
+from sbpair.pair.envelope.ordering import place_of
 from sbpair.syphon import Syphon, SyphonOptions
 from tests.trials.bench.bench_send import PAIRS, SENDS, no_collections
 from tests.trials.bench.process import cpu_seconds

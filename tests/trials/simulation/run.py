@@ -20,7 +20,7 @@ from azure.servicebus import ServiceBusMessage
 
 from sbpair.broker.errors import BrokerError
 from sbpair.pair.envelope import aliases
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import ordered_backlog_name
 from sbpair.pair.envelope.park import park
 from sbpair.pair.observation.record import event_name
 from sbpair.pair.syphon.events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent

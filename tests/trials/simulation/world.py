@@ -23,8 +23,7 @@ from sbpair.broker.errors import BrokerError
 from sbpair.broker.faults import Effect, FaultRule, Operation, RejectWith
 from sbpair.broker.server.namespace_server import NamespaceServer
 from sbpair.broker.server.wire import AmqpWire
-from sbpair.pair.envelope.names import backlog_queue_name
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import backlog_queue_name, ordered_backlog_name
 
 from .durable import DurableServer, When, crash_image
 from .entities import (

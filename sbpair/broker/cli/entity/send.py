@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,8 +23,12 @@ if TYPE_CHECKING:
     from sbpair.pair.amqp.performatives import DeliveryState, TransactionalState
     from sbpair.pair.client.link import Sender
 
+
 MAX_IN_FLIGHT = 1000  # messages without an answer
 Fields = dict[str, object]
+CHUNK = 65_536  # bytes
+MAX_LINE = 128 * 1024 * 1024  # bytes: more than the largest message as JSON
+WAITING = 64  # chunks read ahead
 
 
 class PropertyType(click.ParamType[tuple[str, object]]):
@@ -182,8 +188,6 @@ class _Input:
 
     async def messages(self) -> AsyncIterator[tuple[str, Fields]]:
         """Yield a name for each message, for errors, and its fields. Raises ValueError naming the line."""
-        from sbpair.broker.cli.entity.lines import lines_of
-
         if self.body is not None:
             yield "the message", {**self.defaults, "body": self.body}
             return
@@ -275,3 +279,47 @@ def _raise_for_loss(target: EntityTarget, sender: Sender, progress: SendProgress
         f"; {progress.in_flight} messages have no answer and may be stored" if progress.in_flight else ""
     )
     raise kind(f"the link to {target.path} ended{unknown}", condition)
+
+
+async def lines_of(descriptor: int) -> AsyncIterator[bytes]:
+    """Iterate over the lines of a file descriptor as they arrive, without their ends; the last one needs no end.
+
+    A thread reads, because an event loop cannot wait for a file. It may still wait in its read when the program ends.
+    Raises ValueError for a line of more than MAX_LINE bytes, OSError when reading fails.
+    """
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(WAITING)
+    loop = asyncio.get_running_loop()
+    reader = threading.Thread(target=_read, args=(descriptor, chunks, loop), name="sbpair-stdin", daemon=True)
+    reader.start()
+    rest: list[bytes] = []
+    size = 0
+    while chunk := await chunks.get():
+        if isinstance(chunk, OSError):
+            raise chunk
+        first, *others = chunk.split(b"\n")
+        rest.append(first)
+        size += len(first)
+        if size > MAX_LINE:
+            raise ValueError(f"it is longer than {MAX_LINE} bytes")
+        for other in others:
+            yield b"".join(rest).removesuffix(b"\r")
+            rest, size = [other], len(other)
+    if size:
+        yield b"".join(rest)
+
+
+def _read(descriptor: int, chunks: asyncio.Queue[bytes | OSError], loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        found: bytes | OSError
+        try:
+            found = os.read(descriptor, CHUNK)
+        except OSError as error:
+            found = error
+        putting = chunks.put(found)
+        try:
+            asyncio.run_coroutine_threadsafe(putting, loop).result()
+        except BaseException:  # the loop has ended, and no reader waits for the lines
+            putting.close()
+            return
+        if not found or isinstance(found, OSError):
+            return

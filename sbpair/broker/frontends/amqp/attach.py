@@ -10,6 +10,8 @@ orders                  receives                QueueReceiver, SessionQueueRecei
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sbpair.pair.amqp.errors import MESSAGE_SIZE_EXCEEDED
 from sbpair.pair.amqp.link import Link, ReceiverLink, SenderLink
 from sbpair.pair.amqp.performatives import Attach, Condition, Coordinator, Source, Target
@@ -20,6 +22,7 @@ from ...entities.allowed_use import check_enabled, check_received_from, check_se
 from ...entities.paths import MAX_ADDRESS, path_of
 from ...entities.queue import Queue
 from ...entities.quotas import Tier
+from ...entities.topic import Subscription, Topic
 from ...errors import (
     BrokerError,
     InvalidArgumentError,
@@ -31,7 +34,6 @@ from ...errors import (
 from ..address import Address, NodeKind, management_of, parse_address
 from .claims import Claims
 from .coordinator import CoordinatorNode
-from .entity_type import check_entity_type
 from .jms import (
     existing_or_named,
     is_for_browser,
@@ -58,6 +60,8 @@ from .request_response import (
 from .session_receiver import Granted, SessionQueueReceiver, SessionWait, asked_session, has_session_filter
 
 MAX_RECEIVERS = 5_000  # on one entity at a time
+ENTITY_TYPE = "com.microsoft:entity-type"
+_KINDS = ("queue", "topic", "subscription")  # by their numbers on the wire; others are not of Service Bus
 
 
 def address_of(link: Link, attach: Attach) -> str:
@@ -243,3 +247,16 @@ def _largest_claim(node: Node) -> int:
 
 def _too_large(size: int) -> Condition:
     return Condition(MESSAGE_SIZE_EXCEEDED, str(MessageTooLargeError(size, MAX_CLAIM_SIZE)))
+
+
+def check_entity_type(properties: Mapping[object, object] | None, entity: Queue) -> None:
+    """Raise NotAllowedError if the properties of an attach name another kind of entity than that at its address."""
+    number = (properties or {}).get(ENTITY_TYPE)
+    if not isinstance(number, int) or not 0 <= number < len(_KINDS):
+        return
+    top = entity.top
+    kind = "topic" if isinstance(top, Topic) else "subscription" if isinstance(top, Subscription) else "queue"
+    if _KINDS[number] != kind:
+        raise NotAllowedError(
+            f"The entity '{entity.path}' is a {kind}, and the link is for a {_KINDS[number]}."
+        )

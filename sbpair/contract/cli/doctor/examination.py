@@ -30,8 +30,14 @@ from sbpair.pair.client.connection import NamespaceConnection
 from sbpair.pair.client.dial import connect
 from sbpair.pair.client.errors import ClientError, LinkRefusedError, TokenRefusedError
 from sbpair.pair.envelope import aliases
-from sbpair.pair.envelope.names import backlog_queue_name, namespace_label, path_key, path_refusal
-from sbpair.pair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
+from sbpair.pair.envelope.names import (
+    backlog_queue_name,
+    is_ordered_backlog,
+    namespace_label,
+    ordered_backlog_name,
+    path_key,
+    path_refusal,
+)
 from sbpair.pair.pairing.shared.backlog import differences
 from sbpair.pair.syphon.watch.claims import NAMESPACE, refusal_of
 from sbpair.pair.syphon.watch.peeking import DEAD_LETTERS, TRANSFER_DEAD_LETTERS, peek_parked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,12 +17,14 @@ from ..job import SKEW, as_json, check_accepted, check_skew, evidence_of
 from ..judge.grouping import Ints, hashes
 from ..judge.order import SessionCounts
 from ..read.aliases import Aliases
+from ..read.clocks import moment
 from ..read.facts import Facts
 from ..read.mentions import Mentions
 from ..read.object_storage import without_secret
 from ..read.packets import join
 from ..read.reading import facts_of_unread
 from ..read.separate_runs import separate_runs
+from ..read.writers import WriterFacts, greatest
 from ..result.summary import Summary, summarise
 from ..result.tables import ORDER, writers_table
 from ..result.timeline import timeline
@@ -32,7 +34,6 @@ from .gathering import Gathered, Gathering, facts_of_files
 from .judging import Judging, are_of_files, choose_mentions, days_of, ids_of, merge
 from .kept import DayFound, Hashes, Kept
 from .page import page
-from .silence import silences
 from .state_folder import StateFolder
 
 REPORT, SUMMARY = "days.html", "summary.json"
@@ -285,3 +286,19 @@ def _quiet(facts: Facts) -> frozenset[str]:
 def _is_since(episode: object, first: date) -> bool:
     times = (getattr(episode, name) for name in ("suspected_at", "failed_over_at", "recovered_at"))
     return any(at is not None and at.date() >= first for at in times)
+
+
+def silences(writers: Iterable[WriterFacts], heartbeats: Mapping[str, float], now: datetime) -> list[str]:
+    """A sentence for each role whose journals have no record of the last ``heartbeats`` seconds before ``now``."""
+    known = list(writers)
+    found = []
+    for role, within in heartbeats.items():
+        last = greatest(each.last_at for each in known if each.role == role)
+        if last is None:
+            found.append(f"no journal of a {role} has a record")
+        elif (silent := (now - moment(last)).total_seconds()) > within:
+            found.append(
+                f"the journals of {role}s are silent since {moment(last):%Y-%m-%d %H:%M:%S} UTC, "
+                f"{silent:.0f} s ago; a record is expected every {within:g} s"
+            )
+    return found

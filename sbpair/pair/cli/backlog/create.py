@@ -9,8 +9,7 @@ import click
 from sbpair.pair.cli.backlog.target import BacklogTarget, with_target
 from sbpair.pair.cli.connection import administering
 from sbpair.pair.cli.namespaces import MAX_BACKLOGS
-from sbpair.pair.envelope.names import backlog_queue_name
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import backlog_queue_name, ordered_backlog_name
 from sbpair.pair.pairing.shared.backlog import FOREVER
 
 API_VERSION = "2021-11-01"

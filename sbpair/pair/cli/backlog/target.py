@@ -20,8 +20,7 @@ from sbpair.pair.cli.namespaces import (
     name_option,
     namespace_option,
 )
-from sbpair.pair.envelope.names import backlog_queue_name, namespace_label
-from sbpair.pair.envelope.ordering import ordered_backlog_name
+from sbpair.pair.envelope.names import backlog_queue_name, namespace_label, ordered_backlog_name
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient

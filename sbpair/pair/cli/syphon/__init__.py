@@ -20,8 +20,7 @@ from sbpair.pair.cli.output import as_log
 from sbpair.pair.cli.parameters import DurationType
 from sbpair.pair.syphon.options import SyphonOptions
 
-from .monitoring import Monitoring, monitor, monitoring_options
-from .telemetry import exported_telemetry
+from .monitoring import Monitoring, exported_telemetry, monitor, monitoring_options
 
 if TYPE_CHECKING:
     from sbpair.pair.syphon.status import SyphonCounters

@@ -1,4 +1,4 @@
-"""Monitoring of a running syphon: journal and status pages, each enabled by a flag.
+"""Monitoring of a running syphon: journal, status pages and exported telemetry, each enabled by a flag.
 
 A journal directory that may not be written or an impossible address ends the command with exit
 code 3 before any message is received. What may pass by itself, a full disk or a port in use, ends it with 5.
@@ -9,16 +9,25 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from sbpair.pair.cli.errors import OF_DISK, CommandError, ExitCode, configuration, one_line
+from sbpair.pair.cli.errors import (
+    OF_DISK,
+    CommandError,
+    ConfigurationError,
+    ExitCode,
+    configuration,
+    one_line,
+)
 from sbpair.pair.cli.output import notice
+from sbpair.pair.ground.extras import install_line
 from sbpair.pair.tracing import current
+from sbpair.pair.tracing.switch import MissingExtraError, use_opentelemetry
 
 if TYPE_CHECKING:
     from sbpair.pair.auth.connection_string import NamespaceAccess
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
     from sbpair.pair.syphon.daemon import Syphon
 
     from ...syphon.status import SyphonStatus
+
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -44,6 +54,7 @@ PASSING = frozenset(
 """What a later start may find over; a service manager restarts the command then."""
 LOOPBACK = "127.0.0.1"
 SIDES = ("primary", "secondary")
+SERVICE = "sbpair-syphon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,3 +253,42 @@ async def _probe_in_time(side: NamespaceAccess, path: str) -> None:
             await _probe(side, path)
     except TimeoutError as error:
         raise ClientError(f"no answer within {SIDE_TIMEOUT:g} s") from error
+
+
+@contextmanager
+def exported_telemetry(is_wanted: bool) -> Iterator[None]:
+    """Export spans and metrics until the block ends, which waits for the last ones. Does nothing unless wanted.
+
+    Raises ConfigurationError without the extra ``otel``.
+    """
+    if not is_wanted:
+        yield
+        return
+    try:
+        undo = use_opentelemetry()
+        from opentelemetry import metrics, trace
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+        from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except MissingExtraError as error:
+        raise ConfigurationError(f"--otel: {error}") from error
+    except ImportError as error:
+        raise ConfigurationError(f"--otel: {error}; {install_line('otel')}") from error
+
+    resource = Resource.create({SERVICE_NAME: SERVICE}).merge(OTELResourceDetector().detect())
+    with ExitStack() as stack:
+        stack.callback(undo)
+        meters = MeterProvider(
+            [PeriodicExportingMetricReader(OTLPMetricExporter())], resource, shutdown_on_exit=False
+        )
+        stack.callback(meters.shutdown)
+        tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+        stack.callback(tracers.shutdown)
+        tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        metrics.set_meter_provider(meters)
+        trace.set_tracer_provider(tracers)
+        yield

@@ -43,10 +43,11 @@ from ..shared.address import SdkNamespace
 from ..shared.background import AsyncServices
 from ..shared.backlog import backlogs_event
 from ..shared.base_pool import role_of, spare_links
-from ..shared.base_runtime import BaseRuntime, logger
-from ..shared.results import (
+from ..shared.base_runtime import (
     ACCEPTED,
+    BaseRuntime,
     closed_result,
+    logger,
     not_created_in_time,
     not_written_in_time,
     time_left,

@@ -31,7 +31,7 @@ from sbpair.pair.ground.own_copy import own_copy
 from sbpair.pair.tracing import current
 
 from ..decide.crowding import Crowding
-from ..shared.host_name import HostName
+from ..shared.address import HostName
 from ..shared.waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaitingError
 from ..shared.wire import AsyncWire
 

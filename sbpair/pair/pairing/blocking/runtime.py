@@ -40,10 +40,11 @@ from ..shared import threads
 from ..shared.address import SdkNamespace
 from ..shared.background import Services
 from ..shared.base_pool import role_of, spare_links
-from ..shared.base_runtime import BaseRuntime, logger
-from ..shared.results import (
+from ..shared.base_runtime import (
     ACCEPTED,
+    BaseRuntime,
     closed_result,
+    logger,
     not_created_in_time,
     not_written_in_time,
     time_left,

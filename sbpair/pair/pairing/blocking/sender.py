@@ -28,6 +28,7 @@ from ..request.request import (
     schedule_request,
 )
 from ..shared.address import LinkSettings
+from ..shared.base_runtime import ACCEPTED
 from ..shared.base_sender import (
     MAX_REQUEST_SECONDS,
     STANDARD_BATCH,
@@ -37,7 +38,6 @@ from ..shared.base_sender import (
     receipt,
     timeout_seconds,
 )
-from ..shared.results import ACCEPTED
 from ..shared.turns import Turn
 from .runtime import Runtime
 from .sender_pool import PooledSender

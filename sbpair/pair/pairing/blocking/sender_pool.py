@@ -22,7 +22,7 @@ from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationT
 
 from sbpair.pair.ground.interruptible import Waiter, Waiters, moving
 
-from ..shared.host_name import HostName
+from ..shared.address import HostName
 from ..shared.threads import POLL, Job, Watch, Workers
 from ..shared.waiting import MAX_LATE_OPENINGS, MAX_OPENING_SECONDS, SignsOfLife, StillWaitingError
 from ..shared.wire import Wire

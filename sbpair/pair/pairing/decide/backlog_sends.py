@@ -22,8 +22,7 @@ from .health import transfer_seconds, without_transfer
 from .patience import MIN_PATIENCE, Patience
 from .retry import busy_pause
 from .room import Filling, Room
-from .rotation import Rotation
-from .side_breaker import SideBreaker
+from .rotation import Rotation, SideBreaker
 from .steps import Attempt, CreateBacklog, Pause, Result, SendFlow, SendState, Step, last_cause, may_be_stale
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from .backlog_sends import parked
 from .fence import Fence, PeekRequest
 from .retry import Retries, RetryPolicy
 from .room import Room
-from .side_breaker import SideBreaker
+from .rotation import SideBreaker
 from .steps import (
     Attempt,
     CreateBacklog,

@@ -58,8 +58,7 @@ from .ordered_sends import OrderedSends
 from .patience import MIN_PATIENCE, Patience
 from .retry import NO_RETRIES, Retries, RetryPolicy, busy_pause
 from .room import BacklogSize, Room
-from .rotation import Choice, Rotation
-from .side_breaker import SideBreaker
+from .rotation import Choice, Rotation, SideBreaker
 from .steps import (
     Attempt,
     CaughtUpError,

@@ -9,8 +9,12 @@ from __future__ import annotations
 import inspect
 import math
 import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from random import Random
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import quote, urlsplit
 
@@ -21,15 +25,17 @@ from azure.servicebus import ServiceBusClient, TransportType
 from sbpair.pair.auth.caching import caching
 from sbpair.pair.auth.connection_string import NamespaceAccess, at_host, fields_of, parse
 from sbpair.pair.auth.credential import token_source
+from sbpair.pair.auth.held_failure import HeldFailure
 from sbpair.pair.auth.reference import resolve
 from sbpair.pair.auth.route import Route
 from sbpair.pair.auth.tls import BoundedHandshake, CaFileUnusableError, trusting
 from sbpair.pair.envelope.names import label_of_backlogs, namespace_label
+from sbpair.pair.ground.own_copy import own_copy
 from sbpair.pair.ground.side import Side
 
 from ..decide.retry import RetryPolicy
 from ..errors import CaFileError
-from .host_name import HostName
+from ..request.classify import is_of_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
     from sbpair.pair.pairing.shared.service_order import Report
+
 
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 AsyncCredential = AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential
@@ -386,3 +393,27 @@ def proxy_url(proxy: Mapping[str, str | int]) -> str:
     if proxy.get("username"):
         user = f"{quote(str(proxy['username']), safe='')}:{quote(str(proxy.get('password', '')), safe='')}@"
     return f"http://{user}{proxy['proxy_hostname']}:{proxy['proxy_port']}"
+
+
+class HostName:
+    """What is remembered of the name of one host. Thread-safe.
+
+    A failed look-up is remembered for a moment, not repeated for each link.
+    """
+
+    def __init__(self, rng: Random | None = None) -> None:
+        self._failure = HeldFailure(rng or Random())
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """Opens a link within this context. Raises the error of an earlier look-up while that is held."""
+        held = self._failure.at(time.monotonic())
+        if held is not None:
+            raise own_copy(held)
+        try:
+            yield
+        except Exception as error:
+            if is_of_name(error):
+                self._failure.failed(error, time.monotonic())
+            raise
+        self._failure.succeeded()

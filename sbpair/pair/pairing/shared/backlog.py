@@ -20,8 +20,7 @@ from azure.core.exceptions import (
     ResourceNotFoundError,
 )
 
-from sbpair.pair.envelope.names import backlog_queue_name
-from sbpair.pair.envelope.ordering import is_ordered_backlog, ordered_backlog_name
+from sbpair.pair.envelope.names import backlog_queue_name, is_ordered_backlog, ordered_backlog_name
 
 from ..decide.room import BacklogSize
 from ..events import BacklogsCreated, BacklogsNotCreated, PairingEvent

@@ -53,7 +53,7 @@ from ..events import (
     SideRecovered,
 )
 from ..options import VARIABLE, PairedNamespaceOptions, is_disabled
-from ..outcome import Classification, Failure, SendReceipt, Stranded
+from ..outcome import Classification, Failure, SendReceipt, SendTimes, Stranded
 from ..request import sdk
 from ..request.classify import Phase, classify, overrule
 from ..request.headroom import Headroom
@@ -63,20 +63,21 @@ from ..spool.writer import Writing
 from .address import LinkSettings, SdkNamespace
 from .backlog import Backlogs, first_moment
 from .base_pool import KEPT, Pool, PooledT
-from .dispatcher import EventDispatcher
-from .results import ACCEPTED
-from .send_times import SendTimes
-from .span_events import note
+from .dispatcher import EventDispatcher, note
 from .time_limits import MAX_PING_SECONDS
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
+
+    from ..request.request import SendRequest
 
 
 REPLAY_SECONDS = 10.0  # for one send from the spool, and more for a large one
 REASSIGNMENT = timedelta(seconds=15)  # maximum time the service takes to reassign a message
 
 logger = logging.getLogger("sbpair")
+ACCEPTED = Result(0.0)
+"""A success, for the state of a side."""
 
 
 class BaseRuntime:
@@ -654,3 +655,45 @@ _SIDE_EVENT: dict[SideState, type[SideClosed | SideFaulted | SideRecovered]] = {
 def wall_clock(instant: float) -> int:
     """Convert a monotonic time to milliseconds since the epoch, by the current wall clock."""
     return time.time_ns() // 1_000_000 - round((time.monotonic() - instant) * 1000)
+
+
+def closed_result(error: Exception) -> Result:
+    """The result of an attempt on a side that was closed during the send."""
+    return Result(
+        time.monotonic(),
+        error,
+        Classification(Failure.CALLER, "the client, or this side of it, is closed", is_local=True),
+    )
+
+
+def not_created_in_time() -> OperationTimeoutError:
+    """The error of a creation of a backlog queue that did not end in time."""
+    return OperationTimeoutError(message="The backlog queue was not created in time.")
+
+
+def not_written_in_time(*, is_withdrawn: bool) -> Result:
+    """The result when the disk does not answer: unless withdrawn, the message may still be in the spool."""
+    if is_withdrawn:
+        return Result(time.monotonic(), SpoolError("the spool did not answer in time; nothing was written"))
+    error = SpoolError("the spool did not answer in time; the message may be in it nevertheless")
+    return Result(
+        time.monotonic(), error, Classification(Failure.UNAVAILABLE, "the disk stalls", is_ambiguous=True)
+    )
+
+
+def with_count(result: Result, request: SendRequest, messages: int, size: int) -> Result:
+    """The result, with what a backlog queue accepted during the attempt: more than ``messages`` and ``size`` bytes."""
+    accepted, taken = request.parked - messages, request.parked_bytes - size
+    if not accepted:
+        return result
+    return Result(
+        result.now, result.error, result.classification, result.was_reused, accepted, result.is_empty, taken
+    )
+
+
+def time_left(until: float) -> float:
+    """The seconds left until ``until``. Raises OperationTimeoutError when there are none."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise OperationTimeoutError(message="No time was left for this attempt.")
+    return left

@@ -1,7 +1,8 @@
-"""Dispatch of events to callbacks and to the log.
+"""Dispatch of events to callbacks, to the log, and to the caller's span.
 
 Each event is one line on the logger "sbpair": its name and a sentence, with its fields as ``extra``.
-An exception in a callback is logged and does not affect the send.
+An exception in a callback is logged and does not affect the send. What an outage does to one send is noted on the
+span of its caller.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 
 from sbpair.pair.ground.emitter import call_all, fields_of
 from sbpair.pair.ground.interruptible import moving
 from sbpair.pair.tracing import current
+from sbpair.pair.tracing.current import Attributes, Tracing
 
-from ..events import PairingEvent
+from ..decide.pair import Pair, Result, SendFlow
+from ..events import EntityFailedOver, MessageParked, MessageSpooled, PairingEvent
+from ..outcome import Outcome
 from .log_lines import LINES
 
 _logger = logging.getLogger("sbpair")
@@ -141,3 +145,42 @@ def _log(event: PairingEvent) -> None:
     # a record's own attributes cannot be replaced, and BacklogsCreated has a field "created" as they do
     extra = {"event": type(event).__name__, "fields": values}
     _logger.log(line.level, "%s", line.text(event), extra=extra)
+
+
+def note(flow: SendFlow, pair: Pair, tracing: Tracing) -> SendFlow:
+    """The same flow, which adds what it does to the span of its caller. Advance it where ``flow`` may be advanced."""
+    result: Result | None = None
+    try:
+        while True:
+            before = pair.pending_events
+            try:
+                step = next(flow) if result is None else flow.send(result)
+            except StopIteration as finished:
+                outcome: Outcome = finished.value
+                return outcome
+            finally:
+                for name, attributes in _span_events(pair.events_since(before)):
+                    tracing.note(name, attributes)
+            result = yield step
+    finally:
+        flow.close()
+
+
+def _span_events(happened: list[PairingEvent]) -> Iterator[tuple[str, Attributes]]:
+    for event in happened:
+        match event:
+            case EntityFailedOver(path=path, cause=cause):
+                yield "sbpair.failover", {"messaging.destination.name": path, "sbpair.cause": cause}
+            case MessageParked(path=path, backlog=backlog, count=count, ambiguous=ambiguous):
+                attributes = _stored_attributes(path, count, ambiguous)
+                yield "sbpair.parked", {**attributes, "sbpair.backlog": backlog}
+            case MessageSpooled(path=path, count=count, ambiguous=ambiguous):
+                yield "sbpair.spooled", _stored_attributes(path, count, ambiguous)
+
+
+def _stored_attributes(path: str, count: int, ambiguous: bool) -> Attributes:
+    return {
+        "messaging.destination.name": path,
+        "messaging.batch.message_count": count,
+        "sbpair.ambiguous": ambiguous,
+    }

@@ -21,6 +21,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from enum import Enum
 from typing import TypeGuard
 
 from sbpair.pair.amqp.errors import SERVER_BUSY
@@ -31,9 +32,8 @@ from sbpair.pair.ground.asked_pause import asked_pause
 from sbpair.pair.ground.shortage import came_of_shortage
 
 from ..events import DestinationHeld, DestinationResumed, SyphonEvent
-from .awaited import LATE_AFTER, AwaitedAnswers
+from .answers import LATE_AFTER, AwaitedAnswers, RecentAnswers
 from .destination_host import DeliveryTimeouts, DestinationHost
-from .destination_state import CLOSED, METERED, OPEN, OPENING, PROBING, WAITING, DestinationState
 from .in_flight import (
     DeliveryAction,
     InFlightMessage,
@@ -45,8 +45,7 @@ from .in_flight import (
     reason_of,
 )
 from .pace import Pace
-from .rejections import LONGEST_WAIT, RecentAnswers, WaitingAlone
-from .waiting import WaitingMessages
+from .waiting import LONGEST_WAIT, WaitingAlone, WaitingMessages
 
 # Seconds, in addition to ROUND_TRIPS, without an answer or credit after which messages in flight are stalled.
 STALLED_AFTER = 0.25
@@ -55,6 +54,18 @@ SENT_PER_ANSWER = 2  # messages sent at least for each answer of a metered desti
 EMIT_HELD_AFTER = 5.0  # seconds of that after which DestinationHeld is emitted
 REFILLED = 2.0  # seconds of messages that wait for the pace, below which more are taken from the overflow
 DETACHED_WITHIN = 5.0  # seconds for the peer to detach a link without progress
+
+
+class DestinationState(Enum):
+    CLOSED = "closed"
+    OPENING = "opening"
+    OPEN = "open"
+    METERED = "metered"
+    WAITING = "waiting"
+    PROBING = "probing"
+
+
+CLOSED, OPENING, OPEN, METERED, WAITING, PROBING = DestinationState
 
 
 class Destination:

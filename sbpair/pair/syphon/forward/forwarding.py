@@ -27,13 +27,12 @@ from ..order.order_check import OrderCheck
 from ..order.ordered_backlogs import OrderedBacklog, Places, session_credit
 from ..order.session_relay import RelaySettings
 from ..status import BacklogLinks, SideRefusals, SyphonCounters
-from ..watch.claims import is_refusal
-from ..watch.own_paths import OwnPaths
+from ..watch.claims import OwnPaths, is_refusal
 from ..watch.peeking import has_more
 from .credit import MemoryBudget
 from .delivery import Destination
 from .destination_host import DeliveryTimeouts
-from .paces import Paces
+from .pace import Paces
 from .pump import Pump, PumpSettings
 from .slots import LinkSlots, Slot
 

@@ -28,7 +28,11 @@ from sbpair.pair.amqp.errors import (
 )
 from sbpair.pair.amqp.performatives import Accepted, Condition, DeliveryState, Rejected, TransactionalState
 from sbpair.pair.client.errors import condition_text, outcome_text
+from sbpair.pair.envelope.inspect import message_id_of
 from sbpair.pair.envelope.restore import Forward, Poison
+from sbpair.pair.ground.side import Side
+
+from ..events import MessagesForwarded, SyphonEvent
 
 MIN_SUSPENSION = 0.5  # seconds; shorter spans are the time between reading two clocks
 FRESH = 0.5  # seconds for which a computed remaining time to live is used
@@ -243,3 +247,26 @@ def reason_of(state: DeliveryState | None, link: SendingLink | None) -> str:
         return f"the message was answered with {outcome_text(state)}"
     gone = link.detached.result() if link is not None and link.detached.done() else None
     return f"the link was lost: {condition_text(gone)}"
+
+
+class ForwardReports:
+    """The messages of one backlog that were accepted and are not reported yet."""
+
+    def __init__(self, backlog: str, emit: Callable[[SyphonEvent], None], *, is_wanted: bool) -> None:
+        self._backlog = backlog
+        self._emit = emit
+        self._is_wanted = is_wanted
+        self._ids: dict[tuple[str, str], list[str]] = {}  # by path and side
+
+    def add(self, message: InFlightMessage) -> bool:
+        """Add a message; return whether it has to be reported."""
+        if self._is_wanted:
+            side = Side.SECONDARY if message.is_landing else Side.PRIMARY
+            self._ids.setdefault((message.path, side.value), []).append(message_id_of(message.payload))
+        return self._is_wanted
+
+    def emit(self) -> None:
+        """Emit MessagesForwarded for all messages added since the last call."""
+        added, self._ids = self._ids, {}
+        for (path, side), ids in added.items():
+            self._emit(MessagesForwarded(time.time(), self._backlog, path, tuple(ids), side))

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from sbpair.pair.amqp.performatives import Condition
 from sbpair.pair.client.connection import NamespaceConnection
-from sbpair.pair.client.lock_keeper import LockKeeper
-from sbpair.pair.client.locks import LockClock
+from sbpair.pair.client.locks import LockClock, LockKeeper
 
 from .in_flight import InFlightMessage, MessageTarget
 

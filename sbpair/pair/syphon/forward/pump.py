@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from sbpair.pair.amqp.errors import DecodeError
 from sbpair.pair.amqp.events import DispositionReceived, MessageReceived
 from sbpair.pair.amqp.performatives import (
     Accepted,
@@ -30,6 +31,7 @@ from sbpair.pair.amqp.performatives import (
     Released,
     TransactionalState,
 )
+from sbpair.pair.amqp.sections import decode_map_section, split
 from sbpair.pair.auth.redaction import blank_keys
 from sbpair.pair.client.connection import NamespaceConnection
 from sbpair.pair.client.errors import condition_text
@@ -39,16 +41,15 @@ from sbpair.pair.envelope.inspect import message_id_of
 from sbpair.pair.envelope.restore import EXPIRED, Forward, Poison, locked_until_of, printable, restore
 from sbpair.pair.ground.side import Side
 from sbpair.pair.tracing import current
+from sbpair.pair.tracing.current import Tracing
 
 from ..events import MessageSetAside, SyphonEvent
 from ..status import SyphonCounters
+from ..watch.peeking import SilenceWatch
 from .credit import MemoryBudget, RecentSize, Window
 from .delivery import Destination
-from .in_flight import DEAD_LETTER_REASONS, InFlightMessage
+from .in_flight import DEAD_LETTER_REASONS, ForwardReports, InFlightMessage
 from .locks import KeptDelivery, LockRenewal, Overflow
-from .reports import ForwardReports
-from .silence import SilenceWatch
-from .spans import trace_forward
 
 logger = logging.getLogger("sbpair.syphon")
 
@@ -601,3 +602,27 @@ class Pump:
             self._timer.cancel()
             self._timer = None
         self.is_idle.set()
+
+
+def trace_forward(
+    tracing: Tracing,
+    payload: bytes,
+    path: str,
+    backlog: str,
+    *,
+    seconds: float = 0.0,
+    side: str = "primary",
+    refusal: str = "",
+) -> None:
+    """Record the span of a message that was forwarded in ``seconds``, or dead-lettered with the reason ``refusal``."""
+    try:
+        headers = current.headers_of(decode_map_section(split(payload).application_properties))
+    except (DecodeError, IndexError):
+        return  # poison: its content cannot be trusted
+    if headers:
+        attributes = {
+            "messaging.message.id": message_id_of(payload),
+            "sbpair.backlog": backlog,
+            "sbpair.side": side,
+        }
+        tracing.forwarded(headers, attributes, path, seconds, refusal)

@@ -1,13 +1,23 @@
-"""The messages that wait for their destination, in the order in which they are sent."""
+"""The messages that wait for their destination, in the order in which they are sent, or each by itself.
+
+An entity that rejects one message may accept the next, so the message alone waits, and the others go on.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 
+from sbpair.pair.client.backoff import Backoff
+
+from .answers import MIN_ANSWERS
 from .in_flight import InFlightMessage
-from .rejections import MIN_ANSWERS
+
+FIRST_WAIT = 0.5  # seconds; doubled with each rejection of the same message
+LONGEST_WAIT = 4.0  # seconds
+MOST_ALONE = 2000  # messages of a destination that wait by themselves; with more, the entity is held
 
 
 class WaitingMessages:
@@ -79,3 +89,46 @@ class WaitingMessages:
     def restore_order(self) -> None:
         """Sort by delivery-id: a message that was refused precedes those posted meanwhile."""
         self._messages = OrderedDict.fromkeys(sorted(self._messages, key=attrgetter("delivery_id")))
+
+
+class WaitingAlone:
+    """Rejected messages that wait by themselves, each until ``ready`` is called with it."""
+
+    def __init__(self, longest: float, ready: Callable[[InFlightMessage], None]) -> None:
+        """``longest``: seconds of a wait at most, if that is less than ``LONGEST_WAIT``."""
+        self._longest = min(longest, LONGEST_WAIT)
+        self._ready = ready
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[InFlightMessage, asyncio.TimerHandle] = {}
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further message may wait here."""
+        return len(self._timers) >= MOST_ALONE
+
+    def begin(self, message: InFlightMessage, asked: float | None = None) -> None:
+        """Let ``message`` wait for twice as long as after its last rejection, and ``asked`` seconds at least."""
+        span = Backoff(self._longest, FIRST_WAIT, failures=message.rejections).next_pause()
+        span = max(span, asked or 0.0)
+        message.rejections += 1
+        self._timers[message] = self._loop.call_later(span, self._end, message)
+
+    def withdraw(self, message: InFlightMessage) -> None:
+        """Remove ``message`` if it waits here."""
+        timer = self._timers.pop(message, None)
+        if timer is not None:
+            timer.cancel()
+
+    def take_all(self) -> list[InFlightMessage]:
+        """Remove and return all messages."""
+        taken = list(self._timers)
+        for message in taken:
+            self.withdraw(message)
+        return taken
+
+    def _end(self, message: InFlightMessage) -> None:
+        del self._timers[message]
+        self._ready(message)

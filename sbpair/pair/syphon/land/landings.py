@@ -27,8 +27,7 @@ from ..events import LandingBegan, LandingEnded, LandingRefused, SyphonEvent
 from ..forward.delivery import Destination
 from ..forward.destination_host import DeliveryTimeouts
 from ..forward.in_flight import DeliveryAction, InFlightMessage, SendingLink, action_for_condition
-from ..forward.pace import Pace
-from ..forward.paces import Paces
+from ..forward.pace import Pace, Paces
 from ..forward.slots import LinkSlots, Slot
 from .landing import Landing
 from .landing_link import LandingLink

@@ -34,9 +34,8 @@ from sbpair.pair.envelope.restore import Forward, Poison, printable, restore
 
 from ..events import MessageSetAside, SessionHeld, SyphonEvent
 from ..forward.delivery import Destination
-from ..forward.in_flight import DEAD_LETTER_REASONS, InFlightMessage
+from ..forward.in_flight import DEAD_LETTER_REASONS, ForwardReports, InFlightMessage
 from ..forward.pump import MAX_DESCRIPTION_LENGTH
-from ..forward.reports import ForwardReports
 from ..status import SyphonCounters
 from .order_check import OrderCheck
 

@@ -11,8 +11,8 @@ An accepted claim says nothing about rights, which are checked when a link is at
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 
 from sbpair.pair.amqp.errors import SERVER_BUSY, TIMEOUT, UNAUTHORIZED_ACCESS
@@ -24,7 +24,7 @@ from sbpair.pair.client.errors import (
     NamespaceUnusableError,
     TokenRefusedError,
 )
-from sbpair.pair.envelope.names import path_refusal
+from sbpair.pair.envelope.names import path_key, path_refusal
 
 from .peeking import peek_parked
 
@@ -33,6 +33,10 @@ MAX_PEEKED = 100  # of the oldest messages of each backlog, when it was searched
 MAX_TRIED = 1000  # destinations remembered, which senders choose
 TOO_BUSY = frozenset({SERVER_BUSY, TIMEOUT})
 PARTITIONED = 2**48  # sequence numbers of partitioned queues are this large
+Claimed = tuple[NamespaceConnection, TokenRefusedError | None]
+"""The connection to go on with, and the refusal of the key, or None."""
+MAX_REFUSED = 50  # claims of a connection before the first that is accepted: a peer takes few
+MAX_OWN = 64  # paths
 
 
 async def refusal_of(connection: NamespaceConnection, paths: Iterable[str]) -> TokenRefusedError | None:
@@ -120,3 +124,104 @@ def as_fault(error: TokenRefusedError) -> ClientError:
     fault = kind(str(error))
     fault.condition = error.condition
     return fault
+
+
+class OwnPaths:
+    """The paths that the primary has accepted, the latest last. Pure.
+
+    They tell a refused key from one path that it does not cover. What a key covers cannot be asked for, and senders
+    choose the paths of parked messages: anyone with the Send right on one backlog can invent some. The refusal of a
+    path that was never accepted is therefore that path's alone.
+    """
+
+    def __init__(self) -> None:
+        self.is_for_namespace = False
+        """Whether the key was accepted for the whole namespace at the last connection."""
+        self._paths: dict[str, str] = {}  # by key
+        self._refused: set[str] = set()  # keys of those that were refused since
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """At most ``MAX_OWN`` paths that were accepted, the latest first."""
+        return tuple(reversed(self._paths.values()))
+
+    def accepted(self, path: str) -> None:
+        """Record that a claim or a link for ``path`` was accepted."""
+        key = path_key(path)
+        self._refused.discard(key)
+        self._paths.pop(key, None)
+        self._paths[key] = path
+        if len(self._paths) > MAX_OWN:
+            oldest = next(iter(self._paths))
+            del self._paths[oldest]
+            self._refused.discard(oldest)
+
+    def note_refusal(self, path: str, *, others_are_open: bool) -> bool:
+        """Record that a link to ``path`` was refused; return whether the side refuses the syphon as a whole.
+
+        That is so when it accepted no path so far or ``path`` itself, and no link to another is open; with a key that
+        is not for the namespace, only when each path that it accepted has been refused since.
+        """
+        key = path_key(path)
+        is_own = key in self._paths
+        if is_own:
+            self._refused.add(key)
+        if others_are_open or (self._paths and not is_own):
+            return False
+        return self.is_for_namespace or len(self._refused) == len(self._paths)
+
+
+class KeyClaims:
+    """Claims paths until the primary accepts one, over as many connections as that takes."""
+
+    def __init__(
+        self,
+        own: OwnPaths,
+        allowed: Iterable[str] | None,
+        backlogs: Iterable[str],
+        open_primary: Callable[[AsyncExitStack], Awaitable[NamespaceConnection]],
+    ) -> None:
+        """``open_primary`` opens a connection that the stack aborts."""
+        self._own = own
+        self._allowed = tuple(allowed or ())
+        self._backlogs = tuple(backlogs)
+        self._open_primary = open_primary
+        self._walk = ParkedWalk()
+
+    async def of_known(self, stack: AsyncExitStack, primary: NamespaceConnection) -> Claimed:
+        """Claim the namespace, or else the allowed destinations and those accepted before. Raises ClientError."""
+        refusal = await refusal_of(primary, (NAMESPACE,))
+        self._own.is_for_namespace = refusal is None
+        if refusal is not None:
+            for path in dict.fromkeys((*self._allowed, *self._own.paths)):
+                primary, is_accepted = await self._of_path(stack, primary, path)
+                if is_accepted:
+                    return primary, None
+        return primary, refusal
+
+    async def of_parked(
+        self,
+        stack: AsyncExitStack,
+        primary: NamespaceConnection,
+        secondary: NamespaceConnection,
+        refusal: TokenRefusedError,
+    ) -> Claimed:
+        """Claim the destinations of parked messages: ``refusal`` was that for the namespace. Raises ClientError."""
+        async with aclosing(parked_paths(secondary, self._backlogs, self._walk)) as paths:
+            async for path in paths:
+                primary, is_accepted = await self._of_path(stack, primary, path)
+                if is_accepted:
+                    return primary, None
+        return primary, refusal
+
+    async def _of_path(
+        self, stack: AsyncExitStack, primary: NamespaceConnection, path: str
+    ) -> tuple[NamespaceConnection, bool]:
+        """Claim one path, on a new connection if this one has had its refusals; return whether it is accepted."""
+        if primary.claims >= MAX_REFUSED:
+            primary.abort()
+            primary = await self._open_primary(stack)
+        if await refusal_of(primary, (path,)) is not None:
+            return primary, False
+        self._own.accepted(path)
+        return primary, True

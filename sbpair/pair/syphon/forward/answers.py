@@ -1,4 +1,8 @@
-"""The messages whose answers are awaited, and which of the answers are late. Pure."""
+"""The answers of one entity: which are late or lost, and whether it accepts almost no message. Pure.
+
+An entity that rejects one message may accept the next. It is held only when its answers show that it accepts almost
+none.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,9 @@ from .in_flight import InFlightMessage
 LATE_AFTER = 5.0  # seconds, at least
 LATE_FACTOR = 8  # times the time within which 99 of 100 answers came
 KEPT = 200  # answers
+SPAN = 10  # seconds of answers that are judged
+MIN_ANSWERS = 20
+SHARE = 0.9  # of the answers
 
 
 class AwaitedAnswers:
@@ -67,3 +74,39 @@ class AwaitedAnswers:
     def _late_after(self) -> float:
         took = sorted(self._took) or [0.0]
         return max(LATE_AFTER, LATE_FACTOR * took[len(took) * 99 // 100])
+
+
+class RecentAnswers:
+    """The answers of an entity in the last ``SPAN`` seconds; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[list[int]] = deque()  # the second, its answers, and the rejections among them
+
+    def note(self, now: float, *, is_rejection: bool) -> None:
+        """Record an answer."""
+        seconds, second = self._seconds, int(now)
+        if not seconds or seconds[-1][0] != second:
+            seconds.append([second, 0, 0])
+            self._forget(second - SPAN)
+        seconds[-1][1] += 1
+        seconds[-1][2] += is_rejection
+
+    def restart(self) -> None:
+        """Forget all answers: the entity accepts messages again."""
+        self._seconds.clear()
+
+    def is_refusing(self, now: float, awaited: int) -> bool:
+        """Return whether the entity accepts almost no message; ``awaited`` answers are to come.
+
+        With few answers that is known only once all have come, and all were rejections.
+        """
+        self._forget(int(now) - SPAN)
+        answers = sum(each[1] for each in self._seconds)
+        rejections = sum(each[2] for each in self._seconds)
+        if answers >= MIN_ANSWERS:
+            return rejections >= SHARE * answers
+        return not awaited and rejections == answers
+
+    def _forget(self, until: int) -> None:
+        while self._seconds and self._seconds[0][0] <= until:
+            self._seconds.popleft()
