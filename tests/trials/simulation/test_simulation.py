@@ -19,25 +19,26 @@ from sbpair.broker.entities.partition import Health
 from sbpair.broker.errors import LockLostError, PartitionUnavailableError
 from sbpair.broker.server.commits import Commits
 from sbpair.broker.store.integrity import mark_path
-from sbpair.client.claims import Tokens
-from sbpair.client.settling import Settlements
-from sbpair.envelope import copies, park
-from sbpair.envelope.aliases import PATH
-from sbpair.pairing.classify import classify as true_classify
-from sbpair.pairing.fence import Fence
-from sbpair.pairing.health import EntityHealth, Input
-from sbpair.pairing.pair import Pair, SpoolUse
-from sbpair.pairing.primary_breaker import PrimaryBreaker
-from sbpair.pairing.spool.schedule import ReplaySchedule
-from sbpair.processor.credit import ProcessorWindow
-from sbpair.processor.deduplication import Deduplication, Sighting
-from sbpair.processor.delivery import Delivery
-from sbpair.processor.dispatcher import Dispatcher
-from sbpair.processor.session_link import SessionLink
-from sbpair.processor.settlement import outcome_of
-from sbpair.syphon import in_flight
-from sbpair.syphon.delivery import Destination
-from sbpair.syphon.pump import Pump
+from sbpair.pair.amqp.performatives import Accepted
+from sbpair.pair.client.claims import Tokens
+from sbpair.pair.client.settling import Settlements
+from sbpair.pair.envelope import copies, park
+from sbpair.pair.envelope.aliases import PATH
+from sbpair.pair.pairing.decide.fence import Fence
+from sbpair.pair.pairing.decide.health import EntityHealth, Input
+from sbpair.pair.pairing.decide.pair import Pair, SpoolUse
+from sbpair.pair.pairing.decide.primary_breaker import PrimaryBreaker
+from sbpair.pair.pairing.request.classify import classify as true_classify
+from sbpair.pair.pairing.spool.schedule import ReplaySchedule
+from sbpair.pair.processor.credit import ProcessorWindow
+from sbpair.pair.processor.deduplication import Deduplication, Sighting
+from sbpair.pair.processor.delivery import Delivery
+from sbpair.pair.processor.dispatcher import Dispatcher
+from sbpair.pair.processor.session_link import SessionLink
+from sbpair.pair.processor.settlement import outcome_of
+from sbpair.pair.syphon.forward import in_flight
+from sbpair.pair.syphon.forward.delivery import Destination
+from sbpair.pair.syphon.forward.pump import Pump
 from tests.trials.simulation import client, durable, instruments
 from tests.trials.simulation.batch import shrunk
 from tests.trials.simulation.entities import BACKLOG
