@@ -408,8 +408,12 @@ class AsyncRuntime(BaseRuntime):
             if step.is_over_idle and (pooled := pool.try_acquire()) is None:
                 self._tasks.start("sbpair-probe", self._open_for_next(pool, path, step))
                 raise StillWaitingError(message=NO_LINK_YET)
+            if step.waiting is not None:
+                step.waiting.pause()
             pooled = pooled or await pool.acquire(step.link_by, is_fresh=step.is_fresh)
             opening = max(pooled.opened_at - began, 0.0)
+            if step.waiting is not None:
+                step.waiting.resume(time.monotonic())
             until = step.answer_by(opening)
             phase = Phase.SENDING
             self._check_room(step, path, request, sdk.message_limit(pooled.sender))

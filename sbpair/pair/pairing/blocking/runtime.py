@@ -397,8 +397,12 @@ class Runtime(BaseRuntime):
             if step.is_over_idle and (pooled := pool.try_acquire(held)) is None:
                 self._beside("sbpair-probe", lambda: self._open_for_next(pool, path, step))
                 raise StillWaitingError(message=NO_LINK_YET)
+            if step.waiting is not None:
+                step.waiting.pause()
             pooled = pooled or pool.acquire(step.link_by, held, is_fresh=step.is_fresh)
             opening = max(pooled.opened_at - began, 0.0)
+            if step.waiting is not None:
+                step.waiting.resume(time.monotonic())
             until = step.answer_by(opening)
             pooled.until = until + GRACE
             phase = Phase.SENDING

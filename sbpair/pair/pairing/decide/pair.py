@@ -21,6 +21,7 @@ or SDK.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -55,7 +56,7 @@ from .health import (
     without_transfer,
 )
 from .ordered_sends import OrderedSends
-from .patience import MIN_PATIENCE, Patience
+from .patience import MIN_PATIENCE, Patience, Waiting
 from .retry import NO_RETRIES, Retries, RetryPolicy, busy_pause
 from .room import BacklogSize, Room
 from .rotation import Choice, Rotation, SideBreaker
@@ -756,12 +757,11 @@ def _cause_of(error: BaseException) -> Exception | None:
 
 def _waiting(patience: Patience, attempt: Attempt, now: float) -> Generator[Step, Result, Result]:
     """Make an attempt, which counts as waiting for its answer meanwhile; the time to transfer it does not count."""
-    began = max(now, attempt.until - patience.seconds)
-    patience.waiting[began] = None
+    waiting = Waiting(patience, max(now, attempt.until - patience.seconds))
     try:
-        return (yield attempt)
+        return (yield replace(attempt, waiting=waiting))
     finally:
-        patience.waiting.pop(began, None)
+        waiting.pause()
 
 
 def primary_flow(

@@ -30,6 +30,25 @@ UNLIKELY = 1e-3
 LEAST_SHARE = 0.02  # of the answers, of which nothing can be said
 
 
+class Waiting:
+    """One attempt, which counts as waiting for its answer but while a link is opened for it."""
+
+    __slots__ = ("_began", "_patience")
+
+    def __init__(self, patience: Patience, began: float) -> None:
+        self._patience = patience
+        self.resume(began)
+
+    def pause(self) -> None:
+        """It waits for a link: nothing was asked yet. Also when it has ended."""
+        self._patience.waiting.pop(self._began, None)
+
+    def resume(self, now: float) -> None:
+        """It asks now."""
+        self._began = now
+        self._patience.waiting[now] = None
+
+
 class Patience:
     """What one entity has taught. Threads may use it at the same time: a lost count changes nothing."""
 

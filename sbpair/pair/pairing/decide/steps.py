@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ..outcome import Classification, Outcome, ParkReason
+from .patience import Waiting
 from .rotation import Choice
 
 MAX_RESERVE_SECONDS, RESERVE_SHARE = 5.0, 0.25  # seconds, and share of the timeout, reserved for the backlog
@@ -28,7 +29,7 @@ class Attempt:
     ``is_fresh`` requests a new link, since the pooled one has just failed. ``open_by`` is the time by which a link that
     has to be opened must be open; the answer over it may then come later than ``until`` (:meth:`answer_by`).
     ``is_over_idle`` uses a link that is open and idle, or none: one is then opened in the background, and the result
-    is an error of this client's own.
+    is an error of this client's own. ``waiting`` is to be paused while a link is opened.
     """
 
     backlog: int | None
@@ -36,6 +37,7 @@ class Attempt:
     is_fresh: bool = False
     open_by: float | None = None
     is_over_idle: bool = False
+    waiting: Waiting | None = field(default=None, compare=False, repr=False)
 
     @property
     def link_by(self) -> float:
