@@ -43,10 +43,10 @@ OURS, THE_BROKERS = ("MainThread",), ("sbpair-broker", "sync of")  # names of th
 TRIES = 5
 SHORT = 60  # lines
 MOST = {
-    "healthy send": 14,
-    "redirected send": 27,
-    "parked message home": 55,
-    "backlog list": 24,
+    "healthy send": 12,
+    "redirected send": 25,
+    "parked message home": 48,
+    "backlog list": 22,
     "accepted and committed": 31,
 }
 """The files of each way, at most."""

@@ -150,7 +150,8 @@ async def case(at: Scratch) -> str:
 async def across_a_syphon(at: Scratch) -> str:
     from azure.servicebus import ServiceBusMessage
 
-    from sbpair.pair.envelope.park import park, prepare
+    from sbpair.pair.envelope.copies import prepare
+    from sbpair.pair.envelope.park import park
     from sbpair.pair.envelope.restore import Forward, restore
 
     path, backlog = at.path(), at.path(BACKLOG)

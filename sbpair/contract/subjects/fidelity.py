@@ -271,7 +271,8 @@ async def to_the_sdk(at: Scratch) -> str:
 async def rewritten(at: Scratch) -> str:
     from azure.servicebus import ServiceBusMessage
 
-    from sbpair.pair.envelope.park import park, prepare
+    from sbpair.pair.envelope.copies import prepare
+    from sbpair.pair.envelope.park import park
     from sbpair.pair.envelope.restore import Forward, restore
 
     original = ServiceBusMessage(

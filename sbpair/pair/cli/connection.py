@@ -54,7 +54,7 @@ def over_amqp(endings: Mapping[str, Ending] = BY_CONDITION) -> Iterator[None]:
         yield
     except ClientError as error:
         symbol = str(error.condition.symbol) if error.condition else ""
-        ending = endings.get(symbol) or BY_CLASS.get(type(error).__name__, REFUSED)
+        ending = endings.get(symbol) or _by_class(error, REFUSED)
         raise _command_error(error, ending) from error
 
 
@@ -72,13 +72,19 @@ def administering() -> Iterator[None]:
             ending = (ExitCode.AUTHORIZATION, "listing and creating queues needs the Manage right")
         raise _command_error(error, ending) from error
     except AzureError as error:
-        known = BY_CLASS.get(type(error).__name__, NO_ANSWER)
+        known = _by_class(error, NO_ANSWER)
         raise _command_error(error, NO_TRUST if is_certificate(error) else known) from error
 
 
 def is_certificate(error: BaseException) -> bool:
     """Whether ``error`` means that the peer's certificate is not trusted."""
     return isinstance(error.__context__, ssl.SSLError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
+
+
+def _by_class(error: BaseException, otherwise: Ending) -> Ending:
+    """The ending of the nearest class of ``error`` that has one."""
+    names = (each.__name__ for each in type(error).__mro__)
+    return next((BY_CLASS[name] for name in names if name in BY_CLASS), otherwise)
 
 
 def _command_error(error: BaseException, ending: Ending) -> CommandError:

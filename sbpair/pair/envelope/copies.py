@@ -1,11 +1,12 @@
-"""Copies of SDK messages that are isolated from later changes to the original."""
+"""Messages of the SDK: their checks, copies that are isolated from later changes, and what identifies them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+import uuid
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import (
@@ -14,6 +15,9 @@ from azure.servicebus.amqp import (
     AmqpMessageHeader,
     AmqpMessageProperties,
 )
+
+from . import aliases as names
+from .errors import ReservedPropertyError
 
 Message = ServiceBusMessage | AmqpAnnotatedMessage
 SectionT = TypeVar("SectionT", AmqpMessageHeader, AmqpMessageProperties)
@@ -25,11 +29,123 @@ _FIXED = frozenset({str, bytes, int, float, bool, type(None), datetime, AmqpMess
 
 _logger = logging.getLogger("sbpair")
 _missed: set[str] = set()
+_RESERVED_BYTES = frozenset(name.encode() for name in names.RESERVED)
+_RESERVED_KEYS: frozenset[str | bytes] = names.RESERVED | _RESERVED_BYTES
 
 
 def raw(message: Message) -> AmqpAnnotatedMessage:
     """Return the AMQP message that ``message`` is or wraps."""
     return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+
+
+def prepare(message: object) -> AmqpAnnotatedMessage:
+    """Validate a message and copy it for sending; the copy has a message id.
+
+    Every attempt sends the same copy, whatever the caller does to the original meanwhile. A mapping is
+    passed to ServiceBusMessage as keyword arguments.
+
+    Raises TypeError when ``message`` is neither a message nor a mapping, ReservedPropertyError when an
+    application property has a reserved name, and ValueError when session id and partition key differ or a
+    check of the SDK fails.
+    """
+    if not isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)):
+        message = _from_mapping(message)
+    twin = snapshot(message)
+    if checked_id(twin) is None:
+        properties = twin.properties or AmqpMessageProperties()
+        # identifies duplicates, whichever attempt stored them
+        properties.message_id = str(uuid.uuid4())
+        twin.properties = properties
+    return twin
+
+
+def checked_id(inner: AmqpAnnotatedMessage) -> str | None:
+    """Return the message id as text, or None, after the checks of :func:`prepare`.
+
+    Raises ReservedPropertyError, ValueError.
+    """
+    carried = inner.application_properties
+    if carried and not _RESERVED_KEYS.isdisjoint(carried):
+        taken = next(key for key in carried if key in _RESERVED_KEYS)
+        raise ReservedPropertyError(taken.decode() if isinstance(taken, bytes) else taken)
+    properties = inner.properties
+    if properties is None:
+        return None
+    if inner.annotations and properties.group_id is not None:
+        _check_keys(properties.group_id, inner.annotations)
+    found = properties.message_id
+    if found is None or found.__class__ is str:
+        return found
+    return _id_text(found)
+
+
+def _check_keys(session: object, annotations: Mapping[str | bytes, object]) -> None:
+    # The SDK checks ServiceBusMessage only, and a partitioned entity would reject the message once restored.
+    for name in (names.ANNOTATION_PARTITION_KEY, names.ANNOTATION_PARTITION_KEY.encode()):
+        key = annotations.get(name)
+        if key is not None and text_of(key) != text_of(session):
+            raise ValueError("session id and partition key must be equal when a message has both")
+
+
+def message_id_of(message: Message) -> str:
+    """Return the message id as text, whatever its AMQP type; "None" without one."""
+    properties = raw(message).properties
+    found = None if properties is None else properties.message_id
+    return found if found.__class__ is str else _id_text(found)
+
+
+def _id_text(found: object) -> str:
+    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
+
+
+def session_of(message: Message) -> str | None:
+    """Return the session id as text, or None."""
+    properties = raw(message).properties
+    found = None if properties is None else properties.group_id
+    return found if found is None or found.__class__ is str else text_of(found)
+
+
+def key_of(message: Message) -> str | None:
+    """Return what pins the message to one partition: its session id, else its partition key; None without one."""
+    session = session_of(message)
+    if session is not None:
+        return session
+    for name, value in (raw(message).annotations or {}).items():
+        if (
+            name in (names.ANNOTATION_PARTITION_KEY, names.ANNOTATION_PARTITION_KEY.encode())
+            and value is not None
+        ):
+            return text_of(value)
+    return None
+
+
+@runtime_checkable
+class _Keyed(Protocol):
+    """What the SDK accepts as a mapping: any operand of ``**``."""
+
+    def keys(self) -> Iterable[str]: ...
+
+    def __getitem__(self, name: str, /) -> Any: ...  # noqa: ANN401
+
+
+def _from_mapping(given: object) -> ServiceBusMessage:
+    if not isinstance(given, _Keyed):
+        raise TypeError(
+            "a message must be a ServiceBusMessage, an AmqpAnnotatedMessage or a mapping, "
+            f"not {type(given).__name__}"
+        )
+    return ServiceBusMessage(**given)
+
+
+def text_of(value: object) -> str:
+    """Return a value of the SDK as text."""
+    value = unwrap(value)
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+
+
+def unwrap(value: object) -> object:
+    # In the SDK a value may name its AMQP type: {"TYPE": "LONG", "VALUE": 5}.
+    return value["VALUE"] if isinstance(value, dict) and "VALUE" in value else value
 
 
 def snapshot(message: Message) -> AmqpAnnotatedMessage:

@@ -19,12 +19,9 @@ The caller's object is never modified. No I/O.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Protocol, runtime_checkable
 
-from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import (
     AmqpAnnotatedMessage,
     AmqpMessageHeader,
@@ -33,8 +30,7 @@ from azure.servicebus.amqp import (
 
 from . import aliases as names
 from .aliases import format_duration, format_instant, instant_of, parse_instant
-from .copies import Message, raw, snapshot
-from .errors import ReservedPropertyError
+from .copies import Message, raw, snapshot, text_of, unwrap
 from .ordering import OrderStamp
 
 Annotations = dict[str | bytes, object]
@@ -44,69 +40,6 @@ FOREVER = 922_337_203_685_477
 LAST_INSTANT = 253_402_300_799_999  # the end of the year 9999
 MAX_HEADER_TTL = 0xFFFF_FFFF  # milliseconds; the most the SDK can encode
 MAX_KEY = 128  # characters of a session id or partition key, the service's limit
-
-_RESERVED_BYTES = frozenset(name.encode() for name in names.RESERVED)
-_RESERVED_KEYS: frozenset[str | bytes] = names.RESERVED | _RESERVED_BYTES
-
-
-def prepare(message: object) -> AmqpAnnotatedMessage:
-    """Validate a message and copy it for sending; the copy has a message id.
-
-    Every attempt sends the same copy, whatever the caller does to the original meanwhile. A mapping is
-    passed to ServiceBusMessage as keyword arguments.
-
-    Raises TypeError when ``message`` is neither a message nor a mapping, ReservedPropertyError when an
-    application property has a reserved name, and ValueError when session id and partition key differ or a
-    check of the SDK fails.
-    """
-    if not isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)):
-        message = _from_mapping(message)
-    twin = snapshot(message)
-    if checked_id(twin) is None:
-        properties = twin.properties or AmqpMessageProperties()
-        # identifies duplicates, whichever attempt stored them
-        properties.message_id = str(uuid.uuid4())
-        twin.properties = properties
-    return twin
-
-
-def checked_id(inner: AmqpAnnotatedMessage) -> str | None:
-    """Return the message id as text, or None, after the checks of :func:`prepare`.
-
-    Raises ReservedPropertyError, ValueError.
-    """
-    carried = inner.application_properties
-    if carried and not _RESERVED_KEYS.isdisjoint(carried):
-        taken = next(key for key in carried if key in _RESERVED_KEYS)
-        raise ReservedPropertyError(taken.decode() if isinstance(taken, bytes) else taken)
-    properties = inner.properties
-    if properties is None:
-        return None
-    if inner.annotations and properties.group_id is not None:
-        _check_keys(properties.group_id, inner.annotations)
-    found = properties.message_id
-    if found is None or found.__class__ is str:
-        return found
-    return _id_text(found)
-
-
-def _check_keys(session: object, annotations: Mapping[str | bytes, object]) -> None:
-    # The SDK checks ServiceBusMessage only, and a partitioned entity would reject the message once restored.
-    for name in (names.ANNOTATION_PARTITION_KEY, names.ANNOTATION_PARTITION_KEY.encode()):
-        key = annotations.get(name)
-        if key is not None and _text(key) != _text(session):
-            raise ValueError("session id and partition key must be equal when a message has both")
-
-
-def message_id_of(message: Message) -> str:
-    """Return the message id as text, whatever its AMQP type; "None" without one."""
-    properties = raw(message).properties
-    found = None if properties is None else properties.message_id
-    return found if found.__class__ is str else _id_text(found)
-
-
-def _id_text(found: object) -> str:
-    return found.decode("utf-8", "replace") if isinstance(found, bytes) else str(found)
 
 
 def deadline_of(message: Message, first_attempt: int) -> int | None:
@@ -163,27 +96,6 @@ def _span(message: AmqpAnnotatedMessage) -> int | None:
     return span if span > 0 else None
 
 
-def session_of(message: Message) -> str | None:
-    """Return the session id as text, or None."""
-    properties = raw(message).properties
-    found = None if properties is None else properties.group_id
-    return found if found is None or found.__class__ is str else _text(found)
-
-
-def key_of(message: Message) -> str | None:
-    """Return what pins the message to one partition: its session id, else its partition key; None without one."""
-    session = session_of(message)
-    if session is not None:
-        return session
-    for name, value in (raw(message).annotations or {}).items():
-        if (
-            name in (names.ANNOTATION_PARTITION_KEY, names.ANNOTATION_PARTITION_KEY.encode())
-            and value is not None
-        ):
-            return _text(value)
-    return None
-
-
 def park(
     message: Message,
     path: str,
@@ -218,24 +130,6 @@ def park(
     return twin
 
 
-@runtime_checkable
-class _Keyed(Protocol):
-    """What the SDK accepts as a mapping: any operand of ``**``."""
-
-    def keys(self) -> Iterable[str]: ...
-
-    def __getitem__(self, name: str, /) -> Any: ...  # noqa: ANN401
-
-
-def _from_mapping(given: object) -> ServiceBusMessage:
-    if not isinstance(given, _Keyed):
-        raise TypeError(
-            "a message must be a ServiceBusMessage, an AmqpAnnotatedMessage or a mapping, "
-            f"not {type(given).__name__}"
-        )
-    return ServiceBusMessage(**given)
-
-
 def _take_time_to_live(header: AmqpMessageHeader, aliases: dict[str, object]) -> None:
     if header.time_to_live:  # to the SDK zero means none
         span = _milliseconds(header.time_to_live)
@@ -261,7 +155,7 @@ def _take_placement(annotations: Annotations, aliases: dict[str, object]) -> Non
         aliases[names.SCHEDULED] = format_instant(_milliseconds(scheduled))
     key = _take(annotations, names.ANNOTATION_PARTITION_KEY)
     if key is not None:
-        binary = _unwrap(key)
+        binary = unwrap(key)
         text = _key("partition key", binary if not isinstance(binary, bytes) else binary.decode("latin-1"))
         # Binary stays binary: the SDK encodes a bare byte string in a property as text.
         is_binary = isinstance(binary, bytes)
@@ -278,26 +172,16 @@ def _take(annotations: Annotations, name: str) -> object | None:
 
 def _key(what: str, value: object) -> str:
     # A backlog queue accepts any length; the destination would not.
-    text = _text(value)
+    text = text_of(value)
     if len(text) > MAX_KEY:
         raise ValueError(f"a {what} must have at most {MAX_KEY} characters, not {len(text)}")
     return text
 
 
 def _milliseconds(value: object) -> int:
-    value = _unwrap(value)
+    value = unwrap(value)
     if isinstance(value, datetime):
         return instant_of(value)
     if isinstance(value, (int, float)):
         return int(value)
     raise ValueError(f"not a time: {value!r}")
-
-
-def _text(value: object) -> str:
-    value = _unwrap(value)
-    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
-
-
-def _unwrap(value: object) -> object:
-    # In the SDK a value may name its AMQP type: {"TYPE": "LONG", "VALUE": 5}.
-    return value["VALUE"] if isinstance(value, dict) and "VALUE" in value else value

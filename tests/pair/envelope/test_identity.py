@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from sbpair.pair.amqp.message import Header, Message, decode_header, decode_properties
 from sbpair.pair.amqp.sections import split
 from sbpair.pair.amqp.types import Timestamp
-from sbpair.pair.envelope.park import park, prepare
+from sbpair.pair.envelope.copies import prepare
+from sbpair.pair.envelope.park import park
 from sbpair.pair.envelope.restore import Forward, restore
 
 NOW = 1_795_219_200_000

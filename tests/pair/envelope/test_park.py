@@ -19,16 +19,8 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from sbpair.pair.amqp.message import Message as WireMessage
 from sbpair.pair.amqp.types import Int
 from sbpair.pair.envelope import aliases
-from sbpair.pair.envelope.park import (
-    deadline_of,
-    message_id_of,
-    park,
-    prepare,
-    raw,
-    snapshot,
-    take_deadline,
-    with_deadline,
-)
+from sbpair.pair.envelope.copies import message_id_of, prepare, raw, snapshot
+from sbpair.pair.envelope.park import deadline_of, park, take_deadline, with_deadline
 from sbpair.pair.pairing.errors import ReservedPropertyError
 from sbpair.pair.pairing.request.request import PairedMessageBatch, freeze
 from sbpair.pair.pairing.request.sdk import messages_of

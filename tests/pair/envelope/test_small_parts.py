@@ -12,10 +12,11 @@ from sbpair.pair.amqp.errors import DecodeError
 from sbpair.pair.amqp.message import Message, Properties, ValueBody
 from sbpair.pair.amqp.sections import is_needlessly_wide, split_fields, value_end
 from sbpair.pair.envelope import copies
+from sbpair.pair.envelope.copies import message_id_of, prepare
 from sbpair.pair.envelope.errors import PairingError, ReservedPropertyError
 from sbpair.pair.envelope.names import is_ordered_backlog, ordered_backlog_name
 from sbpair.pair.envelope.ordering import Numbering
-from sbpair.pair.envelope.park import message_id_of, park, prepare
+from sbpair.pair.envelope.park import park
 from sbpair.pair.envelope.restore import Forward, restore
 from sbpair.pair.syphon.land.transfer import address, park_again
 

@@ -11,9 +11,8 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbpair.pair.envelope.copies import raw
+from sbpair.pair.envelope.copies import message_id_of, raw
 from sbpair.pair.envelope.errors import ReservedPropertyError
-from sbpair.pair.envelope.park import message_id_of
 from sbpair.pair.pairing.errors import ParkedScheduleError
 from sbpair.pair.pairing.outcome import Location, Stored, StoredIn
 from sbpair.pair.pairing.request.headroom import encoded_size

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 
-from sbpair.pair.envelope.park import message_id_of
+from sbpair.pair.envelope.copies import message_id_of
 from sbpair.pair.pairing.decide.health import EntityState
 from sbpair.pair.pairing.decide.pair import (
     Attempt,

@@ -119,7 +119,7 @@ class Client:
         world, history = self.world, self.world.history
         name = str(message.message_id)
         history.attempted.add(name)
-        payload = encoded(park.prepare(message))
+        payload = encoded(copies.prepare(message))
         world.references[name] = fingerprint(stored(payload), has_deadline=world.shape.has_deadlines)
         for _ in range(1 + retries):
             deadline = self._fixed_deadline(message)
@@ -170,7 +170,7 @@ class Client:
     async def _sent(
         self, path: str, message: ServiceBusMessage, payload: bytes, deadline: int | None
     ) -> Outcome:
-        session = park.session_of(message) if self.pair.ordered is not None else None
+        session = copies.session_of(message) if self.pair.ordered is not None else None
         until = self.world.now + TIMEOUT
         if session is None:
             return await self._sent_now(path, message, payload, deadline, None, until)
@@ -222,7 +222,7 @@ class Client:
         return await self._driven(flow, path, message, payload, deadline)
 
     def _order_of(self, path: str, message: copies.Message) -> tuple[str, OrderStamp] | None:
-        session = park.session_of(message)
+        session = copies.session_of(message)
         if self.pair.ordered is None or session is None:
             return None
         return self.pair.ordered.place(path, session).parked_id, self._numbering.next()
@@ -237,7 +237,7 @@ class Client:
     ) -> Outcome:
         """Out of the spool, and not back into it."""
         now = self.world.now
-        session = park.session_of(message) if self.pair.ordered is not None else None
+        session = copies.session_of(message) if self.pair.ordered is not None else None
         flow = self.pair.send_flow(
             path,
             1,

@@ -11,7 +11,7 @@ from typing import Self
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbpair.pair.envelope.park import message_id_of
+from sbpair.pair.envelope.copies import message_id_of
 from sbpair.pair.tracing import current
 
 from ..decide.health import EntityState

@@ -79,7 +79,7 @@ class Headroom:
         """
         limits = [limit for limit in (primary, self._backlog) if limit is not None]
         parked = park.park(message, path, deadline)
-        size, name = encoded_size(parked), park.message_id_of(message)
+        size, name = encoded_size(parked), copies.message_id_of(message)
         header = size - _body_size(parked)
         if header > HEADER_LIMIT:
             return Shortage(name, header, HEADER_LIMIT, is_header=True)

@@ -184,12 +184,12 @@ class SendRequest:
 
     def message_ids(self) -> tuple[str, ...]:
         if self._ids is None:
-            self._ids = tuple([park.message_id_of(message) for message in self.messages])
+            self._ids = tuple([copies.message_id_of(message) for message in self.messages])
         return self._ids
 
     def key(self) -> str | None:
         """The session id or partition key of all messages, None if they have none or several."""
-        keys = {park.key_of(message) for message in self.messages}
+        keys = {copies.key_of(message) for message in self.messages}
         return keys.pop() if len(keys) == 1 else None
 
     def carry_trace(self) -> None:
@@ -269,7 +269,7 @@ def one_session(path: str, messages: Sequence[Message]) -> str | None:
 
     Raises MixedSessionsError when they are not all of one session.
     """
-    sessions = {park.session_of(message) for message in messages}
+    sessions = {copies.session_of(message) for message in messages}
     if len(sessions) > 1:
         raise MixedSessionsError(path)
     return next(iter(sessions), None)
@@ -305,9 +305,9 @@ class SpooledRequest(SendRequest):
 def prepare(message: object, path: str) -> AmqpAnnotatedMessage:
     """The copy of a message that is sent, with the context of its creation while tracing is on.
 
-    Raises as :func:`sbpair.pair.envelope.park.prepare` does.
+    Raises as :func:`sbpair.pair.envelope.copies.prepare` does.
     """
-    twin = park.prepare(message)
+    twin = copies.prepare(message)
     if current.active is not None:
         current.active.create(twin, path)
     return twin
@@ -342,7 +342,7 @@ def _contents(batch: ServiceBusMessageBatch) -> Sequence[Message]:
 
 def _traced_twin(message: ServiceBusMessage) -> AmqpAnnotatedMessage:
     """The copy of a message in a batch of the SDK, with the context that the SDK gave it when it was added."""
-    twin = park.prepare(message)
+    twin = copies.prepare(message)
     context = {} if current.active is None else sdk.creation_context(message)
     if context:
         twin.application_properties = {**(twin.application_properties or {}), **context}

@@ -12,8 +12,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
+from sbpair.pair.envelope.copies import session_of
 from sbpair.pair.envelope.names import path_key
-from sbpair.pair.envelope.park import session_of
 
 from ..decide.health import transfer_seconds
 from ..decide.patience import MIN_WAITING

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
-from sbpair.pair.envelope import copies, park
+from sbpair.pair.envelope import copies
 from sbpair.pair.envelope.names import path_key
 from sbpair.pair.envelope.park import MAX_KEY
 
@@ -37,7 +37,7 @@ class Admission:
 
     def refused(self, path: str, message: copies.Message, error: Exception, now: float) -> None:
         """Record that the entity refused a message for its content."""
-        is_bare = park.session_of(message) is None
+        is_bare = copies.session_of(message) is None
         if is_bare and condition_of(error) == _NO_SESSION and "session" in str(error).casefold():
             self._sessions[path_key(path)] = now + REMEMBERED, str(error)
 
@@ -47,11 +47,11 @@ class Admission:
 
     def check(self, path: str, message: copies.Message, size: int, deadline: int | None, now: float) -> None:
         """Raise the error with which the entity would refuse this message of ``size`` bytes, if that is known."""
-        name = park.message_id_of(message)
+        name = copies.message_id_of(message)
         if len(name) > MAX_KEY:
             raise ValueError(f"a message id must have at most {MAX_KEY} characters, not {len(name)}")
         until, words = self._sessions.get(path_key(path), (0.0, ""))
-        if now < until and park.session_of(message) is None:
+        if now < until and copies.session_of(message) is None:
             raise ServiceBusError(f"{path!r} refused a message without a session id a moment ago: {words}")
         if is_smaller(copies.raw(message), self._headroom.roomy):
             return

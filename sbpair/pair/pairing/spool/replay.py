@@ -510,7 +510,7 @@ def entry_of(message: copies.Message, deadline: int | None) -> tuple[Entry, int]
     """A message as it is stored, and its size as the SDK encodes it. Raises the SDK's error if it cannot."""
     inner = park.with_deadline(message, deadline)
     size = encoded_size(inner)
-    return Entry(park.message_id_of(message), to_bytes(inner)), size
+    return Entry(copies.message_id_of(message), to_bytes(inner)), size
 
 
 def _can_be_encoded(message: AmqpAnnotatedMessage) -> bool:
