@@ -170,8 +170,8 @@ class QueueDescription:
             self,
             default_message_time_to_live=_none_if_max(self.default_message_time_to_live),
             auto_delete_on_idle=_none_if_max(self.auto_delete_on_idle),
-            forward_to=_target(self.forward_to),
-            forward_dead_lettered_messages_to=_target(self.forward_dead_lettered_messages_to),
+            forward_to=canonical_target(self.forward_to),
+            forward_dead_lettered_messages_to=canonical_target(self.forward_dead_lettered_messages_to),
         )
         for name in _RANGES:
             value = getattr(resolved, name)
@@ -222,7 +222,7 @@ _FIXED_AT_CREATION = {
 }
 
 
-def _target(name: str | None) -> str | None:
+def canonical_target(name: str | None) -> str | None:
     """Return a forwarding target with its scheme and host, if any, in lower case (X-14); None for an empty one."""
     if not name or not isinstance(name, str):
         return name or None
