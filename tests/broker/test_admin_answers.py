@@ -61,6 +61,16 @@ def test_a_forwarding_target_comes_back_with_scheme_and_host_in_lower_case(names
     assert field_of(get(namespace, "/plain"), "ForwardDeadLetteredMessagesTo") == "Archive"
 
 
+@pytest.mark.spec("X-14", "W-1")
+def test_target_that_came_late_comes_back_in_the_same_form(namespace: Namespace) -> None:
+    put(
+        namespace,
+        "/orders",
+        {"EnableExpress": "false", "ForwardTo": "SB://Contoso.ServiceBus.Windows.NET/Archive"},
+    )
+    assert field_of(get(namespace, "/orders"), "ForwardTo") == "sb://contoso.servicebus.windows.net/Archive"
+
+
 @pytest.mark.spec("X-15")
 @pytest.mark.parametrize(("size", "status"), [(1023, 400), (1024, 201), (102_400, 201), (102_401, 400)])
 def test_the_largest_message_of_a_premium_entity_is_1_to_100_megabytes(size: int, status: int) -> None:

@@ -168,8 +168,8 @@ class QueueDescription:
             self,
             default_message_time_to_live=_none_if_max(self.default_message_time_to_live),
             auto_delete_on_idle=_none_if_max(self.auto_delete_on_idle),
-            forward_to=_target(self.forward_to),
-            forward_dead_lettered_messages_to=_target(self.forward_dead_lettered_messages_to),
+            forward_to=canonical_target(self.forward_to),
+            forward_dead_lettered_messages_to=canonical_target(self.forward_dead_lettered_messages_to),
         )
         for name in _RANGES:
             value = getattr(resolved, name)
@@ -219,8 +219,13 @@ _FIXED_AT_CREATION = {
 }
 
 
+<<<<<<< HEAD
 def _target(name: str | None) -> str | None:
     """Return a forwarding target with its scheme and host, if any, in lower case; None for an empty one."""
+=======
+def canonical_target(name: str | None) -> str | None:
+    """Return a forwarding target with its scheme and host, if any, in lower case (X-14); None for an empty one."""
+>>>>>>> 505d8029
     if not name or not isinstance(name, str):
         return name or None
     path = split_address(name)[1]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -22,7 +23,7 @@ from xml.etree.ElementTree import Element
 
 from ...clock import format_duration, format_ticks, parse_duration, parse_ticks
 from ...entities import QueueCounts
-from ...entities.descriptions import KeptText, Leftover
+from ...entities.descriptions import KeptText, Leftover, canonical_target
 from ...entities.queue import Queue
 from ...errors import InvalidDescriptionError, UnsupportedElementError
 from . import atom
@@ -180,6 +181,9 @@ def count_details(_: Queue, counts: QueueCounts) -> str:
     return atom.element("CountDetails", inner, {"xmlns:d2p1": atom.COUNTS})
 
 
+_TARGETS = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
+
+
 @dataclass(frozen=True, slots=True)
 class Arranged:
     """The elements of a request as the service reads them: ``fields`` in force, and what is kept beside them."""
@@ -207,7 +211,9 @@ def arrange(rows: Sequence[Row[Shown]], elements: Sequence[Element]) -> Arranged
             after = "" if reached < 0 else rows[reached].element
             is_setting = place is not None and not isinstance(rows[place], Report | Kept)
             known = name if name is not None and is_setting else ""
-            leftovers.append(Leftover(known, after, atom.markup_of(each)))
+            leftovers.append(
+                Leftover(known, after, atom.markup_of(_as_shown(each) if known in _TARGETS else each))
+            )
             continue
         reached = place
         if atom.is_nil(each):
@@ -221,6 +227,13 @@ def arrange(rows: Sequence[Row[Shown]], elements: Sequence[Element]) -> Arranged
     if sum(len(each.markup) for each in leftovers) + sum(len(text) for _, text in texts) > MAX_LEFTOVERS:
         raise InvalidDescriptionError(f"More than {MAX_LEFTOVERS} characters of unknown elements are sent.")
     return Arranged(fields, KeptText(tuple(leftovers), tuple(texts)))
+
+
+def _as_shown(target: Element) -> Element:
+    """Return a forwarding target in the form in which descriptions show one."""
+    shown = copy(target)
+    shown.text = canonical_target((target.text or "").strip())
+    return shown
 
 
 def _exact_span(text: str) -> str | None:
