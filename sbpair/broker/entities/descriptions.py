@@ -219,13 +219,8 @@ _FIXED_AT_CREATION = {
 }
 
 
-<<<<<<< HEAD
-def _target(name: str | None) -> str | None:
-    """Return a forwarding target with its scheme and host, if any, in lower case; None for an empty one."""
-=======
 def canonical_target(name: str | None) -> str | None:
-    """Return a forwarding target with its scheme and host, if any, in lower case (X-14); None for an empty one."""
->>>>>>> 505d8029
+    """Return a forwarding target with its scheme and host, if any, in lower case; None for an empty one."""
     if not name or not isinstance(name, str):
         return name or None
     path = split_address(name)[1]
