@@ -24,7 +24,7 @@ def test_with_default_options_every_send_is_stored_within_seconds(
     name: str, clients: int, rate: float
 ) -> None:
     figures = measure(name, clients=clients, rate=rate, minutes=10 if rate < 1 else 5)
-    assert broken(name, figures) == []
+    assert broken(name, figures, rate) == []
 
 
 @pytest.mark.trial
@@ -80,7 +80,8 @@ def test_a_primary_that_answers_late_or_not_is_left_within_three_intervals(name:
 @pytest.mark.trial
 @pytest.mark.spec("H-5")
 def test_a_primary_that_is_mostly_busy_is_left_with_failover_on_busy_after_only() -> None:
-    left = measure("80% busy, failover_on_busy_after 60 s", clients=50, options=REDIRECT, minutes=10)
+    scenario = "80% busy, failover_on_busy_after 60 s"
+    left = measure(scenario, clients=50, options=REDIRECT, minutes=10, rate=2.0)
     stayed = measure("80% busy", clients=50, options=REDIRECT, minutes=10)
     assert (len(left.failed_over_at), len(stayed.failed_over_at)) == (50, 0)
     assert left.goodput >= 0.9

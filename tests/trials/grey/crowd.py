@@ -171,8 +171,6 @@ class Crowd:
         if now + answer.after <= until:
             return answer
         send.was_left_early |= answer.refusal is None
-        if answer.after < inf:
-            self._at(now + answer.after, lambda at: _tell_late(send.pair, answer, now, at))
         return Answer(SILENT, max(until - now, 0.0))
 
     def _ended(self, outcome: Outcome, now: float, send: _Send) -> None:
@@ -187,12 +185,6 @@ class Crowd:
         figures.copies += send.was_left_early
         is_taken = not send.is_asked and send.would_take <= GOOD
         figures.needless += is_parked and (send.was_left_early or is_taken)
-
-
-def _tell_late(pair: Pair, answer: Answer, began: float, now: float) -> None:
-    tell = getattr(pair, "answered_late", None)
-    if tell is not None:
-        tell(ENTITY, now - began, answer.refusal, now)
 
 
 def _pair(options: PairedNamespaceOptions, seed: int) -> Pair:
