@@ -142,7 +142,8 @@ def test_a_drain_goes_on_after_the_loss_of_a_side() -> None:
             world.restored(side)
         async with asyncio.timeout(120.0):
             counters = await draining
-        assert counters.completed == 200
+        assert counters.completed in (199, 200)  # the answer to a completion may be lost with the side
         assert world.active("contoso-dr", BACKLOGS[0]) == 0
+        assert world.active("contoso", "orders") >= 200
 
     play(story)
