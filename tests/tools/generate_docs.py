@@ -12,6 +12,7 @@ stale. ``tests/tools/blocks`` has the blocks by subject.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable
@@ -73,6 +74,7 @@ def pages() -> list[Path]:
 
 
 def main() -> None:
+    logging.getLogger("sbpair").setLevel(logging.ERROR)  # blocks that run a broker
     for page in pages():
         name, before = page.relative_to(ROOT), page.read_text("utf-8")
         try:
