@@ -134,6 +134,8 @@ def _day() -> World:
             (file,) = directory.glob(f"*{writer}*")
             opened, *found.rows[who], closed = (json.loads(line) for line in file.read_bytes().splitlines())
             found.edges[who], found.names[who] = (opened, closed), file.name
+        for row in found.of("primary", "messages_stored", "messages_removed"):  # as receivers have them
+            row["sequence_numbers"] = [number_of(each) for each in row["message_ids"]]
         return found
 
 
