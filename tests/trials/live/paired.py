@@ -2,7 +2,8 @@
 
 Client and receivers remain the SDK's, as for a user of the pairing. A sender is still an instance of the SDK's
 class, so that tests that read its settings find them; its PairedServiceBusSender does the sending, scheduling,
-cancelling, creation of batches, entering and closing.
+cancelling, creation of batches, entering and closing. What these tests want raised while a namespace cannot be
+reached, a pair with the default options parks: it is told to raise as the SDK does.
 """
 
 from __future__ import annotations
@@ -174,6 +175,7 @@ class _Pairing:
                 f"{SECONDARY}{SUFFIX}",
                 credential,
                 secondary_credential=self._secondary_credential(),
+                options=sbpair.PairedNamespaceOptions(suspect_policy="raise"),
                 **{name: named[name] for name in SETTINGS if name in named},
             )
         return self._pair
