@@ -37,7 +37,7 @@ PEEK = Message(
 @pytest.fixture
 def contoso() -> Iterator[NamespaceControl]:
     """A namespace with a queue of three messages that one answer carries."""
-    with Broker({"contoso": 0}) as broker:
+    with Broker({"contoso": 0}, fast=True) as broker:  # its window lets a client ask on and on
         control = broker.namespace("contoso")
         control.create_queue("orders")
         with Asker(control) as sending:

@@ -141,7 +141,7 @@ SABOTAGES = {
         {"limits-4": "it says None"}, {f"{SENDER}.QueueSender.answer": lambda sender: {}}
     ),
     "properties are short": Sabotage(
-        {"limits-5": "message-size-exceeded"}, {f"{RECEIVED}.MAX_PROPERTY_BYTES": 1024}
+        {"limits-5": "internal-error"}, {f"{RECEIVED}.MAX_PROPERTY_BYTES": 1024}
     ),
     "headers have no limit": Sabotage(
         {"limits-6": "it was accepted"}, {f"{RECEIVED}.MAX_HEADER_BYTES": 2**30}

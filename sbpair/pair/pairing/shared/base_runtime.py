@@ -80,6 +80,9 @@ ACCEPTED = Result(0.0)
 """A success, for the state of a side."""
 
 
+_STORED: frozenset[type[PairingEvent]] = frozenset({MessageParked, MessageSpooled})
+
+
 class BaseRuntime:
     """The state of one paired client, blocking or asyncio."""
 
@@ -460,10 +463,10 @@ class BaseRuntime:
 
         A stored message, as nearly all events of an outage are, moves those of the room and of the spool only.
         """
-        if not happened or any(event.__class__ not in (MessageParked, MessageSpooled) for event in happened):
+        if not happened or not {event.__class__ for event in happened} <= _STORED:
             return True
-        spool = None if self._spooling is None else self._spooling.next_timer()
-        return any(timer is not None and timer < self._due for timer in (self._sizes_timer(), spool))
+        sizes, spool = self._sizes_timer(), None if self._spooling is None else self._spooling.next_timer()
+        return (sizes is not None and sizes < self._due) or (spool is not None and spool < self._due)
 
     def _timer(self) -> float | None:
         """When the pair or its sides need the timer next."""
