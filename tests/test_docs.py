@@ -42,7 +42,7 @@ FENCE = re.compile(r"^(<!-- run -->\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 RUN_SECONDS = 100
-OF_SPARK = re.compile(r"sbpair\.(spark|audit)\b")
+OF_SPARK = re.compile(r"sbpair\.(data\.)?(spark|audit)\b")
 PAGES_OF_SPARK = {
     "docs/evidence/audit.md",
     "docs/reference/api/audit.md",
