@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ..events import BacklogFilling, BacklogReturned, BacklogWithdrawn, MessageParked, PairingEvent
 from ..outcome import Failure, Refused, Stored, Stranded
 from .health import transfer_seconds, without_transfer
-from .patience import MIN_PATIENCE, Patience
+from .patience import Patience
 from .retry import busy_pause
 from .room import Filling, Room
 from .rotation import Rotation, SideBreaker
@@ -28,6 +28,7 @@ from .steps import Attempt, CreateBacklog, Pause, Result, SendFlow, SendState, S
 if TYPE_CHECKING:
     from random import Random
 
+HURRY_SECONDS = 1.1  # where a spool takes the message; a peer that is silent for a second counts as failed
 MAX_SHARE_SECONDS = 10.0  # seconds, where another queue is left
 MIN_SHARE_SECONDS = 2.0  # seconds; with less time left, one backlog queue gets all of it
 
@@ -141,7 +142,7 @@ class BacklogSends:
                 if created.classification is not None and created.classification.is_own:
                     return now  # no thread was free
             send.failed(result, classification)
-            send.has_side_failed |= classification.is_of_side
+            send.has_side_failed |= classification.is_of_side or classification.is_own
             if classification.failure is Failure.CALLER:
                 refused = Refused(last_cause(send), True, classification.is_too_large, classification.failure)
                 return (
@@ -159,7 +160,7 @@ class BacklogSends:
                     now = (yield Pause(again)).now
                     continue
             if had_time and classification.is_of_side:
-                is_only = len(self.rotation) == 1
+                is_only = len(self.rotation) == 1 or send.is_waited_for
                 self.secondary.failed(backlog, last_cause(send), now, is_only=is_only)
             # a queue that is busy for some and accepts what others send has too little room, and works
             is_crowded = classification.failure is Failure.BUSY and self.rotation.accepts(backlog, now)
@@ -174,7 +175,7 @@ class BacklogSends:
         until = _share(now, send.deadline, is_last)
         if not (send.can_spool or is_trial):
             return Attempt(backlog, until, is_fresh)
-        longest = MIN_PATIENCE if send.is_waited_for else self._patience.longest
+        longest = HURRY_SECONDS if send.is_waited_for else self._patience.longest
         answered = min(until, now + min(self._patience.seconds, longest) + transfer_seconds(send.size()))
         return Attempt(backlog, answered, is_fresh, min(until, now + longest), is_trial)
 

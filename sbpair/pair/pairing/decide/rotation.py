@@ -158,7 +158,7 @@ class SideBreaker:
     def failed(self, backlog: int, cause: Exception | None, now: float, *, is_only: bool = False) -> None:
         """Record that a queue failed with an error of its side: connection, token, name or busy.
 
-        ``is_only``: its send could choose no other.
+        ``is_only``: its send could choose no other, or does not, since a spool takes the message.
         """
         self._failed[backlog] = now
         self._failures += is_only
