@@ -492,8 +492,8 @@ class Pair:
                 return now
             if not is_unanswered:
                 breaker.patience.heard(now)
-            is_stale = not (is_unanswered or is_fresh or is_probe)
-            if is_stale and may_be_stale(result, classification, send, now):
+            may_repeat = not (is_unanswered or is_fresh or is_probe)
+            if may_repeat and may_be_stale(result, classification, send, now):
                 if health.state is EntityState.FAILED_OVER:
                     return now
                 is_fresh = True  # the death of an idle link is no evidence about the entity
